@@ -1,0 +1,58 @@
+"""The three clocks of a machine, behind one small interface.
+
+Nothing else in Leasehold reads a clock: everything that needs one is given a `Clock`, so that a
+simulation can replace it. Three readings, because each rule about leases needs a different one:
+
+- `monotonic` stands still while the machine is suspended. Grantors count in it (through
+  `LeaseClock`): a lease must not age while its grantor could not have heard a renewal.
+- `boottime` runs through suspend. Holders count in it: the rest of the world kept going.
+- `wall` is what people and files write down. It may jump; it is read only to convert an aware
+  datetime on entry, or to write one.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Readings in seconds. The first two have an arbitrary origin and never go back."""
+
+    def monotonic(self) -> float:
+        """Time for grantors: does not run while the machine is suspended."""
+        ...
+
+    def boottime(self) -> float:
+        """Time for holders: runs while the machine is suspended."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the Unix epoch, as the operating system believes."""
+        ...
+
+
+def _choose_boottime() -> Callable[[], float]:
+    """Find the clock that runs through suspend.
+
+    Linux has it under its own name. On macOS CLOCK_MONOTONIC is that clock (and Python's
+    `time.monotonic` is another one, which stops). Windows' `time.monotonic` runs through sleep.
+    """
+    if sys.platform == "linux":
+        return lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":
+        return lambda: time.clock_gettime(time.CLOCK_MONOTONIC)
+    return time.monotonic
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    __slots__ = ()
+
+    monotonic = staticmethod(time.monotonic)
+    boottime = staticmethod(_choose_boottime())
+    wall = staticmethod(time.time)
+
+
+SYSTEM_CLOCK = SystemClock()
