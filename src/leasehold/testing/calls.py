@@ -1,17 +1,13 @@
-"""Calls: a request, a handler on another host, a reply; each may be lost, doubled or late.
-
-Payloads, replies and exceptions are copied when they leave and again when they arrive, so that
-hosts share no objects and a sender may change what it has sent.
-"""
+"""Calls: a request, a handler on another host, a reply; each may be lost, doubled or late."""
 
 import asyncio
-import copy
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from leasehold.testing.host import Host
+from leasehold.testing.snapshot import Snapshot
 from leasehold.testing.wire import Wire
 
 Handler = Callable[[Any], Any]  # (payload) -> reply, or an awaitable of it
@@ -28,23 +24,11 @@ class _Reply:
     """What a handler returned or raised."""
 
     value: Any = None
-    error: BaseException | None = None
-
-    def copied(self) -> "_Reply":
-        if self.error is not None:
-            return _Reply(error=copy_error(self.error))
-        return _Reply(copy.deepcopy(self.value))
+    error: Exception | None = None
 
 
-def copy_error(error: BaseException) -> BaseException:
-    """Copy an exception with its attributes, even if its class cannot be called with its args."""
-    try:
-        return copy.deepcopy(error)
-    except TypeError:
-        kind = type(error)
-        twin = kind.__new__(kind, *error.args)
-        twin.__dict__.update(copy.deepcopy(error.__dict__))
-        return twin
+_Answer = asyncio.Future[_Reply]
+_Respond = Callable[[_Reply], None]
 
 
 class Calls:
@@ -58,51 +42,43 @@ class Calls:
         """Answer calls to `name` on `host` until its process ends."""
         self._services[host.name, name] = _Service(handler, host.incarnation)
 
-    async def call(
-        self,
-        src: Host,
-        dst: Host,
-        name: str,
-        payload: Any,
-        timeout: float | None,  # noqa: ASYNC109
-    ) -> Any:
+    async def call(self, src: Host, dst: Host, name: str, payload: Any) -> Any:
         """Ask `dst`, and wait for a reply."""
         if asyncio.get_running_loop() is not src.loop:
-            raise RuntimeError(f"a call from host {src.name} must be made by code that runs in it")
-        answer: asyncio.Future[_Reply] = src.loop.create_future()
-        sent = copy.deepcopy(payload)
+            raise RuntimeError(f"a call from {src.name} must be made by code that runs on it")
+        answer: _Answer = src.loop.create_future()
+        sent = Snapshot(payload)
 
         def arrive() -> bool:
             return self._request_arrives(src, dst, name, sent, answer)
 
         self._wire.send(src, dst, f"call {name} from {src.name}", arrive)
-        async with asyncio.timeout(timeout):
-            reply = await answer
+        reply = await answer
         if reply.error is not None:
             raise reply.error
         return reply.value
 
     def _request_arrives(
-        self, src: Host, dst: Host, name: str, payload: Any, answer: "asyncio.Future[_Reply]"
+        self, src: Host, dst: Host, name: str, payload: Snapshot, answer: _Answer
     ) -> bool:
         service = self._services.get((dst.name, name))
         if dst.down or service is None or service.incarnation != dst.incarnation:
-            error = ConnectionRefusedError(f"{name} is not served on {dst.name}")
+            refusal = _Reply(error=ConnectionRefusedError(f"{name} is not served on {dst.name}"))
+            sent = Snapshot(refusal)
             what = f"refusal of {name} by {dst.name}"
-            reply = _Reply(error=error)
-            self._wire.transmit(dst, src, what, lambda: _reply_arrives(src, reply, answer))
+            self._wire.transmit(dst, src, what, lambda: _reply_arrives(src, sent, answer))
             return True
         handler = service.handler
 
         def respond(reply: _Reply) -> None:
-            sent = reply.copied()
+            sent = Snapshot(reply)
             what = f"reply {name} from {dst.name}"
             self._wire.send(dst, src, what, lambda: _reply_arrives(src, sent, answer))
 
-        return dst.deliver(lambda: _handle(handler, copy.deepcopy(payload), respond))
+        return dst.deliver(lambda: _handle(handler, payload.copy(), respond))
 
 
-def _handle(handler: Handler, payload: Any, respond: Callable[[_Reply], None]) -> None:
+def _handle(handler: Handler, payload: Any, respond: _Respond) -> None:
     """Run a handler inside its host."""
     try:
         result = handler(payload)
@@ -115,7 +91,7 @@ def _handle(handler: Handler, payload: Any, respond: Callable[[_Reply], None]) -
         respond(_Reply(result))
 
 
-async def _finish(result: Awaitable[Any], respond: Callable[[_Reply], None]) -> None:
+async def _finish(result: Awaitable[Any], respond: _Respond) -> None:
     try:
         value = await result
     except Exception as error:  # noqa: BLE001 - it belongs to the caller
@@ -124,12 +100,12 @@ async def _finish(result: Awaitable[Any], respond: Callable[[_Reply], None]) -> 
         respond(_Reply(value))
 
 
-def _reply_arrives(src: Host, reply: _Reply, answer: "asyncio.Future[_Reply]") -> bool:
-    if answer.get_loop() is not src.loop:  # the caller's process is gone
+def _reply_arrives(src: Host, reply: Snapshot, answer: _Answer) -> bool:
+    if answer.get_loop() is not src.loop:  # the process that asked is gone
         return False
 
     def settle() -> None:
         if not answer.done():  # else it is a duplicate, or too late
-            answer.set_result(reply.copied())
+            answer.set_result(reply.copy())
 
     return src.deliver(settle)

@@ -20,11 +20,11 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from random import Random
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from leasehold.testing.clocks import HostClock, check_span
 from leasehold.testing.loop import HostLoop
+from leasehold.testing.world import World
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,46 +33,31 @@ MAX_WAITING_MESSAGES = 100_000  # for one host; more are dropped, as a kernel wo
 MAX_ORIGIN_S = 1_000  # clocks start apart, so that comparing two hosts' readings shows
 
 
-class World(Protocol):
-    """What a host needs of its simulation."""
-
-    @property
-    def now(self) -> float:
-        """True time."""
-        ...
-
-    @property
-    def random(self) -> Random:
-        """The one source of chance."""
-        ...
-
-    def after(self, delay: float, callback: Callable[[], object]) -> None:
-        """Run `callback` in `delay` seconds of true time."""
-        ...
-
-    def record(self, what: str, host: str | None = None) -> None:
-        """Write a line into the trace."""
-        ...
+class Reports(Protocol):
+    """Who hears what happens to a host."""
 
     def crashed(self, host: "Host") -> None:
-        """Tell those who had dealings with the process."""
+        """The process is gone: tell those who had dealings with it."""
         ...
 
     def task_failed(self, host: "Host", task: asyncio.Task[Any]) -> None:
-        """Remember a task that ended with an exception."""
+        """A task ended with an exception, which somebody may yet retrieve."""
         ...
 
     def failed(self, host: "Host", context: dict[str, Any]) -> None:
-        """Remember an error that nobody took."""
+        """An error was taken by nobody."""
         ...
 
 
 class Host:
     """One machine of a simulation; made by `Simulation.host`."""
 
-    def __init__(self, world: World, name: str, *, drift_ppm: float, wall: float) -> None:
+    def __init__(
+        self, world: World, reports: Reports, name: str, *, drift_ppm: float, wall: float
+    ) -> None:
         self.name = name
         self._world = world
+        self._reports = reports
         self._busy_until = 0.0
         origin = float(world.random.randint(1, MAX_ORIGIN_S))
         self._clock = HostClock(lambda: self.now, origin=origin, wall=wall, drift_ppm=drift_ppm)
@@ -147,10 +132,10 @@ class Host:
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a plain function inside the host at this instant and return its result."""
         self._refuse_if_down("call a function")
-        if self._stopped or self.suspended:
-            raise RuntimeError(f"host {self.name} is stopped or suspended: nothing can run in it")
         if self._loop.is_running():
             return function(*args, **kwargs)
+        if self.halted:
+            raise RuntimeError(f"host {self.name} is stopped, suspended or stalled")
         with self._loop.entered():
             return function(*args, **kwargs)
 
@@ -162,6 +147,7 @@ class Host:
 
     def stop(self, seconds: float | None = None) -> None:
         """Stop the process (SIGSTOP), for so long or until `resume`."""
+        _check_optional_span(seconds)
         self._stopped = True
         self._stop_number += 1
         self.record("stop")
@@ -176,6 +162,7 @@ class Host:
 
     def suspend(self, seconds: float | None = None) -> None:
         """Let the machine sleep, for so long or until `wake`."""
+        _check_optional_span(seconds)
         self._clock.suspended = True
         self._sleep_number += 1
         self.record("suspend")
@@ -211,7 +198,7 @@ class Host:
         self._loop.die()
         self._graves.append(self._loop)
         self.record("crash")
-        self._world.crashed(self)
+        self._reports.crashed(self)
 
     def restart(self) -> None:
         """Start the process again with an empty loop, crashing it first if it runs."""
@@ -255,11 +242,11 @@ class Host:
 
     def task_failed(self, task: asyncio.Task[Any]) -> None:
         """Pass on what the loop noticed."""
-        self._world.task_failed(self, task)
+        self._reports.task_failed(self, task)
 
     def failed(self, context: dict[str, Any]) -> None:
         """Pass on an error that nobody took."""
-        self._world.failed(self, context)
+        self._reports.failed(self, context)
 
     def lay_to_rest(self) -> None:
         """End all loops this host ever had."""
@@ -275,7 +262,7 @@ class Host:
         if seconds is None:
             return
         # From the host's own present: a stall under way comes first.
-        delay = self.now - self._world.now + check_span("seconds", seconds)
+        delay = self.now - self._world.now + seconds
 
         def end_if_still_on() -> None:
             if still_on():
@@ -286,3 +273,8 @@ class Host:
     def _refuse_if_down(self, what: str) -> None:
         if self._down:
             raise RuntimeError(f"host {self.name} is down: cannot {what}; restart() it first")
+
+
+def _check_optional_span(seconds: float | None) -> None:
+    if seconds is not None:
+        check_span("seconds", seconds)

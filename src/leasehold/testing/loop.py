@@ -18,21 +18,21 @@ are kept as they are until the simulation ends, and then closed where nobody can
 import asyncio
 import contextlib
 import heapq
-import inspect
 import sys
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVarTuple
 
+from leasehold.testing.coroutines import close_quietly, name_of_handle
 from leasehold.testing.errors import NotSimulated
+from leasehold.testing.failures import is_unnoticed
 
 Ts = TypeVarTuple("Ts")
 
-MAX_CLOSE_ATTEMPTS = 100  # of one coroutine that awaits again while it is being closed
 MIN_CANCELLED_TIMERS = 100  # below this it is not worth rebuilding the heap
 
 
@@ -130,10 +130,10 @@ class HostLoop(asyncio.BaseEventLoop):
                 if handle.cancelled():
                     continue
                 if tally is not None:
-                    tally[_name_of(handle)] += 1
+                    tally[name_of_handle(handle)] += 1
                 handle._run()  # noqa: SLF001 - what BaseEventLoop._run_once does
                 ran += 1
-                if self._owner.halted:
+                if self._dead or self._owner.halted:
                     break
         return ran
 
@@ -157,6 +157,10 @@ class HostLoop(asyncio.BaseEventLoop):
         """Tasks that have not ended, oldest first."""
         return [task for task in self._tasks if not task.done()]
 
+    def is_quiet(self) -> bool:
+        """Whether all tasks have ended and nothing is about to run."""
+        return not self._tasks and not self._ready
+
     def die(self) -> None:
         """The host crashed: forget all that was to run, and run nothing more."""
         self._dead = True
@@ -172,7 +176,7 @@ class HostLoop(asyncio.BaseEventLoop):
                 for task in tasks:
                     del self._tasks[task]
                     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-                    _close_quietly(task.get_coro())
+                    close_quietly(task.get_coro())
         self._tasks.clear()
         self.close()
 
@@ -232,8 +236,8 @@ class HostLoop(asyncio.BaseEventLoop):
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
-        # Reading the exception would count as retrieving it; asyncio's own flag does not.
-        if getattr(task, "_log_traceback", False):
+        # Whoever holds the task may still read its exception, so it is not an error yet.
+        if is_unnoticed(task):
             self._owner.task_failed(task)
 
     def _due_timers(self) -> list[asyncio.Handle]:
@@ -288,27 +292,3 @@ class HostLoop(asyncio.BaseEventLoop):
     add_reader = _refused("add_reader")
     add_writer = _refused("add_writer")
     add_signal_handler = _refused("add_signal_handler")
-
-
-def _name_of(handle: asyncio.Handle) -> str:
-    """Name a callback for people, by its coroutine if it is a step of a task."""
-    callback: Any = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001
-    owner = getattr(callback, "__self__", None)
-    if isinstance(owner, asyncio.Task):
-        return f"task {getattr(owner.get_coro(), '__qualname__', '?')}"
-    return getattr(callback, "__qualname__", type(callback).__qualname__)
-
-
-def _close_quietly(coro: object) -> None:
-    """Close a coroutine that may await or raise while it is being closed."""
-    assert isinstance(coro, Coroutine)
-    for _ in range(MAX_CLOSE_ATTEMPTS):
-        with contextlib.suppress(BaseException):
-            coro.close()
-        if not inspect.iscoroutine(coro) or inspect.getcoroutinestate(coro) == "CORO_CLOSED":
-            return
-    _UNCLOSABLE.append(coro)
-
-
-# Freeing a coroutine that cannot be closed would print a warning at a time nobody can foresee.
-_UNCLOSABLE: list[object] = []

@@ -4,21 +4,26 @@
 like TCP: in order and complete while they stand, and broken as a whole.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from leasehold.testing.calls import Calls, Handler
+from leasehold.testing.connection import Connection
+from leasehold.testing.connections import Connections, OnConnect
 from leasehold.testing.faults import Faults
 from leasehold.testing.host import Host
-from leasehold.testing.wire import Counters, Courier, Wire
+from leasehold.testing.wire import Counters, Wire
+from leasehold.testing.world import World
 
 
 class Network:
     """Made by `Simulation.network`."""
 
-    def __init__(self, world: Courier, faults: Faults) -> None:
+    def __init__(self, world: World, faults: Faults) -> None:
         self._wire = Wire(world, faults)
         self._calls = Calls(self._wire)
+        self._connections = Connections(self._wire)
 
     @property
     def counters(self) -> Counters:
@@ -56,10 +61,12 @@ class Network:
         if not groups or (one_way and len(groups) != 2):
             raise ValueError(f"expected groups of hosts (two if one-way), got {len(groups)}")
         self._wire.cut(groups, one_way=one_way)
+        self._connections.route_changed()
 
     def heal(self) -> None:
         """End all partitions."""
         self._wire.heal()
+        self._connections.route_changed()
 
     def serve(self, host: Host, name: str, handler: Handler) -> None:
         """Answer calls to `name` on `host` by `handler(payload)`, sync or async.
@@ -82,7 +89,23 @@ class Network:
         ConnectionRefusedError if `dst` is down or does not serve `name`, or what the handler
         raised.
         """
-        return await self._calls.call(src, dst, name, payload, timeout)
+        async with asyncio.timeout(timeout):
+            return await self._calls.call(src, dst, name, payload)
+
+    def listen(self, host: Host, name: str, on_connect: OnConnect) -> None:
+        """Accept connections to `name` on `host`: `on_connect(connection)`, sync or async.
+
+        Its errors are not the caller's: they fail the simulation. Ends with the process.
+        """
+        self._connections.listen(host, name, on_connect)
+
+    async def connect(self, src: Host, dst: Host, name: str) -> Connection:
+        """Connect from code that runs on `src`.
+
+        Raises ConnectionRefusedError if nobody listens, TimeoutError if nobody answers in time.
+        """
+        return await self._connections.connect(src, dst, name)
 
     def host_crashed(self, host: Host) -> None:
-        """Called by the simulation."""
+        """Break the connections of a process that is gone; called by the simulation."""
+        self._connections.host_crashed(host)

@@ -13,22 +13,21 @@ still be asked for its result, so it counts as an error only when it is forgotte
 import asyncio
 import heapq
 import math
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 from leasehold.testing.clocks import DEFAULT_WALL_S, check_span
-from leasehold.testing.errors import NotReached, SimulationError, Spinning
+from leasehold.testing.coroutines import name_of
+from leasehold.testing.errors import NotReached
+from leasehold.testing.failures import Failures
 from leasehold.testing.faults import Faults
 from leasehold.testing.host import Host
+from leasehold.testing.limits import MAX_TURNS, TurnLimits
 from leasehold.testing.network import Network
 from leasehold.testing.trace import Trace
 
-MAX_TURNS = 5_000_000  # of all hosts in one simulation
-MAX_TURNS_AT_ONCE = 100_000  # without time advancing
 CLOSE_ROUNDS = 6  # tasks are cancelled this often before closing gives up
 CLOSE_ROUND_S = 10.0
 NOTE_LINES = 20  # of the trace, in the note on an exception
@@ -40,19 +39,14 @@ class Simulation:
     def __init__(self, seed: int, *, max_turns: int = MAX_TURNS) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.turns = 0
-        self._max_turns = max_turns
+        self._limits = TurnLimits(seed, max_turns)
         self._now = 0.0
-        self._turns_at_once = 0
-        self._tally: Counter[str] = Counter()
         self._hosts: dict[str, Host] = {}
+        # When, a number that keeps the order of equals, whether it is from outside, what.
         self._events: list[tuple[float, int, bool, Callable[[], object]]] = []
         self._events_made = 0
         self._trace = Trace()
-        self._errors: list[SimulationError] = []
-        self._failed_tasks: WeakKeyDictionary[asyncio.Task[Any], tuple[float, str]] = (
-            WeakKeyDictionary()
-        )
+        self._failures = Failures(seed)
         self._crash_listeners: list[Callable[[Host], None]] = []
         self._running = False
         self._closing = False
@@ -76,13 +70,18 @@ class Simulation:
         error.add_note(self._how_to_replay())
         try:
             self.close()
-        except SimulationError as closing_error:
+        except Exception as closing_error:  # noqa: BLE001 - the first error is the one to see
             error.add_note(f"and closing the simulation failed: {closing_error}")
 
     @property
     def now(self) -> float:
         """True time in seconds since the start."""
         return self._now
+
+    @property
+    def turns(self) -> int:
+        """How many turns all hosts have taken."""
+        return self._limits.turns
 
     @property
     def trace(self) -> tuple[str, ...]:
@@ -99,7 +98,7 @@ class Simulation:
         """Add a machine with a running process."""
         if name in self._hosts:
             raise ValueError(f"there is already a host {name!r}")
-        host = Host(self, name, drift_ppm=drift_ppm, wall=wall)
+        host = Host(self, self, name, drift_ppm=drift_ppm, wall=wall)
         self._hosts[name] = host
         return host
 
@@ -131,35 +130,35 @@ class Simulation:
 
     def run_for(self, seconds: float) -> None:
         """Let this much true time pass."""
+        self._refuse_if_closed()
         end = self._now + check_span("seconds", seconds)
         self._run(end, lambda: False)
         self._now = end
 
     def run_until(self, predicate: Callable[[], object], *, within: float) -> None:
         """Run until `predicate` is true; raise `NotReached` if it is not within this time."""
+        self._refuse_if_closed()
         end = self._now + check_span("within", within)
         if not self._run(end, predicate):
             self._now = end
             raise NotReached(
-                f"{_name(predicate)} was not true within {within} s", seed=self.seed, now=end
+                f"{name_of(predicate)} was not true within {within} s", seed=self.seed, now=end
             )
 
     def close(self) -> None:
         """Cancel all tasks, run them to their end, and fail with what nobody has noticed."""
+        if self._running:
+            raise RuntimeError("the simulation is running: it cannot be closed from inside")
         if self._closing:
             return
         self._closing = True
         try:
             self._end_tasks()
-            for task, (when, host) in list(self._failed_tasks.items()):
-                if getattr(task, "_log_traceback", False):
-                    self._note_error(
-                        f"task failed unnoticed: {_name(task)}", task.exception(), host, when
-                    )
+            self._failures.add_unnoticed_tasks()
         finally:
-            for host_ in self._hosts.values():
-                host_.lay_to_rest()
-        self._raise_errors()
+            for host in self._hosts.values():
+                host.lay_to_rest()
+        self._failures.raise_if_any()
 
     # What hosts report.
 
@@ -170,13 +169,13 @@ class Simulation:
 
     def task_failed(self, host: Host, task: asyncio.Task[Any]) -> None:
         """Remember a failed task until somebody takes its exception."""
-        self.record(f"task failed: {_name(task)}", host.name)
-        self._failed_tasks[task] = (self._now, host.name)
+        self.record(f"task failed: {name_of(task)}", host.name)
+        self._failures.watch(task, self._now, host.name)
 
     def failed(self, host: Host, context: dict[str, Any]) -> None:
         """Remember what asyncio would have logged, to raise it at the end of this step."""
-        message = str(context.get("message", "unhandled error"))
-        self._note_error(message, context.get("exception"), host.name, self._now)
+        what, cause = str(context.get("message", "unhandled error")), context.get("exception")
+        self._failures.add(what, now=self._now, host=host.name, cause=cause)
 
     # One step at a time.
 
@@ -185,11 +184,11 @@ class Simulation:
             raise RuntimeError("the simulation is running already: use at() or after() from inside")
         self._running = True
         try:
-            self._raise_errors()
+            self._failures.raise_if_any()
             while not done():
                 if not self._step(end):
                     return False
-                self._raise_errors()
+                self._failures.raise_if_any()
             return True
         finally:
             self._running = False
@@ -202,7 +201,7 @@ class Simulation:
             when = min(when, self._events[0][0])
         if when > end:
             return False
-        self._advance(when)
+        self._now = max(self._now, when)
         due: list[Host | None] = [host for due_time, host in due_times if due_time <= when]
         if self._events and self._events[0][0] <= when:
             due.append(None)
@@ -213,33 +212,16 @@ class Simulation:
             self._take_turn(chosen)
         return True
 
-    def _advance(self, when: float) -> None:
-        if when > self._now:
-            self._now = when
-            self._turns_at_once = 0
-            if self.turns < self._max_turns * 0.9:
-                self._tally.clear()
-
     def _run_event(self) -> None:
         _, _, outside, callback = heapq.heappop(self._events)
         if not (outside and self._closing):
             callback()
 
     def _take_turn(self, host: Host) -> None:
-        self.turns += 1
-        self._turns_at_once += 1
-        # Naming callbacks costs time, so they are counted only on the way to a limit.
-        near = self._turns_at_once > MAX_TURNS_AT_ONCE * 0.9 or self.turns > self._max_turns * 0.9
-        ran = host.take_turn(self._tally if near else None)
+        tally = self._limits.before_turn(self._now)
+        ran = host.take_turn(tally)
         self._trace.count_turn(self._now, host.name, ran)
-        if self.turns > self._max_turns:
-            raise self._spinning(host, f"more than {self._max_turns} turns")
-        if self._turns_at_once > MAX_TURNS_AT_ONCE:
-            raise self._spinning(host, f"more than {MAX_TURNS_AT_ONCE} turns at one instant")
-
-    def _spinning(self, host: Host, what: str) -> Spinning:
-        most = ", ".join(f"{name} ({count} times)" for name, count in self._tally.most_common(5))
-        return Spinning(f"{what}; ran most: {most}", seed=self.seed, now=self._now, host=host.name)
+        self._limits.after_turn(self._now, host.name)
 
     def _push(self, when: float, callback: Callable[[], object], *, outside: bool) -> None:
         self._events_made += 1
@@ -254,18 +236,17 @@ class Simulation:
             if host.suspended:
                 host.wake()
         for _ in range(CLOSE_ROUNDS):
-            live = self._live_tasks()
-            if not live:
-                return
-            for host, task in live:
+            for host, task in self._live_tasks():
                 with host.loop.entered():
                     task.cancel()
-            self._run(self._now + CLOSE_ROUND_S, lambda: not self._live_tasks())
-        if left := self._live_tasks():
-            names = ", ".join(f"{_name(task)} on {host.name}" for host, task in left[:5])
-            self._note_error(
-                f"{len(left)} tasks do not end when cancelled: {names}", None, None, self._now
-            )
+            if self._run(self._now + CLOSE_ROUND_S, self._is_quiet):
+                return
+        left = self._live_tasks()
+        names = ", ".join(f"{name_of(task)} on {host.name}" for host, task in left[:5])
+        self._failures.add(f"{len(left)} tasks do not end: {names}", now=self._now)
+
+    def _is_quiet(self) -> bool:
+        return all(host.down or host.loop.is_quiet() for host in self._hosts.values())
 
     def _live_tasks(self) -> list[tuple[Host, asyncio.Task[Any]]]:
         return [
@@ -275,22 +256,9 @@ class Simulation:
             for task in host.loop.live_tasks()
         ]
 
-    def _note_error(
-        self, what: str, cause: BaseException | None, host: str | None, when: float
-    ) -> None:
-        if cause is not None:
-            what = f"{what}: {type(cause).__name__}: {cause}"
-        error = SimulationError(what, seed=self.seed, now=when, host=host)
-        error.__cause__ = cause
-        self._errors.append(error)
-
-    def _raise_errors(self) -> None:
-        if self._errors:
-            first, *others = self._errors
-            self._errors = []
-            for other in others:
-                first.add_note(f"also: {other}")
-            raise first
+    def _refuse_if_closed(self) -> None:
+        if self._closing:
+            raise RuntimeError("the simulation is closed")
 
     def _how_to_replay(self) -> str:
         lines = "".join(f"\n    {line}" for line in self._trace.lines[-NOTE_LINES:])
@@ -298,10 +266,3 @@ class Simulation:
             f"simulation: seed {self.seed}, t={self._now:.6f}; "
             f"replay with LEASEHOLD_SEED={self.seed}; last of the trace:{lines}"
         )
-
-
-def _name(thing: object) -> str:
-    """Name without an address; never a task's default name, whose number is process-wide."""
-    if isinstance(thing, asyncio.Task):
-        thing = thing.get_coro()
-    return getattr(thing, "__qualname__", type(thing).__qualname__)

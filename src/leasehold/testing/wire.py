@@ -7,33 +7,10 @@ delay of its own, which is all that reordering needs.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from random import Random
-from typing import Protocol
 
 from leasehold.testing.faults import LOOPBACK, Cut, Faults
 from leasehold.testing.host import Host
-
-
-class Courier(Protocol):
-    """What a wire needs of its simulation."""
-
-    @property
-    def now(self) -> float:
-        """True time."""
-        ...
-
-    @property
-    def random(self) -> Random:
-        """The one source of chance."""
-        ...
-
-    def carry(self, delay: float, callback: Callable[[], object]) -> None:
-        """Run `callback` in `delay` seconds."""
-        ...
-
-    def record(self, what: str, host: str | None = None) -> None:
-        """Write a line into the trace."""
-        ...
+from leasehold.testing.world import World
 
 
 @dataclass(slots=True)
@@ -49,7 +26,7 @@ class Counters:
 class Wire:
     """Carries packets between all pairs of hosts."""
 
-    def __init__(self, world: Courier, faults: Faults) -> None:
+    def __init__(self, world: World, faults: Faults) -> None:
         self.world = world
         self.default = faults
         self.counters = Counters()

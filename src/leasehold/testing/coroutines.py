@@ -1,0 +1,37 @@
+"""Naming what runs, and closing what must not run any more."""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Coroutine
+from typing import Any
+
+MAX_CLOSE_ATTEMPTS = 100  # of one coroutine that awaits again while it is being closed
+
+# Freeing a coroutine that cannot be closed would print a warning at a time nobody can foresee.
+_UNCLOSABLE: list[object] = []
+
+
+def name_of(thing: object) -> str:
+    """Name without an address; never a task's own name, whose number is process-wide."""
+    if isinstance(thing, asyncio.Task):
+        thing = thing.get_coro()
+    return getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+def name_of_handle(handle: asyncio.Handle) -> str:
+    """Name a callback, by its coroutine if it is a step of a task."""
+    callback: Any = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001
+    owner = getattr(callback, "__self__", None)
+    return f"task {name_of(owner)}" if isinstance(owner, asyncio.Task) else name_of(callback)
+
+
+def close_quietly(coro: object) -> None:
+    """Close a coroutine that may await or raise while it is being closed."""
+    assert isinstance(coro, Coroutine)
+    for _ in range(MAX_CLOSE_ATTEMPTS):
+        with contextlib.suppress(BaseException):
+            coro.close()
+        if not inspect.iscoroutine(coro) or inspect.getcoroutinestate(coro) == "CORO_CLOSED":
+            return
+    _UNCLOSABLE.append(coro)
