@@ -10,10 +10,13 @@ simulation can replace it. Three readings, because each rule about leases needs 
   datetime on entry, or to write one.
 """
 
+import functools
 import sys
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+from leasehold.core.duration import FOREVER, NEVER, End
 
 
 class Clock(Protocol):
@@ -32,16 +35,15 @@ class Clock(Protocol):
         ...
 
 
-def _choose_boottime() -> Callable[[], float]:
+def _choose_boottime(platform: str) -> Callable[[], float]:
     """Find the clock that runs through suspend.
 
     Linux has it under its own name. On macOS CLOCK_MONOTONIC is that clock (and Python's
     `time.monotonic` is another one, which stops). Windows' `time.monotonic` runs through sleep.
     """
-    if sys.platform == "linux":
-        return lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
-    if sys.platform == "darwin":
-        return lambda: time.clock_gettime(time.CLOCK_MONOTONIC)
+    name = "CLOCK_MONOTONIC" if platform == "darwin" else "CLOCK_BOOTTIME"
+    if hasattr(time, name):
+        return functools.partial(time.clock_gettime, getattr(time, name))
     return time.monotonic
 
 
@@ -51,8 +53,18 @@ class SystemClock:
     __slots__ = ()
 
     monotonic = staticmethod(time.monotonic)
-    boottime = staticmethod(_choose_boottime())
+    boottime = staticmethod(_choose_boottime(sys.platform))
     wall = staticmethod(time.time)
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def boottime_of(end: End, clock: Clock) -> float:
+    """Turn an end into the holder's time; `NEVER` for FOREVER.
+
+    To be done once, on entry: a later jump of the wall clock then moves nothing.
+    """
+    if end is FOREVER:
+        return NEVER
+    return clock.boottime() + (end.timestamp() - clock.wall())

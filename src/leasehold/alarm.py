@@ -1,0 +1,40 @@
+"""One timer of an event loop that can be set again and again."""
+
+import asyncio
+from collections.abc import Callable
+
+from leasehold.core.duration import NEVER
+
+
+class Alarm:
+    """Calls `ring` at the earliest of the times it was set to, then is unset."""
+
+    __slots__ = ("_at", "_handle", "_ring")
+
+    def __init__(self, ring: Callable[[], object]) -> None:
+        self._ring = ring
+        self._handle: asyncio.TimerHandle | None = None
+        self._at = NEVER
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it will ring."""
+        return self._handle is not None
+
+    def set(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
+        """Ring in `delay_s` seconds, unless it will ring before."""
+        at = loop.time() + max(0.0, delay_s)
+        if at < self._at:
+            self.cancel()
+            self._at = at
+            self._handle = loop.call_at(at, self._rang)
+
+    def cancel(self) -> None:
+        """Do not ring."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle, self._at = None, NEVER
+
+    def _rang(self) -> None:
+        self._handle, self._at = None, NEVER
+        self._ring()

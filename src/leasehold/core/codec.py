@@ -1,0 +1,114 @@
+"""A lease as bytes: who granted it, its cookie there, and its end.
+
+Two forms. *Duration* holds the time that remains, to be counted again on arrival: for transport,
+since it does not depend on two clocks that agree. *Absolute* holds the wall-clock end: for storage,
+where the time in between must count.
+
+Layout, big-endian: `LH`, version, form, end as a double (infinity for a lease that never ends),
+then grantor and cookie, each as a tag, a 32-bit length and its bytes. A checksum closes it, since
+stored leases come back from disks and hands that we do not control.
+"""
+
+import math
+import struct
+import zlib
+from collections.abc import Hashable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from leasehold.core.duration import NEVER
+
+MAGIC: Final = b"LH"
+VERSION: Final = 1
+MAX_LEASE_BYTES: Final = 64 * 1024
+
+_HEADER: Final = struct.Struct(">2sBBd")
+_FIELD: Final = struct.Struct(">cI")
+_CHECKSUM: Final = struct.Struct(">I")
+
+
+class Form(IntEnum):
+    """What the end in the bytes means."""
+
+    DURATION = 1
+    ABSOLUTE = 2
+
+
+class LeaseRecord(NamedTuple):
+    """The parts of an encoded lease. `end_s` is `NEVER` for a lease that does not end.
+
+    Names may be bytes, str or int; a landlord's own kinds of cookie cannot be encoded.
+    """
+
+    form: Form
+    end_s: float
+    grantor: Hashable
+    cookie: Hashable
+
+
+def encode(record: LeaseRecord) -> bytes:
+    """Turn a record into bytes."""
+    body = (
+        _HEADER.pack(MAGIC, VERSION, record.form, record.end_s)
+        + _encode_name(record.grantor, "grantor")
+        + _encode_name(record.cookie, "cookie")
+    )
+    data = body + _CHECKSUM.pack(zlib.crc32(body))
+    if len(data) > MAX_LEASE_BYTES:
+        raise ValueError(f"an encoded lease has at most {MAX_LEASE_BYTES} bytes, not {len(data)}")
+    return data
+
+
+def decode(data: bytes) -> LeaseRecord:
+    """Turn bytes back into a record; what `encode` cannot have made is a ValueError."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"an encoded lease is bytes, not {type(data).__name__}")
+    data = bytes(data)
+    if len(data) > MAX_LEASE_BYTES:
+        raise ValueError(f"an encoded lease has at most {MAX_LEASE_BYTES} bytes, not {len(data)}")
+    if len(data) < _HEADER.size + _CHECKSUM.size or data[:2] != MAGIC:
+        raise ValueError("not an encoded lease: it does not begin like one")
+    if data[2] != VERSION:
+        raise ValueError(f"encoded lease of version {data[2]}; this release reads {VERSION}")
+    body, checksum = data[: -_CHECKSUM.size], data[-_CHECKSUM.size :]
+    if _CHECKSUM.unpack(checksum)[0] != zlib.crc32(body):
+        raise ValueError("damaged encoded lease: its checksum is wrong")
+    _, _, form, end_s = _HEADER.unpack_from(body)
+    if form not in Form.__members__.values() or math.isnan(end_s) or end_s == -NEVER:
+        raise ValueError(f"encoded lease with form {form} and end {end_s}: no release writes that")
+    grantor, at = _decode_name(body, _HEADER.size)
+    cookie, at = _decode_name(body, at)
+    if at != len(body):
+        raise ValueError(f"encoded lease with {len(body) - at} bytes too many")
+    return LeaseRecord(Form(form), end_s, grantor, cookie)
+
+
+def _encode_name(name: Hashable, what: str) -> bytes:
+    match name:
+        case bytes():
+            tag, data = b"b", name
+        case str():
+            tag, data = b"s", name.encode()
+        case int() if type(name) is int:
+            tag, data = b"i", name.to_bytes(name.bit_length() // 8 + 1, signed=True)
+        case _:
+            raise TypeError(f"a {what} must be bytes, str or int to be encoded, not {name!r}")
+    return _FIELD.pack(tag, len(data)) + data
+
+
+def _decode_name(body: bytes, at: int) -> tuple[bytes | str | int, int]:
+    if at + _FIELD.size > len(body):
+        raise ValueError("encoded lease that breaks off")
+    tag, length = _FIELD.unpack_from(body, at)
+    start = at + _FIELD.size
+    data = body[start : start + length]
+    if len(data) != length:
+        raise ValueError("encoded lease that breaks off")
+    match tag:
+        case b"b":
+            return data, start + length
+        case b"s":
+            return data.decode(), start + length
+        case b"i":
+            return int.from_bytes(data, signed=True), start + length
+    raise ValueError(f"encoded lease with a field of unknown kind {tag!r}")

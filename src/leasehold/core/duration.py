@@ -1,0 +1,181 @@
+"""Durations, and the two that are not numbers.
+
+`ANY` leaves the choice to the grantor, `FOREVER` never ends. Both are sentinels: a number that
+stands for "very long" ends in an overflow sooner or later. `now + FOREVER` is `FOREVER`; no other
+arithmetic is defined for either.
+
+Inside core an *end* is a float, and a lease that never ends has the end `NEVER` (IEEE infinity,
+which saturates by itself and orders after every other end). Sentinels are turned into it, and back,
+by the functions below; `NEVER` does not leave core.
+"""
+
+import enum
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+
+class Forever(enum.Enum):
+    """The type of `FOREVER`."""
+
+    FOREVER = "FOREVER"
+
+    def __repr__(self) -> str:
+        return "FOREVER"
+
+    __str__ = __repr__
+
+    def __add__(self, other: float | timedelta | datetime) -> "Forever":
+        return self
+
+    __radd__ = __add__
+
+    def __sub__(self, other: float | timedelta | datetime) -> "Forever":
+        return self
+
+
+class AnyDuration(enum.Enum):
+    """The type of `ANY`."""
+
+    ANY = "ANY"
+
+    def __repr__(self) -> str:
+        return "ANY"
+
+    __str__ = __repr__
+
+
+FOREVER: Final = Forever.FOREVER
+ANY: Final = AnyDuration.ANY
+NEVER: Final = math.inf
+
+Duration: TypeAlias = float | Forever
+"""A length of time that was granted or measured: seconds, or `FOREVER`."""
+
+Requested: TypeAlias = float | Forever | AnyDuration
+"""A length of time that is asked for, checked: seconds, `FOREVER` or `ANY`."""
+
+DurationLike: TypeAlias = float | timedelta | Forever | AnyDuration
+"""What callers may pass for a duration."""
+
+End: TypeAlias = datetime | Forever
+"""A point in time at the API: an aware datetime, or `FOREVER`."""
+
+_LATEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def check_requested(value: DurationLike, name: str = "duration") -> Requested:
+    """Return `value` as a float or a sentinel, or raise: TypeError, or ValueError."""
+    if type(value) is float and 0.0 <= value < NEVER:  # almost every call
+        return value
+    if value is ANY or value is FOREVER:
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise TypeError(
+            f"{name} must be seconds (int or float), a timedelta, FOREVER or ANY, not {value!r}"
+        )
+    try:
+        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    except OverflowError:
+        raise ValueError(
+            f"{name} is beyond what a float can hold; for no end use FOREVER"
+        ) from None
+    if math.isnan(seconds):
+        raise ValueError(f"{name} must be a number of seconds, not NaN")
+    if math.isinf(seconds):
+        raise ValueError(f"{name} must be finite, not {value!r}; for no end use FOREVER")
+    if seconds < 0:
+        raise ValueError(f"{name} must not be negative, not {value!r}; to leave the choice use ANY")
+    return seconds + 0.0  # a negative zero becomes zero
+
+
+def check_positive(value: DurationLike, name: str = "duration") -> Requested:
+    """Like `check_requested`, and refuse zero."""
+    requested = check_requested(value, name)
+    if requested == 0.0:
+        raise ValueError(f"{name} must be more than zero")
+    return requested
+
+
+def check_duration(value: DurationLike, name: str = "duration") -> Duration:
+    """Like `check_positive`, and refuse ANY: for what must be a length by itself."""
+    requested = check_positive(value, name)
+    if requested is ANY:
+        raise ValueError(f"{name} must be a length of time; ANY is not allowed here")
+    return requested
+
+
+def check_seconds(value: float | timedelta, name: str) -> float:
+    """Like `check_duration`, and refuse FOREVER: for settings that must be finite."""
+    seconds = check_duration(value, name)
+    if seconds is FOREVER:
+        raise ValueError(f"{name} must be finite; FOREVER is not allowed here")
+    return seconds
+
+
+def seconds_of(duration: Duration) -> float:
+    """Turn a duration into core's form, in which FOREVER is `NEVER`."""
+    return NEVER if duration is FOREVER else duration
+
+
+def duration_of(seconds: float) -> Duration:
+    """Turn core's form back into a duration."""
+    return FOREVER if seconds == NEVER else seconds
+
+
+def check_end(value: End, name: str = "end") -> End:
+    """Refuse what is neither an aware datetime nor FOREVER."""
+    if value is FOREVER:
+        return value
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} must be an aware datetime or FOREVER, not {value!r}")
+    if value.utcoffset() is None:
+        raise ValueError(f"{name} must be an aware datetime; {value!r} has no time zone")
+    return value
+
+
+def datetime_of(unix_seconds: float) -> End:
+    """Turn a wall-clock end into an aware datetime; what no datetime can say becomes the latest.
+
+    The latest is earlier than the truth, which is the safe side for a holder.
+    """
+    if unix_seconds == NEVER:
+        return FOREVER
+    try:
+        return datetime.fromtimestamp(unix_seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return _LATEST
+
+
+WIRE_ANY_MS: Final = -1
+WIRE_FOREVER_MS: Final = -2
+WIRE_MAX_MS: Final = 2**63 - 1
+
+
+def to_wire_ms(requested: Requested) -> int:
+    """Encode a duration as the `ttl_ms` of our wire: an int64, with negative values for sentinels.
+
+    Rounded down, since a holder must never count on more than it has, but what is not zero never
+    becomes zero: that would end a lease. A number beyond the int64 is held at its maximum.
+    """
+    if requested is ANY:
+        return WIRE_ANY_MS
+    if requested is FOREVER:
+        return WIRE_FOREVER_MS
+    if requested == 0.0:
+        return 0
+    scaled = requested * 1000.0
+    return WIRE_MAX_MS if scaled >= WIRE_MAX_MS else max(1, int(scaled))
+
+
+def from_wire_ms(ttl_ms: int) -> Requested:
+    """Decode what `to_wire_ms` made; other negative values are refused."""
+    if ttl_ms == WIRE_ANY_MS:
+        return ANY
+    if ttl_ms == WIRE_FOREVER_MS:
+        return FOREVER
+    if not 0 <= ttl_ms <= WIRE_MAX_MS:
+        raise ValueError(
+            f"ttl_ms must be from 0 to 2**63-1, -1 (ANY) or -2 (FOREVER), not {ttl_ms}"
+        )
+    return ttl_ms / 1000.0

@@ -1,0 +1,79 @@
+"""Lease time: the clock of a grantor, which does not run while the grantor could not listen.
+
+Theory of operation. A grantor that was stopped, starved or swapped out for ten seconds has heard
+no renewal for ten seconds, and must not hold that against its holders. So leases age on a clock of
+their own. Each entry from the event loop first calls `advance` with a reading of the monotonic
+clock; an idle loop does so every `IDLE_TICK_S`. A gap between two calls longer than `MAX_STEP_S`
+can then only mean that the grantor did not run, and the rest of it is *cut*: lease time moves on by
+`MAX_STEP_S` and no more. Three rules follow from a cut:
+
+- nothing ends in the turn in which it was seen, nor until the sockets were polled once more
+  (renewals that came in meanwhile are waiting there): `may_end` is false until `polled`;
+- after a cut of more than `LONG_CUT_S` no lease ends for the shorter of its own term and `GRACE_S`,
+  so that holders in reconnect back-off get their chance: `earliest_end`;
+- what was cut adds up in `lag_s`, for a metric.
+
+Under overload lease time runs slower but never stops. Ending late is safe for exclusion, ending
+early never is.
+"""
+
+from typing import Final
+
+MAX_STEP_S: Final = 0.250
+IDLE_TICK_S: Final = 0.100
+LONG_CUT_S: Final = 1.0
+GRACE_S: Final = 5.0
+
+
+class LeaseClock:
+    """Lease time in `now`, in seconds since this clock was made."""
+
+    __slots__ = ("__weakref__", "_grace_from", "_monotonic", "cuts", "lag_s", "may_end", "now")
+
+    def __init__(self, monotonic: float) -> None:
+        self._monotonic = monotonic
+        self._grace_from = -GRACE_S
+        self.now = 0.0
+        self.lag_s = 0.0
+        self.cuts = 0
+        self.may_end = True
+
+    def advance(self, monotonic: float) -> float:
+        """Take the reading of the monotonic clock, on each entry from the event loop."""
+        gap = monotonic - self._monotonic
+        if gap <= 0.0:
+            return self.now
+        self._monotonic = monotonic
+        if gap <= MAX_STEP_S:
+            self.now += gap
+        else:
+            self._cut(gap - MAX_STEP_S)
+        return self.now
+
+    def elapse(self, monotonic: float) -> float:
+        """Let the whole gap count: for a time in which nobody was there to be kept waiting.
+
+        That is so while no lease was live, and between two calls to a grantor that has no task of
+        its own: then nothing distinguishes a stall from a quiet hour.
+        """
+        self.now += max(0.0, monotonic - self._monotonic)
+        self._monotonic = max(self._monotonic, monotonic)
+        return self.now
+
+    def _cut(self, cut_s: float) -> None:
+        self.now += MAX_STEP_S
+        self.lag_s += cut_s
+        self.cuts += 1
+        self.may_end = False
+        if cut_s > LONG_CUT_S:
+            self._grace_from = self.now
+
+    def polled(self, cuts: int) -> None:
+        """Say that a full poll of the sockets was handled since `self.cuts` was `cuts`."""
+        assert cuts <= self.cuts
+        if cuts == self.cuts:
+            self.may_end = True
+
+    def earliest_end(self, term_s: float) -> float:
+        """Give the lease time before which no lease with this term may end."""
+        return self._grace_from + min(term_s, GRACE_S)

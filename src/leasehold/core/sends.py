@@ -1,0 +1,45 @@
+"""Which send does an answer belong to, where answers carry no number?
+
+A keep-alive stream answers with the lease's id and its new term, and does not say which request it
+answers. Crediting an answer to a later send than its own would make a holder trust too long. So: at
+most one renewal of a lease is outstanding on a connection, an answer belongs to the oldest
+unanswered send of its lease there, and a new connection starts with none.
+"""
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+S = TypeVar("S")
+
+
+class SendLedger(Generic[K, S]):
+    """The unanswered sends of one connection, at most one for each key."""
+
+    __slots__ = ("_outstanding",)
+
+    def __init__(self) -> None:
+        self._outstanding: dict[K, S] = {}
+
+    def __len__(self) -> int:
+        return len(self._outstanding)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._outstanding
+
+    def sent(self, key: K, send: S) -> bool:
+        """Note a send; False, and nothing noted, if one is outstanding: then it must not go out."""
+        if key in self._outstanding:
+            return False
+        self._outstanding[key] = send
+        return True
+
+    def answered(self, key: K) -> S | None:
+        """Return the send that an answer belongs to; None if nobody asked on this connection."""
+        return self._outstanding.pop(key, None)
+
+    def broken(self) -> list[tuple[K, S]]:
+        """Return all that is unanswered, and start anew: the connection is gone."""
+        unanswered = list(self._outstanding.items())
+        self._outstanding.clear()
+        return unanswered

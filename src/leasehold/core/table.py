@@ -1,0 +1,265 @@
+"""The lease table: every live lease of one grantor, and the rules that hold for all of them.
+
+Theory of operation. There is one table, cookie to lease, and beside it only the expiry queue, which
+holds cookies. A lease that ends leaves the table first; what the owner must be told is put into
+`ended`, to be taken from there by the shell once the table is in order again.
+
+A lease is alive until the *expiry step* ends it. Its rules, all in `settle`:
+
+- never before its deadline in lease time, as `LeasePolicy.is_current` tells;
+- never while the clock says that waiting renewals may not have been read yet (`may_end`);
+- never within the grace that follows a long stall (`earliest_end`), which moves the deadline.
+
+The step runs for all due leases in `expire`, and for one lease whenever somebody looks at it, so
+that no caller ever sees a lease that should be gone.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from leasehold.core.duration import NEVER, Duration, Forever, Requested, duration_of
+from leasehold.core.expiry_queue import Deadline, ExpiryQueue
+from leasehold.core.lease_clock import LeaseClock
+from leasehold.core.policy import LeasePolicy, check_granted, check_policy
+from leasehold.errors import EndReason, LeaseDenied, UnknownLease
+
+REMEMBERED_ENDS: Final = 1024
+"""How many ended leases are remembered, by cookie and reason only, to answer stragglers."""
+
+RECHECK_S: Final = 0.250
+"""When a lease is looked at again that its policy keeps beyond its deadline."""
+
+R = TypeVar("R")
+
+
+class LeasedResource(Deadline, Generic[R]):
+    """A live lease as its grantor knows it."""
+
+    __slots__ = ("cookie", "resource", "term_s")
+
+    def __init__(self, cookie: Hashable, resource: R, now: float) -> None:
+        super().__init__(now)
+        self.cookie = cookie
+        self.resource = resource
+        self.term_s = 0.0
+
+    @property
+    def end(self) -> float | Forever:
+        """When the lease ends, in lease time."""
+        return duration_of(self.deadline)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the grant has yet to be answered, so that its term has not begun."""
+        return self.deadline == NEVER and self.term_s != NEVER
+
+    def __repr__(self) -> str:
+        return f"<LeasedResource {self.cookie!r}: {self.resource!r} until {self.end!r}>"
+
+
+class Ended(NamedTuple, Generic[R]):
+    """A lease that has left the table."""
+
+    leased: LeasedResource[R]
+    reason: EndReason
+    lateness_s: float
+
+
+class LeaseTable(Generic[R]):
+    """The live leases of one grantor, in lease time.
+
+    `clock.advance` must have been called in this turn before any method is. `on_placed` is told of
+    a lease that is new, or ends earlier than it did: whoever sleeps until the next end may have to
+    get up sooner.
+    """
+
+    def __init__(
+        self,
+        policy: LeasePolicy,
+        clock: LeaseClock,
+        on_placed: Callable[[LeasedResource[R]], None] | None = None,
+    ) -> None:
+        self._policy = check_policy(policy)
+        self._on_placed = on_placed
+        self._asks_policy = type(policy).is_current is not LeasePolicy.is_current
+        self.clock = clock
+        self.ended: deque[Ended[R]] = deque()
+        self._leases: dict[Hashable, LeasedResource[R]] = {}
+        self._queue: ExpiryQueue[Hashable, LeasedResource[R]] = ExpiryQueue(self._leases)
+        self._remembered: OrderedDict[Hashable, EndReason] = OrderedDict()
+        policy.attach(self)
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __contains__(self, cookie: Hashable) -> bool:
+        """Whether a lease is in the table; it may be due to leave it."""
+        return cookie in self._leases
+
+    def __iter__(self) -> Iterator[LeasedResource[R]]:
+        return iter(self._leases.values())
+
+    def grant(
+        self, cookie: Hashable, resource: R, requested: Requested, *, pending: bool = False
+    ) -> tuple[LeasedResource[R], Duration]:
+        """Begin a lease; return it and the length of its term.
+
+        A `pending` lease does not age until `answer` is called: a term starts when its grant is
+        answered, not when it was asked for behind a slow disk.
+        """
+        now = self.clock.now
+        if requested == 0.0:
+            raise ValueError("duration must be more than zero: a lease of no length is no lease")
+        if cookie in self._leases:
+            raise ValueError(f"cookie {cookie!r} names a live lease; each lease needs its own")
+        leased = LeasedResource(cookie, resource, now)
+        try:
+            granted = self._policy.grant(leased, requested, now)
+        except LeaseDenied as denied:
+            _complete(denied, None, requested)
+            raise
+        if type(granted) is float and 0.0 < granted < NEVER:
+            term_s = granted
+        else:
+            term_s = check_granted(self._policy, granted, requested)
+        leased.term_s = term_s
+        leased.deadline = NEVER if pending else now + term_s
+        self._leases[cookie] = leased
+        self._remembered.pop(cookie, None)
+        self._place(leased)
+        return leased, granted
+
+    def take_back(self, leased: LeasedResource[R]) -> None:
+        """Undo a grant that never reached its holder: nobody is told, nothing is remembered."""
+        del self._leases[leased.cookie]
+        self._queue.discard(leased)
+
+    def answer(self, cookie: Hashable) -> None:
+        """Let a pending lease's term begin now. On any other lease this is a mistake."""
+        leased = self.current(cookie)
+        if leased.deadline != NEVER:  # one that never ends has nothing to begin
+            raise ValueError(f"lease {cookie!r} was answered already")
+        leased.deadline = self.clock.now + leased.term_s
+        self._place(leased)
+
+    def current(self, cookie: Hashable) -> LeasedResource[R]:
+        """Return the live lease, or raise `UnknownLease`. Runs the expiry step for it first."""
+        leased = self._leases.get(cookie)
+        if leased is None:
+            if cookie is None:
+                raise TypeError("cookie must not be None; it is what names a lease")
+            raise UnknownLease(cookie, self._remembered.get(cookie, EndReason.UNKNOWN))
+        if (self._asks_policy or leased.deadline <= self.clock.now) and not self.settle(leased):
+            raise UnknownLease(cookie, EndReason.EXPIRED)
+        return leased
+
+    def renew(self, cookie: Hashable, requested: Requested) -> Duration:
+        """Begin a new term now and return its length; a term of zero ends the lease."""
+        leased = self.current(cookie)
+        if requested == 0.0:
+            self._end(leased, EndReason.CANCELLED)
+            return 0.0
+        now = self.clock.now
+        try:
+            granted = self._policy.renew(leased, requested, now)
+        except LeaseDenied as denied:
+            _complete(denied, cookie, requested)
+            raise
+        if type(granted) is float and 0.0 < granted < NEVER:
+            term_s = granted
+        else:
+            term_s = check_granted(self._policy, granted, requested)
+        deadline = now + term_s
+        if deadline < leased.deadline:
+            return self._shorten(leased, requested, term_s)
+        leased.deadline = deadline
+        leased.term_s = term_s
+        if deadline < leased.queued_at:  # it had no end until now
+            self._place(leased)
+        return granted
+
+    def _shorten(self, leased: LeasedResource[R], requested: Requested, term_s: float) -> Duration:
+        """Renew to an earlier end than the current one, as far as that was asked for."""
+        if leased.pending:
+            self.answer(leased.cookie)
+            return self.renew(leased.cookie, requested)
+        now = self.clock.now
+        asked_s = requested if type(requested) is float else NEVER  # ANY asks for no less
+        if now + asked_s >= leased.deadline:
+            return self._keep(leased)
+        leased.term_s = max(term_s, asked_s)
+        leased.deadline = now + leased.term_s
+        self._place(leased)
+        return leased.term_s
+
+    def _keep(self, leased: LeasedResource[R]) -> Duration:
+        """Renew without moving the end, unless it has come to lie beyond the policy's bound.
+
+        It can: lease time stands still in a stall, a bound in real time comes nearer.
+        """
+        bound_s = self._policy.bound_s()
+        if self.clock.now + bound_s < leased.deadline:
+            leased.deadline = self.clock.now + bound_s
+            self._place(leased)
+        return duration_of(leased.deadline - self.clock.now)
+
+    def _place(self, leased: LeasedResource[R]) -> None:
+        self._queue.schedule(leased.cookie, leased)
+        if self._on_placed is not None:
+            self._on_placed(leased)
+
+    def cancel(self, cookie: Hashable) -> None:
+        """End a lease now."""
+        self._end(self.current(cookie), EndReason.CANCELLED)
+
+    def expire(self, budget: int) -> bool:
+        """Run the expiry step, looking at `budget` entries at most; True if more may be due."""
+        if not self.clock.may_end:
+            return False
+        failure: Exception | None = None
+        for cookie, leased in self._queue.pop_due(self.clock.now, budget):
+            try:
+                alive = self.settle(leased)
+            except Exception as error:  # noqa: BLE001  a policy that fails ends no lease, and keeps none from ending
+                alive, failure = True, error
+            if alive:
+                recheck_at = max(leased.deadline, self.clock.now + RECHECK_S)
+                self._queue.schedule(cookie, leased, recheck_at)
+        if failure is not None:
+            raise failure
+        return self._queue.next_at() <= self.clock.now
+
+    def next_at(self) -> float:
+        """When the expiry step next has something to look at, in lease time; `NEVER` if not."""
+        return self._queue.next_at()
+
+    def settle(self, leased: LeasedResource[R]) -> bool:
+        """Run the expiry step for one lease; True if it is alive."""
+        clock = self.clock
+        if self._policy.is_current(leased, clock.now):
+            return True
+        if self._policy.bound_s() > 0.0:  # a bound in real time knows no grace
+            if not clock.may_end:
+                return True
+            earliest_end = clock.earliest_end(leased.term_s)
+            if earliest_end > clock.now:
+                leased.deadline = max(leased.deadline, earliest_end)
+                return True
+        self._end(leased, EndReason.EXPIRED)
+        return False
+
+    def _end(self, leased: LeasedResource[R], reason: EndReason) -> None:
+        del self._leases[leased.cookie]
+        self._queue.discard(leased)
+        self._remembered[leased.cookie] = reason
+        if len(self._remembered) > REMEMBERED_ENDS:
+            self._remembered.popitem(last=False)
+        lateness_s = max(0.0, self.clock.now - leased.deadline)
+        self.ended.append(Ended(leased, reason, lateness_s))
+
+
+def _complete(denied: LeaseDenied, lease: object, requested: Requested) -> None:
+    """Complete a policy's denial with what the policy need not know."""
+    denied.lease = lease if denied.lease is None else denied.lease
+    denied.requested = requested if denied.requested is None else denied.requested

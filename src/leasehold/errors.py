@@ -1,0 +1,163 @@
+"""Every error of Leasehold, and the one table that says which errors are final.
+
+    LeaseholdError
+    ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
+    ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
+    ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
+    ├── Closed             FAILED_PRECONDITION  this landlord or manager was closed
+    └── ConnectionLost     UNAVAILABLE          no answer: what became of the call is unknown
+                                                (also a builtin ConnectionError)
+
+A bad argument is not in the tree: `TypeError` for a wrong type (None included), `ValueError` for a
+wrong value, both raised before anything changed.
+
+An error is *definite* if asking again will not help, and *indefinite* if it says nothing about the
+future. `is_definite` decides, for our errors by their gRPC status, for others by their type.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+
+class Status(IntEnum):
+    """The status codes of gRPC."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class EndReason(StrEnum):
+    """Why a lease is not there (any more), as far as its grantor knows."""
+
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class LeaseholdError(Exception):
+    """Base of all errors that Leasehold raises for other reasons than a bad argument."""
+
+    status: ClassVar[Status] = Status.UNKNOWN
+
+
+class UnknownLease(LeaseholdError):
+    """The grantor has no such lease: it expired, was cancelled, or never existed there."""
+
+    status = Status.NOT_FOUND
+
+    def __init__(self, lease: object, reason: EndReason = EndReason.UNKNOWN) -> None:
+        super().__init__(lease, reason)
+        self.lease = lease
+        self.reason = reason
+
+    def __str__(self) -> str:
+        match self.reason:
+            case EndReason.UNKNOWN:
+                return f"no lease {self.lease!r} is known here (it never was, or ended long ago)"
+            case _:
+                return f"lease {self.lease!r} is over: {self.reason}"
+
+
+class LeaseDenied(LeaseholdError):
+    """The grantor's policy refused the grant or the renewal; a current lease keeps its end."""
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(self, why: str, *, lease: object = None, requested: object = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.lease = lease
+        self.requested = requested
+
+    def __str__(self) -> str:
+        asked = "" if self.requested is None else f" of {self.requested!r}"
+        which = "a grant" if self.lease is None else f"a term for lease {self.lease!r}"
+        return f"{which}{asked} was denied: {self.why}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_denied, (self.why, self.lease, self.requested)
+
+
+def _rebuild_denied(why: str, lease: object, requested: object) -> LeaseDenied:
+    return LeaseDenied(why, lease=lease, requested=requested)
+
+
+class LeaseBatchError(LeaseholdError):
+    """Some leases of a batch failed; `failures` maps each of them to its error."""
+
+    status = Status.UNKNOWN
+
+    def __init__(self, failures: Mapping[Any, BaseException]) -> None:
+        super().__init__(failures)
+        self.failures = dict(failures)
+
+    def __str__(self) -> str:
+        lease, error = next(iter(self.failures.items()))
+        more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
+        return f"{len(self.failures)} of the batch failed; {lease!r}: {error}{more}"
+
+
+class Closed(LeaseholdError):
+    """The landlord or renewal manager was closed, and does nothing more."""
+
+    status = Status.FAILED_PRECONDITION
+
+
+class ConnectionLost(LeaseholdError, ConnectionError):
+    """No answer came. The grantor may or may not have done what was asked."""
+
+    status = Status.UNAVAILABLE
+
+
+STATUS_IS_DEFINITE: Mapping[Status, bool] = MappingProxyType(
+    {
+        Status.INVALID_ARGUMENT: True,
+        Status.NOT_FOUND: True,
+        Status.ALREADY_EXISTS: True,
+        Status.FAILED_PRECONDITION: True,
+        Status.OUT_OF_RANGE: True,
+        Status.UNIMPLEMENTED: True,
+        Status.PERMISSION_DENIED: True,
+        Status.DATA_LOSS: True,
+        Status.UNAVAILABLE: False,
+        Status.DEADLINE_EXCEEDED: False,
+        Status.RESOURCE_EXHAUSTED: False,
+        Status.ABORTED: False,
+        Status.CANCELLED: False,
+        Status.INTERNAL: False,
+        Status.UNKNOWN: False,
+        Status.UNAUTHENTICATED: False,
+    }
+)
+"""Which statuses are final. OK is no error and has no place here."""
+
+INDEFINITE_EXCEPTIONS: tuple[type[BaseException], ...] = (OSError, TimeoutError, EOFError)
+"""Exceptions of input and output: the next attempt may well succeed."""
+
+
+def is_definite(error: BaseException) -> bool:
+    """Say whether `error` is final (True), or says nothing about the next attempt (False).
+
+    An exception that is neither ours nor one of I/O comes from the program itself, and will come
+    again. What is not an `Exception` (a cancelled task, an interrupt) is about the caller.
+    """
+    if isinstance(error, LeaseholdError):
+        return STATUS_IS_DEFINITE[error.status]
+    return isinstance(error, Exception) and not isinstance(error, INDEFINITE_EXCEPTIONS)

@@ -1,0 +1,302 @@
+"""Who ends the leases that are due, and when: the expiry strategies of a landlord.
+
+`exact()` sleeps to the earliest end (the default), `polling(interval)` looks at fixed times,
+`per_lease()` sets a timer for each lease, `lazy()` has no task and looks when somebody calls.
+
+Theory of operation. A strategy is a description; `attend` makes a *caretaker* of it for one house,
+which is what a landlord looks like from here. Caretakers use timers of the event loop, no tasks:
+there is nothing to start, and nothing runs while no lease can end.
+
+All but the lazy one keep lease time: they `advance` the clock at each call and, while a lease can
+end, every `IDLE_TICK_S`, so that a longer gap means a stall. After a stall nothing may end until
+what waits in the sockets was handled. A callback that is scheduled from a callback that is
+scheduled now runs after that: asyncio polls between the two, and so does uvloop, whichever of
+timers, sockets and callbacks each of them serves first.
+
+The lazy one cannot tell a stall from a quiet hour, so for it all time counts.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from leasehold.alarm import Alarm
+from leasehold.core.duration import NEVER, check_seconds
+from leasehold.core.lease_clock import IDLE_TICK_S
+from leasehold.core.table import LeasedResource, LeaseTable
+
+LAZY_BUDGET: Final = 16
+"""Due entries that a call to a lazy landlord looks at before it does its own work."""
+
+SLICE: Final = 256
+"""Due entries looked at between two looks at the clock."""
+
+SLICE_S: Final = 0.005
+"""How long ending leases may keep the event loop; the rest follows in the next turn."""
+
+POLL_HOPS: Final = 2
+"""Callbacks, each scheduled by the one before, that have a poll of the sockets between them."""
+
+HELD_RECHECK_S: Final = 0.010
+"""When a per-lease timer looks again at a lease that was due but may not end yet."""
+
+
+class House(Protocol):
+    """What a caretaker sees of its landlord."""
+
+    @property
+    def table(self) -> LeaseTable[Any]:
+        """The leases to look after."""
+        ...
+
+    def monotonic(self) -> float:
+        """Read the monotonic clock."""
+        ...
+
+    def reap(self, budget: int) -> bool:
+        """Run the expiry step, bounded, and tell the owners; True if more may be due."""
+        ...
+
+    def look(self, leased: LeasedResource[Any]) -> bool:
+        """Run the expiry step for one live lease, and tell its owner; True if it is alive."""
+        ...
+
+
+class Caretaker(ABC):
+    """Looks after the ends of one landlord's leases."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    @abstractmethod
+    def enter(self) -> None:
+        """Bring lease time up to date: the first thing in each call to the landlord."""
+
+    def prepare(self) -> None:
+        """Refuse a grant here and now if the lease could not be ended later."""
+        return
+
+    def placed(self, leased: LeasedResource[Any]) -> None:
+        """Learn of a lease that is new or ends earlier than before."""
+        return
+
+    def left(self, leased: LeasedResource[Any]) -> None:
+        """Learn of a lease that is over."""
+        return
+
+    def close(self) -> None:
+        """Stop looking."""
+        return
+
+
+class ExpiryStrategy(ABC):
+    """How a landlord finds out that leases are due."""
+
+    @abstractmethod
+    def attend(self, house: House) -> Caretaker:
+        """Make the caretaker of one house."""
+
+
+class _Lazy(Caretaker):
+    def enter(self) -> None:
+        self.house.table.clock.elapse(self.house.monotonic())
+        self.house.reap(LAZY_BUDGET)
+
+
+class _Attending(Caretaker):
+    """Keeps lease time with a timer on the event loop."""
+
+    def __init__(self, house: House) -> None:
+        super().__init__(house)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._alarm = Alarm(self._wake)
+        self._keeps_time = False
+        self._polls_awaited = 0
+
+    @abstractmethod
+    def next_reap_in(self) -> float:
+        """Seconds until the expiry step should run; `NEVER` if only the clock must be kept."""
+
+    def enter(self) -> None:
+        clock, monotonic = self.house.table.clock, self.house.monotonic()
+        if not self._keeps_time:  # no lease could end meanwhile
+            clock.elapse(monotonic)
+            return
+        clock.advance(monotonic)
+        if not clock.may_end and self._polls_awaited != clock.cuts:
+            self._await_poll()
+
+    def prepare(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(
+                f"{type(self).__name__.strip('_').lower()} expiry needs a running event loop; "
+                "grant from async code, or make the landlord with expiry=lazy()"
+            ) from None
+        if loop is not self._loop:
+            self.move_in(loop)
+
+    def move_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Work on this event loop from now on, whatever loop it was before."""
+        self.close()
+        self._loop, self._polls_awaited = loop, 0
+        self._arm()
+
+    def placed(self, leased: LeasedResource[Any]) -> None:
+        soon = leased.deadline - self.house.table.clock.now < IDLE_TICK_S
+        if soon or not self._keeps_time:
+            self._arm()
+
+    def close(self) -> None:
+        self._alarm.cancel()
+        self._keeps_time = False
+
+    def _arm(self) -> None:
+        """Have the timer ring in time, if anything can end at all."""
+        table = self.house.table
+        self._keeps_time = self._loop is not None and table.next_at() != NEVER
+        if self._loop is None or not self._keeps_time:
+            return
+        reap_in = self.next_reap_in() if table.clock.may_end else NEVER
+        self._alarm.set(self._loop, min(reap_in, IDLE_TICK_S))
+
+    def _wake(self) -> None:
+        self.enter()
+        self._alarm.cancel()
+        if self.next_reap_in() <= 0.0:
+            self.reap_slice()
+        self._arm()  # at once if more is due
+
+    def reap_slice(self) -> bool:
+        """Run the expiry step for a bounded time; True if there is more to do."""
+        stop_at = self.house.monotonic() + SLICE_S
+        while self.house.reap(SLICE):
+            if self.house.monotonic() >= stop_at:
+                return True
+        return False
+
+    def _await_poll(self) -> None:
+        """Let leases end again once the sockets were polled and what they held was handled."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # nobody polls: the next entry from a loop will see to it
+        self._polls_awaited = self.house.table.clock.cuts
+        loop.call_soon(self._hop, self._polls_awaited, POLL_HOPS - 1)
+
+    def _hop(self, cuts: int, hops_left: int) -> None:
+        self.enter()
+        if hops_left:
+            asyncio.get_running_loop().call_soon(self._hop, cuts, hops_left - 1)
+            return
+        self.house.table.clock.polled(cuts)
+        if self._keeps_time:
+            self._wake()
+
+
+class _Exact(_Attending):
+    def next_reap_in(self) -> float:
+        table = self.house.table
+        return table.next_at() - table.clock.now
+
+
+class _Polling(_Attending):
+    def __init__(self, house: House, interval_s: float) -> None:
+        super().__init__(house)
+        self._interval_s = interval_s
+        self._poll_at = house.monotonic() + interval_s
+
+    def next_reap_in(self) -> float:
+        return self._poll_at - self.house.monotonic()
+
+    def reap_slice(self) -> bool:
+        more = super().reap_slice()
+        if not more and self.house.table.clock.may_end:
+            self._poll_at = self.house.monotonic() + self._interval_s
+        return more
+
+
+class _PerLease(_Attending):
+    def __init__(self, house: House) -> None:
+        super().__init__(house)
+        self._timers: dict[LeasedResource[Any], asyncio.TimerHandle] = {}
+
+    def next_reap_in(self) -> float:
+        return NEVER
+
+    def move_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().move_in(loop)
+        for leased in self.house.table:
+            self._sleep(leased)
+
+    def placed(self, leased: LeasedResource[Any]) -> None:
+        super().placed(leased)
+        self.left(leased)
+        self._sleep(leased)
+
+    def left(self, leased: LeasedResource[Any]) -> None:
+        timer = self._timers.pop(leased, None)
+        if timer is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        super().close()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _sleep(self, leased: LeasedResource[Any]) -> None:
+        if self._loop is not None and leased.deadline != NEVER:
+            left_s = leased.deadline - self.house.table.clock.now
+            self._timers[leased] = self._loop.call_later(
+                max(left_s, HELD_RECHECK_S), self._look, leased
+            )
+
+    def _look(self, leased: LeasedResource[Any]) -> None:
+        del self._timers[leased]
+        self.enter()
+        if self.house.look(leased):
+            self._sleep(leased)
+
+
+@dataclass(frozen=True, slots=True)
+class lazy(ExpiryStrategy):  # noqa: N801  reads as a verb where it is used: expiry=lazy()
+    """No task: every call to the landlord first ends a bounded number of leases that are due.
+
+    A landlord that nobody calls ends nothing. Works without an event loop.
+    """
+
+    def attend(self, house: House) -> Caretaker:
+        return _Lazy(house)
+
+
+@dataclass(frozen=True, slots=True)
+class polling(ExpiryStrategy):  # noqa: N801
+    """Look for due leases every `interval` seconds: fewer wake-ups, ends up to that much late."""
+
+    interval: float | timedelta
+
+    def __post_init__(self) -> None:
+        check_seconds(self.interval, "interval")
+
+    def attend(self, house: House) -> Caretaker:
+        return _Polling(house, check_seconds(self.interval, "interval"))
+
+
+@dataclass(frozen=True, slots=True)
+class per_lease(ExpiryStrategy):  # noqa: N801
+    """A timer for each lease, which sleeps again if the lease was renewed meanwhile."""
+
+    def attend(self, house: House) -> Caretaker:
+        return _PerLease(house)
+
+
+@dataclass(frozen=True, slots=True)
+class exact(ExpiryStrategy):  # noqa: N801
+    """One sleeper to the earliest end, woken when an earlier one arrives."""
+
+    def attend(self, house: House) -> Caretaker:
+        return _Exact(house)

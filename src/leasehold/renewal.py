@@ -1,0 +1,278 @@
+"""`RenewalManager`: keeps the leases of this process alive until their holders want no more.
+
+A thin shell around `core.renewal_plan`: one alarm on the event loop for all leases, and one task
+for each renewal call that is under way. Adding, removing and asking never wait for a grantor.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Self, TypeAlias
+
+from leasehold.alarm import Alarm
+from leasehold.batch import renew_together
+from leasehold.clock import SYSTEM_CLOCK, Clock, boottime_of
+from leasehold.core.duration import (
+    ANY,
+    FOREVER,
+    NEVER,
+    DurationLike,
+    End,
+    Forever,
+    Requested,
+    check_end,
+    check_positive,
+    check_requested,
+    check_seconds,
+    datetime_of,
+    seconds_of,
+)
+from leasehold.core.renewal_plan import Call, Departure, NoticeKind, RenewalPlan, Terms, View
+from leasehold.errors import Closed
+from leasehold.lease import Lease
+
+logger = logging.getLogger(__name__)
+
+MAX_CALLS: Final = 256
+"""Renewal calls under way at once; what is due beyond that waits for one of them to end."""
+
+SUSPEND_CHECK_S: Final = 1.0
+"""How often to look at the holder's clock: timers of an event loop sleep while the machine does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalNotice:
+    """Why a lease is no longer managed, told once, after it left.
+
+    `expired`: its desired end came, and there is no error. `failed`: it could not be kept alive;
+    `error` is what the last attempt met, or None if there was none since the last success.
+    """
+
+    manager: "RenewalManager"
+    lease: Lease
+    kind: NoticeKind
+    desired_end: End
+    error: BaseException | None
+
+
+Listener: TypeAlias = Callable[[RenewalNotice], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """What the manager keeps with a lease's terms."""
+
+    desired_end: End
+    listener: Listener | None
+
+
+class RenewalManager:
+    """Renews a set of leases, each until its own desired end."""
+
+    def __init__(
+        self,
+        leases: Mapping[Lease, End] | None = None,
+        *,
+        rtt: float | timedelta = 1.0,
+        batch_window: float | timedelta = 300.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Manage `leases`, each until the desired end it maps to; none to begin with.
+
+        `rtt` is the time to allow for a renewal's round trip. A lease that is due takes along those
+        of the same landlord that will be within `batch_window`.
+        """
+        self._clock = clock
+        self._plan: RenewalPlan[Lease] = RenewalPlan(
+            _view,
+            rtt_s=check_seconds(rtt, "rtt"),
+            batch_window_s=check_seconds(batch_window, "batch_window"),
+        )
+        self._alarm = Alarm(self._wake)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._closed = False
+        for lease, desired_end in (leases or {}).items():
+            self.renew_until(lease, desired_end)
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __contains__(self, lease: object) -> bool:
+        return lease in self._plan
+
+    def __repr__(self) -> str:
+        return f"<RenewalManager of {len(self)} leases, {len(self._calls)} calls under way>"
+
+    def leases(self) -> list[Lease]:
+        """All leases that are managed now."""
+        return self._plan.leases()
+
+    def renew_until(
+        self,
+        lease: Lease,
+        desired_end: End,
+        renew_duration: DurationLike = FOREVER,
+        listener: Listener | None = None,
+    ) -> None:
+        """Keep `lease` alive until `desired_end`, asking for `renew_duration` at a time.
+
+        Adding a lease again replaces the terms. `renew_duration` may be ANY only if the desired end
+        is FOREVER. `listener` is called once, after the lease has left, unless it was taken out.
+        """
+        end = boottime_of(check_end(desired_end, "desired_end"), self._clock)
+        self._add(lease, end, _Tag(desired_end, listener), renew_duration)
+
+    def renew_for(
+        self,
+        lease: Lease,
+        desired_duration: float | timedelta | Forever,
+        renew_duration: DurationLike = FOREVER,
+        listener: Listener | None = None,
+    ) -> None:
+        """Like `renew_until`, for `desired_duration` from now."""
+        desired = check_requested(desired_duration, "desired_duration")
+        if desired is ANY:
+            raise ValueError("desired_duration must be a length of time or FOREVER, not ANY")
+        seconds = seconds_of(desired)
+        tag = _Tag(datetime_of(self._clock.wall() + seconds), listener)
+        self._add(lease, self._clock.boottime() + seconds, tag, renew_duration)
+
+    def remove(self, lease: Lease) -> None:
+        """Leave `lease` alone from now on; it is not cancelled. `UnknownLease`: not managed."""
+        self._plan.remove(lease)
+
+    async def cancel(self, lease: Lease) -> None:
+        """Remove `lease` at once, then cancel it. `UnknownLease`: not managed, or over."""
+        self._plan.remove(lease)
+        await lease.cancel()
+
+    def clear(self) -> None:
+        """Leave all leases alone from now on."""
+        for lease in self._plan.leases():
+            self._plan.remove(lease)
+
+    def expiration(self, lease: Lease) -> End:
+        """Return the desired end of `lease`. `UnknownLease`: not managed."""
+        tag = self._plan.terms(lease).tag
+        assert isinstance(tag, _Tag)
+        return tag.desired_end
+
+    def set_expiration(self, lease: Lease, desired_end: End) -> None:
+        """Change the desired end of `lease`. `UnknownLease`: not managed."""
+        terms = self._plan.terms(lease)
+        self.renew_until(lease, desired_end, terms.renew_duration, terms.tag.listener)
+
+    def close(self) -> None:
+        """Stop: leave all leases alone, and give up the renewals under way."""
+        self._closed = True
+        self.clear()
+        self._alarm.cancel()
+        for task in self._calls:
+            task.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    def _add(self, lease: Lease, end: float, tag: _Tag, renew_duration: DurationLike) -> None:
+        if not isinstance(lease, Lease):
+            raise TypeError(f"lease must be a Lease, not {lease!r}")
+        _check_listener(tag.listener)
+        requested = check_positive(renew_duration, "renew_duration")
+        if requested is ANY and end != NEVER:
+            raise ValueError("renew_duration may be ANY only with a desired end of FOREVER")
+        if self._closed:
+            raise Closed("this renewal manager was closed")
+        loop = asyncio.get_running_loop()
+        self._plan.add(lease, lease.batch_key, Terms(end, requested, tag), self._clock.boottime())
+        self._arm(loop)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the alarm ring when the plan needs it, or the clock should be looked at."""
+        next_at = self._plan.next_at(MAX_CALLS - len(self._calls))
+        if next_at != NEVER:
+            self._alarm.set(loop, min(next_at - self._clock.boottime(), SUSPEND_CHECK_S))
+
+    def _wake(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            step = self._plan.step(self._clock.boottime(), MAX_CALLS - len(self._calls))
+            for call in step.calls:
+                task = loop.create_task(self._renew(call))
+                self._calls.add(task)
+                task.add_done_callback(self._call_ended)
+            for departure in step.departures:
+                self._notify(departure)
+        finally:
+            self._arm(loop)
+
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a renewal call failed in the manager itself", exc_info=task.exception())
+        if not self._closed:
+            self._arm(task.get_loop())
+
+    async def _renew(self, call: Call[Lease]) -> None:
+        """Make one renewal call, and tell the plan what became of each lease."""
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                failures = await _ask(call.wants)
+        except asyncio.CancelledError as error:
+            self._land(call, dict.fromkeys((lease for lease, _ in call.wants), error))
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # it is this call that was given up
+                raise
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the outcome
+            self._land(call, dict.fromkeys((lease for lease, _ in call.wants), error))
+        else:
+            self._land(call, failures)
+
+    def _land(self, call: Call[Lease], failures: Mapping[Lease, BaseException]) -> None:
+        now = self._clock.boottime()
+        for lease, _ in call.wants:
+            departure = self._plan.landed(lease, failures.get(lease), now)
+            if departure is not None:
+                self._notify(departure)
+
+    def _notify(self, departure: Departure[Lease]) -> None:
+        """Tell the listener, and the log, that a lease has left by itself."""
+        tag = departure.terms.tag
+        assert isinstance(tag, _Tag)
+        if departure.kind is NoticeKind.FAILED:
+            why = departure.error or "it ended before it could be renewed"
+            logger.warning("lease %r is no longer renewed: %s", departure.lease, why)
+        if tag.listener is None:
+            return
+        notice = RenewalNotice(
+            self, departure.lease, departure.kind, tag.desired_end, departure.error
+        )
+        try:
+            tag.listener(notice)
+        except Exception:
+            logger.exception("the listener for lease %r failed", departure.lease)
+
+
+async def _ask(wants: list[tuple[Lease, Requested]]) -> Mapping[Lease, BaseException]:
+    if len(wants) > 1:
+        return await renew_together(wants)
+    lease, requested = wants[0]
+    await lease.renew(requested)
+    return {}
+
+
+def _view(lease: Lease, now: float) -> View:
+    return View(now + seconds_of(lease.remaining), seconds_of(lease.term))
+
+
+def _check_listener(listener: Listener | None) -> None:
+    if listener is not None and not callable(listener):
+        raise TypeError(f"listener must be callable, not {listener!r}")
+    if inspect.iscoroutinefunction(listener):
+        raise TypeError(f"listener must be a plain function; {listener!r} is a coroutine's")
