@@ -68,9 +68,9 @@ class LeaseFactory(Protocol):
         ...
 
 
-def unguessable_cookie() -> bytes:
+def unguessable_cookie() -> str:
     """Make a cookie that nobody can guess: who knows it can renew and cancel the lease."""
-    return secrets.token_bytes(16)
+    return secrets.token_hex(16)
 
 
 class Landlord(Generic[R]):
