@@ -2,8 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from leasehold.core.duration import NEVER
+
+GRAIN_S: Final = 0.0001
+"""No sleep is shorter, unless it is none: lease time and the loop's time round differently, and an
+alarm for the last trillionth of a second would ring again and again without getting there."""
 
 
 class Alarm:
@@ -23,7 +28,7 @@ class Alarm:
 
     def set(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
         """Ring in `delay_s` seconds, unless it will ring before."""
-        at = loop.time() + max(0.0, delay_s)
+        at = loop.time() + (max(delay_s, GRAIN_S) if delay_s > 0.0 else 0.0)
         if at < self._at:
             self.cancel()
             self._at = at

@@ -246,8 +246,8 @@ class RenewalManager:
         tag = departure.terms.tag
         assert isinstance(tag, _Tag)
         if departure.kind is NoticeKind.FAILED:
-            why = departure.error or "it ended before it could be renewed"
-            logger.warning("lease %r is no longer renewed: %s", departure.lease, why)
+            why = repr(departure.error) if departure.error else "it ended before it was renewed"
+            logger.warning("%r is no longer renewed: %s", departure.lease, why)
         if tag.listener is None:
             return
         notice = RenewalNotice(
