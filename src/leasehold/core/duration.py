@@ -61,12 +61,13 @@ DurationLike: TypeAlias = float | timedelta | Forever | AnyDuration
 End: TypeAlias = datetime | Forever
 """A point in time at the API: an aware datetime, or `FOREVER`."""
 
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def check_requested(value: DurationLike, name: str = "duration") -> Requested:
     """Return `value` as a float or a sentinel, or raise: TypeError, or ValueError."""
-    if type(value) is float and 0.0 <= value < NEVER:  # almost every call
+    if type(value) is float and 0.0 < value < NEVER:  # almost every call
         return value
     if value is ANY or value is FOREVER:
         return value
@@ -135,16 +136,17 @@ def check_end(value: End, name: str = "end") -> End:
 
 
 def datetime_of(unix_seconds: float) -> End:
-    """Turn a wall-clock end into an aware datetime; what no datetime can say becomes the latest.
+    """Turn a wall-clock end into an aware datetime; what no datetime can say becomes the nearest.
 
-    The latest is earlier than the truth, which is the safe side for a holder.
+    The latest is earlier than the truth, which is the safe side for a holder; what ended before
+    the earliest is over either way.
     """
     if unix_seconds == NEVER:
         return FOREVER
     try:
         return datetime.fromtimestamp(unix_seconds, UTC)
     except (OverflowError, ValueError, OSError):
-        return _LATEST
+        return _LATEST if unix_seconds > 0.0 else _EARLIEST
 
 
 WIRE_ANY_MS: Final = -1
@@ -165,7 +167,10 @@ def to_wire_ms(requested: Requested) -> int:
     if requested == 0.0:
         return 0
     scaled = requested * 1000.0
-    return WIRE_MAX_MS if scaled >= WIRE_MAX_MS else max(1, int(scaled))
+    if scaled >= WIRE_MAX_MS:
+        return WIRE_MAX_MS
+    nearest = round(scaled)  # 1.001 * 1000.0 is less than 1001, but 1001 / 1000.0 is 1.001
+    return max(1, nearest if nearest / 1000.0 <= requested else nearest - 1)
 
 
 def from_wire_ms(ttl_ms: int) -> Requested:
