@@ -91,13 +91,6 @@ class LeaseDenied(LeaseholdError):
         which = "a grant" if self.lease is None else f"a term for lease {self.lease!r}"
         return f"{which}{asked} was denied: {self.why}"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_denied, (self.why, self.lease, self.requested)
-
-
-def _rebuild_denied(why: str, lease: object, requested: object) -> LeaseDenied:
-    return LeaseDenied(why, lease=lease, requested=requested)
-
 
 class LeaseBatchError(LeaseholdError):
     """Some leases of a batch failed; `failures` maps each of them to its error."""
@@ -105,8 +98,10 @@ class LeaseBatchError(LeaseholdError):
     status = Status.UNKNOWN
 
     def __init__(self, failures: Mapping[Any, BaseException]) -> None:
-        super().__init__(failures)
+        if not failures:
+            raise ValueError("a batch error needs at least one failure")
         self.failures = dict(failures)
+        super().__init__(self.failures)
 
     def __str__(self) -> str:
         lease, error = next(iter(self.failures.items()))
