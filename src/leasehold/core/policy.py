@@ -13,6 +13,7 @@ from weakref import ref
 
 from leasehold.core.duration import (
     ANY,
+    FOREVER,
     NEVER,
     Duration,
     DurationLike,
@@ -87,9 +88,11 @@ class DurationPolicy(LeasePolicy):
         return f"DurationPolicy(maximum={self.maximum!r}, default={self.default!r})"
 
     def grant(self, leased: Leased, requested: Requested, now: float) -> Duration:
-        if type(requested) is float:
-            return requested if requested <= self._maximum_s else self._maximum_s
-        return self._default if requested is ANY else self.maximum
+        if requested is ANY:
+            return self._default
+        if requested is FOREVER:
+            return self.maximum
+        return requested if requested <= self._maximum_s else self._maximum_s
 
 
 class FixedPolicy(LeasePolicy):
@@ -129,10 +132,6 @@ class LoadPolicy(LeasePolicy):
 
     def __repr__(self) -> str:
         return f"LoadPolicy({self.budget_per_s!r}, {self.minimum!r}, {self.maximum!r})"
-
-    def bound_s(self) -> float:
-        """Seconds from now beyond which no lease may run, not even one that is kept as it is."""
-        return NEVER
 
     def attach(self, leases: Sized) -> None:
         self._landlords = [known for known in self._landlords if known() is not None]
