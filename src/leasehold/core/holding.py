@@ -60,9 +60,11 @@ class Holding:
         """Note that a term is asked for now."""
         self._sends += 1
         send = Send(self._sends, now, NOT_HELD_DOWN)
-        if isinstance(requested, float) and now + requested < self.end:
-            send.cap = now + requested
-            self._caps.append(send)
+        if isinstance(requested, float):
+            end = self._end_of(now, requested)
+            if end < self.end:
+                send.cap = end
+                self._caps.append(send)
         return send
 
     def answered(self, send: Send, granted: Duration) -> None:
