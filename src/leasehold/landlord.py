@@ -140,18 +140,18 @@ class Landlord(Generic[R]):
         sent_at = self.clock.boottime()
         self._enter()
         self._caretaker.prepare()
-        leased, granted = self.table.grant(
-            self._make_cookie(), resource, requested, pending=pending
-        )
         try:
-            lease = self._make_lease(self, leased.cookie, granted, sent_at)
-        except BaseException:
-            self.table.take_back(leased)
-            self._caretaker.left(leased)
-            raise
+            leased, granted = self.table.grant(
+                self._make_cookie(), resource, requested, pending=pending
+            )
+            try:
+                return self._make_lease(self, leased.cookie, granted, sent_at)
+            except BaseException:
+                self.table.take_back(leased)
+                self._caretaker.left(leased)
+                raise
         finally:
             self._deliver()
-        return lease
 
     def answer(self, cookie: Hashable) -> None:
         """Let the term of a pending lease begin: its grant is being answered now."""

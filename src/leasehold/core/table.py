@@ -111,7 +111,10 @@ class LeaseTable(Generic[R]):
         now = self.clock.now
         if requested == 0.0:
             raise ValueError("duration must be more than zero: a lease of no length is no lease")
-        if cookie in self._leases:
+        if cookie is None:
+            raise TypeError("cookie must not be None; it is what names a lease")
+        namesake = self._leases.get(cookie)
+        if namesake is not None and self.settle(namesake):
             raise ValueError(f"cookie {cookie!r} names a live lease; each lease needs its own")
         leased = LeasedResource(cookie, resource, now)
         try:
@@ -123,6 +126,7 @@ class LeaseTable(Generic[R]):
             term_s = granted
         else:
             term_s = check_granted(self._policy, granted, requested)
+            granted = duration_of(term_s)
         leased.term_s = term_s
         leased.deadline = NEVER if pending else now + term_s
         self._leases[cookie] = leased
@@ -170,6 +174,7 @@ class LeaseTable(Generic[R]):
             term_s = granted
         else:
             term_s = check_granted(self._policy, granted, requested)
+            granted = duration_of(term_s)
         deadline = now + term_s
         if deadline < leased.deadline:
             return self._shorten(leased, requested, term_s)
