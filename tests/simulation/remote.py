@@ -38,6 +38,7 @@ class RemoteLease(Lease):
     def __init__(self, route: Route, cookie: Hashable, granted: Duration, sent_at: float) -> None:
         super().__init__(granted, sent_at=sent_at, clock=route.holder.clock, margin=self.margin)
         self.route = route
+        self.sent_at = sent_at
         self._cookie = cookie
 
     @property

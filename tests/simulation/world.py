@@ -1,22 +1,27 @@
 """The stage for simulated leases: one landlord, several holders, a link between them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
 from leasehold import (
     FOREVER,
+    Duration,
     DurationPolicy,
     EndReason,
     ExpiryStrategy,
     Landlord,
     Lease,
+    Leased,
+    LeaseDenied,
     RenewalManager,
     RenewalNotice,
     UnknownLease,
     exact,
 )
+from leasehold.core.duration import Requested
 from leasehold.core.expiry_queue import STALE_SLACK
 from leasehold.testing import Faults, Host, Network, Simulation
 from tests.simulation.oracle import Oracle, Violation
@@ -52,6 +57,21 @@ class Setting:
     """Whether leases are given to renewal managers."""
 
 
+class RefusingPolicy(DurationPolicy):
+    """Renews no lease whose cookie is in `refused`."""
+
+    def __init__(self, maximum: float, default: float) -> None:
+        super().__init__(maximum, default)
+        self.refused: set[Hashable] = set()
+        self.refusals: Counter[Hashable] = Counter()
+
+    def renew(self, leased: Leased, requested: Requested, now: float) -> Duration:
+        if leased.cookie in self.refused:
+            self.refusals[leased.cookie] += 1
+            raise LeaseDenied("no more")
+        return super().renew(leased, requested, now)
+
+
 class World:
     """A landlord and its holders in a simulation, under the eyes of an oracle."""
 
@@ -65,8 +85,9 @@ class World:
         self.oracle = Oracle(sim, self.host)
         self.network: Network = sim.network(setting.faults)
         self._cookies = 0
+        self.policy = RefusingPolicy(maximum=3600.0, default=30.0)
         self.landlord: Landlord[object] = Landlord(
-            DurationPolicy(maximum=3600.0, default=30.0),
+            self.policy,
             on_ended=self._on_ended,
             expiry=setting.expiry,
             cookies=self._next_cookie,
