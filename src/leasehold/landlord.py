@@ -212,6 +212,7 @@ class Landlord(Generic[R]):
 
     def lease_from_bytes(self, data: bytes) -> Lease:
         """Make a lease of this landlord from what `Lease.to_bytes` made."""
+        self._refuse_if_closed()
         record = codec.decode(data)
         if record.grantor != self.name:
             raise ValueError(f"a lease of landlord {record.grantor!r}, and this is {self.name!r}")
@@ -230,9 +231,12 @@ class Landlord(Generic[R]):
         self.close()
 
     def _enter(self) -> None:
+        self._refuse_if_closed()
+        self._caretaker.enter()
+
+    def _refuse_if_closed(self) -> None:
         if self._closed:
             raise Closed(f"landlord {self.name!r} was closed")
-        self._caretaker.enter()
 
     def _on_placed(self, leased: LeasedResource[R]) -> None:
         self._caretaker.placed(leased)
