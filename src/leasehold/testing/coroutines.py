@@ -2,14 +2,12 @@
 
 import asyncio
 import contextlib
+import ctypes
 import inspect
 from collections.abc import Coroutine
 from typing import Any
 
 MAX_CLOSE_ATTEMPTS = 100  # of one coroutine that awaits again while it is being closed
-
-# Freeing a coroutine that cannot be closed would print a warning at a time nobody can foresee.
-_UNCLOSABLE: list[object] = []
 
 
 def name_of(thing: object) -> str:
@@ -34,4 +32,6 @@ def close_quietly(coro: object) -> None:
             coro.close()
         if not inspect.iscoroutine(coro) or inspect.getcoroutinestate(coro) == "CORO_CLOSED":
             return
-    _UNCLOSABLE.append(coro)
+    # It swallows every exception. Freeing it would throw one more into it, and without a loop it
+    # may then run for ever, at the latest when the interpreter exits: so it is never freed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))

@@ -5,7 +5,8 @@ its timers and its `_run_once`. The simulation calls `turn`, which is one iterat
 timers that are due and messages that arrived become ready, then everything that was ready at that
 point runs. What asyncio promises stays (`call_soon` is first in, first out; timers run in order
 of their time). What it leaves open is drawn from the seed: the order of timers for the same
-instant, and whether timers or messages come first (selectors and uvloop differ in that).
+instant, and whether messages come before timers, as with asyncio's selectors, or a turn after
+them, as with uvloop.
 
 After each callback the loop asks its host whether it may go on: a host that was stalled, stopped
 or crashed by that callback leaves the rest for a later turn, or for never.
@@ -33,6 +34,7 @@ from leasehold.testing.failures import is_unnoticed
 
 Ts = TypeVarTuple("Ts")
 
+TIMERS_FIRST = 0.5  # probability that messages wait for the turn after due timers
 MIN_CANCELLED_TIMERS = 100  # below this it is not worth rebuilding the heap
 
 
@@ -83,6 +85,7 @@ class HostLoop(asyncio.BaseEventLoop):
         self._timers_made = 0
         self._timers_cancelled = 0
         self._arrived: deque[Callable[[], None]] = deque()
+        self._messages_wait = False
         # Insertion order makes closing deterministic (asyncio's own set is ordered by address),
         # and strong references keep the garbage collector from deciding what happens.
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -119,11 +122,7 @@ class HostLoop(asyncio.BaseEventLoop):
     def turn(self, tally: Counter[str] | None = None) -> int:
         """Run one iteration; count callbacks by name in `tally`. Return how many ran."""
         with self.entered():
-            batches = [batch for batch in (self._due_timers(), self._arrivals()) if batch]
-            if len(batches) > 1 and self._random.random() < 0.5:
-                batches.reverse()
-            for batch in batches:
-                self._ready.extend(batch)
+            self._poll()
             ran = 0
             for _ in range(len(self._ready)):
                 handle = self._ready.popleft()
@@ -240,6 +239,21 @@ class HostLoop(asyncio.BaseEventLoop):
         if is_unnoticed(task):
             self._owner.task_failed(task)
 
+    def _poll(self) -> None:
+        """Make ready what is due and what arrived."""
+        timers = self._due_timers()
+        # Never twice in a row: messages may come after timers, but not starve behind them.
+        self._messages_wait = bool(
+            timers
+            and self._arrived
+            and not self._messages_wait
+            and self._random.random() < TIMERS_FIRST
+        )
+        if not self._messages_wait:
+            self._ready.extend(asyncio.Handle(arrive, (), self) for arrive in self._arrived)
+            self._arrived.clear()
+        self._ready.extend(timers)
+
     def _due_timers(self) -> list[asyncio.Handle]:
         now = self.time()
         due: list[asyncio.Handle] = []
@@ -250,11 +264,6 @@ class HostLoop(asyncio.BaseEventLoop):
             else:
                 due.append(timer)
         return due
-
-    def _arrivals(self) -> list[asyncio.Handle]:
-        handles = [asyncio.Handle(callback, (), self) for callback in self._arrived]
-        self._arrived.clear()
-        return handles
 
     def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
         self._timers_cancelled += 1
