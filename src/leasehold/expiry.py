@@ -9,9 +9,9 @@ there is nothing to start, and nothing runs while no lease can end.
 
 All but the lazy one keep lease time: they `advance` the clock at each call and, while a lease can
 end, every `IDLE_TICK_S`, so that a longer gap means a stall. After a stall nothing may end until
-what waits in the sockets was handled. A callback that is scheduled from a callback that is
-scheduled now runs after that: asyncio polls between the two, and so does uvloop, whichever of
-timers, sockets and callbacks each of them serves first.
+what waits in the sockets was handled. The last of `POLL_HOPS` callbacks, each scheduled by the one
+before, runs after that: asyncio and uvloop poll after the first, and a loop that serves due timers
+before waiting bytes, and those a turn later, has served them before the third.
 
 The lazy one cannot tell a stall from a quiet hour, so for it all time counts.
 """
@@ -36,7 +36,7 @@ SLICE: Final = 256
 SLICE_S: Final = 0.005
 """How long ending leases may keep the event loop; the rest follows in the next turn."""
 
-POLL_HOPS: Final = 2
+POLL_HOPS: Final = 3
 """Callbacks, each scheduled by the one before, that have a poll of the sockets between them."""
 
 HELD_RECHECK_S: Final = 0.010
@@ -153,6 +153,7 @@ class _Attending(Caretaker):
     def close(self) -> None:
         self._alarm.cancel()
         self._keeps_time = False
+        self._loop = None  # an owner may close from within `_wake`, which sets the alarm again
 
     def _arm(self) -> None:
         """Have the timer ring in time, if anything can end at all."""

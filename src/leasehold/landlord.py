@@ -243,6 +243,8 @@ class Landlord(Generic[R]):
 
     def reap(self, budget: int) -> bool:
         """Run the expiry step, bounded, and tell the owners. For caretakers."""
+        if self._closed:
+            return False
         try:
             return self.table.expire(budget)
         except Exception:
