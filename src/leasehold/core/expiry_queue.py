@@ -27,6 +27,9 @@ from leasehold.core.duration import NEVER
 STALE_SLACK: Final = 64
 REBUILD_STEP: Final = 8
 
+NEXT_LOOKS: Final = 32
+"""Stale entries that asking for the earliest end drops at most: a mass cancel is no pause."""
+
 
 class Deadline:
     """Something with a deadline that an `ExpiryQueue` can watch over."""
@@ -100,9 +103,11 @@ class ExpiryQueue(Generic[K, D]):
                 heappop(heap)
                 self._unqueue(item)
                 due.append((key, item))
+                self._tidy()  # with fewer live ones, fewer stale ones are allowed
             elif item.deadline == NEVER:
                 heappop(heap)
                 self._unqueue(item)
+                self._tidy()
             elif heap is self._heap:
                 self._tickets = item.ticket = self._tickets + 1
                 item.queued_at = item.deadline
@@ -115,15 +120,21 @@ class ExpiryQueue(Generic[K, D]):
         return due
 
     def next_at(self) -> float:
-        """When to look again: no deadline is earlier, `NEVER` if there is none."""
+        """When to look again: no deadline is earlier, `NEVER` if there is none.
+
+        Behind many stale entries it may be the time of one of them: too early, never too late.
+        """
+        if not self._live:
+            return NEVER
         table = self._table
-        while heap := self._earliest_heap():
+        for _ in range(NEXT_LOOKS):
+            heap = self._earliest_heap()
             at, ticket, key = heap[0]
             item = table.get(key)
             if item is not None and item.ticket == ticket:
                 return at
-            heappop(heap)  # paid for by the operation that made it stale
-        return NEVER
+            heappop(heap)
+        return self._earliest_heap()[0][0]
 
     def _earliest_heap(self) -> list[tuple[float, int, K]]:
         if self._old and (not self._heap or self._old[0] < self._heap[0]):
