@@ -1,0 +1,17 @@
+"""Hypothesis profiles: `ci` by default; `HYPOTHESIS_PROFILE=deep` searches longer, at random."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+from tests.property.support import DEEP, PROFILE
+
+settings.register_profile(
+    "ci",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(DEEP, settings.get_profile("ci"), derandomize=False)
+settings.load_profile(os.environ.get(PROFILE, "ci"))
