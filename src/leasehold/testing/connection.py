@@ -129,7 +129,7 @@ class Connection:
         """Wait for the next message.
 
         Raises EOFError after the last message of a side that closed, ConnectionResetError as soon
-        as this side knows that the connection is broken.
+        as this side knows that the connection is broken: what it has not read is lost, as in TCP.
         """
         self._check_caller()
         end = self._end
