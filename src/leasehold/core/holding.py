@@ -7,10 +7,12 @@ From each term a fraction, `margin`, is left out for clocks that run at differen
 Each request is a `Send`. Answers may come in any order, or not at all:
 
 - a granted answer is credited to its own send, and only if no later send was credited before;
-- a request for *less* than the holder has may take effect at any time after it was sent: from then
-  until its answer the view is held down to the end that was asked for. A definite failure lifts
-  that again. An indefinite one leaves it: the grantor may have done it, and a holder must not count
-  on time that it may have given away.
+- a request for less time may take effect at any time after it was sent, whatever the answers to
+  requests before it promise: until it is settled the view is held down to the end that was asked
+  for. A definite failure lifts that. An indefinite one leaves it: the grantor may have done it, and
+  a holder must not count on time that it may have given away. Then only the answer to a later
+  request lifts it, since the grantor handles requests in the order in which they were sent;
+- once the grantor does not know the lease any more, no answer to an earlier request revives it.
 """
 
 from dataclasses import dataclass
@@ -28,12 +30,13 @@ class Send:
     number: int
     sent_at: float
     cap: float
+    shortens: bool
 
 
 class Holding:
     """A lease's end as its holder may trust it, in the holder's time."""
 
-    __slots__ = ("_caps", "_credited", "_end", "_margin", "_sends", "term_s")
+    __slots__ = ("_credited", "_doubt", "_doubted", "_end", "_margin", "_open", "_sends", "term_s")
 
     def __init__(self, sent_at: float, granted: Duration, margin: float = 0.0) -> None:
         if not 0.0 <= margin < 1.0:
@@ -41,16 +44,20 @@ class Holding:
         self._margin = margin
         self._sends = 0
         self._credited = 0
-        self._caps: list[Send] = []
+        self._open: list[Send] = []
+        self._doubt = NOT_HELD_DOWN  # the least that was asked for in requests that got lost
+        self._doubted = 0  # the number of the last of them
         self.term_s = seconds_of(granted)
         self._end = self._end_of(sent_at, self.term_s)
 
     @property
     def end(self) -> float:
         """When to stop trusting; `NEVER` if it does not end."""
-        if not self._caps:
-            return self._end
-        return min(self._end, *(send.cap for send in self._caps))
+        end = self._end if self._end < self._doubt else self._doubt
+        for send in self._open:
+            if send.cap < end and (send.shortens or send.number > self._credited):
+                end = send.cap
+        return end
 
     def remaining_s(self, now: float) -> float:
         """How long the lease may still be trusted, never less than zero."""
@@ -59,39 +66,38 @@ class Holding:
     def send(self, requested: Requested, now: float) -> Send:
         """Note that a term is asked for now."""
         self._sends += 1
-        send = Send(self._sends, now, NOT_HELD_DOWN)
+        cap = NOT_HELD_DOWN
         if isinstance(requested, float):
-            end = self._end_of(now, requested)
-            if end < self.end:
-                send.cap = end
-                self._caps.append(send)
+            cap = self._end_of(now, requested)
+        send = Send(self._sends, now, cap, shortens=cap < self.end)
+        self._open.append(send)
         return send
 
     def answered(self, send: Send, granted: Duration) -> None:
         """Credit a term that was granted to the send that asked for it."""
-        self._lift(send)
+        self._open.remove(send)
         term_s = seconds_of(granted)
         end = self._end_of(send.sent_at, term_s)
         if send.number > self._credited:
             self._credited = send.number
             self._end = end
             self.term_s = term_s
-        elif send.cap != NOT_HELD_DOWN:
+            if send.number > self._doubted:
+                self._doubt = NOT_HELD_DOWN
+        elif send.shortens:
             self._end = min(self._end, end)
 
     def failed(self, send: Send, *, definite: bool) -> None:
         """Note that a request failed, and whether it is known to have had no effect."""
-        self._lift(send)
-        if not definite:
-            self._end = min(self._end, send.cap)
+        self._open.remove(send)
+        if not definite and (send.shortens or send.number > self._credited):
+            self._doubt = min(self._doubt, send.cap)
+            self._doubted = max(self._doubted, send.number)
 
     def end_at(self, now: float) -> None:
-        """Trust it no longer."""
+        """Trust it no longer, whatever was promised before."""
         self._end = min(self._end, now)
-
-    def _lift(self, send: Send) -> None:
-        if send.cap != NOT_HELD_DOWN:
-            self._caps.remove(send)
+        self._credited = self._sends
 
     def _end_of(self, sent_at: float, term_s: float) -> float:
         return sent_at + term_s * (1.0 - self._margin)
