@@ -24,6 +24,17 @@ def name_of_handle(handle: asyncio.Handle) -> str:
     return f"task {name_of(owner)}" if isinstance(owner, asyncio.Task) else name_of(callback)
 
 
+def forget_callback(handle: asyncio.Handle) -> None:
+    """Empty a handle that has run.
+
+    The traceback of an exception holds the frames below it, thus the handle and, by its callback,
+    the failed task itself. Without that cycle a task that nobody keeps is freed, and reported, at
+    once instead of when the garbage collector comes by.
+    """
+    handle._callback = None  # type: ignore[attr-defined]  # noqa: SLF001
+    handle._args = ()  # noqa: SLF001
+
+
 def close_quietly(coro: object) -> None:
     """Close a coroutine that may await or raise while it is being closed."""
     assert isinstance(coro, Coroutine)

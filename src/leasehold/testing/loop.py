@@ -28,7 +28,7 @@ from contextvars import Context
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVarTuple
 
-from leasehold.testing.coroutines import close_quietly, name_of_handle
+from leasehold.testing.coroutines import close_quietly, forget_callback, name_of_handle
 from leasehold.testing.errors import NotSimulated
 from leasehold.testing.failures import is_unnoticed
 
@@ -131,6 +131,7 @@ class HostLoop(asyncio.BaseEventLoop):
                 if tally is not None:
                     tally[name_of_handle(handle)] += 1
                 handle._run()  # noqa: SLF001 - what BaseEventLoop._run_once does
+                forget_callback(handle)
                 ran += 1
                 if self._dead or self._owner.halted:
                     break
