@@ -144,7 +144,8 @@ class LeaseTable(Generic[R]):
         leased = self.current(cookie)
         if leased.deadline != NEVER:  # one that never ends has nothing to begin
             raise ValueError(f"lease {cookie!r} was answered already")
-        leased.deadline = self.clock.now + leased.term_s
+        term_s = min(leased.term_s, self._policy.bound_s())  # the bound has come nearer meanwhile
+        leased.deadline = self.clock.now + term_s
         self._place(leased)
 
     def current(self, cookie: Hashable) -> LeasedResource[R]:
@@ -193,7 +194,7 @@ class LeaseTable(Generic[R]):
         asked_s = requested if type(requested) is float else NEVER  # ANY asks for no less
         if now + asked_s >= leased.deadline:
             return self._keep(leased)
-        leased.term_s = max(term_s, asked_s)
+        leased.term_s = min(max(term_s, asked_s), self._policy.bound_s())
         leased.deadline = now + leased.term_s
         self._place(leased)
         return leased.term_s
