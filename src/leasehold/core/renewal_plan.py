@@ -240,9 +240,10 @@ class RenewalPlan(Generic[L]):
         if error is not None and is_definite(error):
             return self._depart(managed, NoticeKind.FAILED)
         self._plan_end(managed, view)
-        if error is None:
+        if error is None or _lasts(managed, view):
             self._plan_renewal(managed, view, now)
         else:
+            managed.planned_end = view.end
             at = retry_at(now, sent_at, view.end, view.term_s, self._rtt_s)
             self._queue_renewal(managed, at, at)
         return None
@@ -254,13 +255,13 @@ class RenewalPlan(Generic[L]):
         return managed
 
     def _plan_end(self, managed: _Managed[L], view: View) -> None:
-        managed.deadline = min(view.end, managed.terms.desired_end)
+        managed.deadline = managed.terms.desired_end if _lasts(managed, view) else view.end
         self._ends.schedule(managed.number, managed)
 
     def _plan_renewal(self, managed: _Managed[L], view: View, now: float) -> None:
         managed.planned_end = view.end
-        if view.end >= managed.terms.desired_end:
-            return  # it lasts as long as is wanted
+        if _lasts(managed, view):
+            return
         due_at = renew_at(now, managed.sent_at, view.end, self._rtt_s)
         half_time = view.end - view.term_s / 2
         self._queue_renewal(managed, due_at, max(due_at - self._batch_window_s, half_time))
@@ -281,7 +282,7 @@ class RenewalPlan(Generic[L]):
             managed.pool.queue.discard(managed.ripe)
 
     def _is_due(self, managed: _Managed[L], now: float) -> bool:
-        """Look again at a lease that came up: it may be over, or renewed by somebody else."""
+        """Look again at a lease that came up: it may be about to leave, or renewed by others."""
         self._ground(managed)
         view = self._view(managed.lease, now)
         if view.end > managed.planned_end + MIN_INTERVAL_S:
@@ -295,8 +296,7 @@ class RenewalPlan(Generic[L]):
         """Collect the leases that go along with `first`, and mark all of them as outstanding."""
         crew = [first]
         for _, mark in first.pool.queue.pop_due(now, MAX_BATCH - 1):
-            self._ground(mark.managed)
-            if mark.managed.deadline > now:  # else it is about to leave
+            if self._is_due(mark.managed, now):
                 crew.append(mark.managed)
         for managed in crew:
             self._flying[managed.lease] = now
@@ -305,12 +305,12 @@ class RenewalPlan(Generic[L]):
         return Call([(each.lease, each.terms.to_request(now)) for each in crew], timeout_s)
 
     def _end(self, managed: _Managed[L], now: float) -> Departure[L] | None:
-        """Let a lease go whose desired or actual end has come, if it has."""
+        """Let a lease go whose desired or actual end has come, if it has: the first of the two."""
+        view = self._view(managed.lease, now)
+        if view.end <= now and managed.deadline < managed.terms.desired_end:
+            return self._depart(managed, NoticeKind.FAILED)
         if managed.terms.desired_end <= now:
             return self._depart(managed, NoticeKind.EXPIRED)
-        view = self._view(managed.lease, now)
-        if view.end <= now:
-            return self._depart(managed, NoticeKind.FAILED)
         self._plan_end(managed, view)  # somebody else renewed it
         return None
 
@@ -318,3 +318,8 @@ class RenewalPlan(Generic[L]):
         self.remove(managed.lease)
         error = managed.error if kind is NoticeKind.FAILED else None
         return Departure(kind, managed.lease, managed.terms, error)
+
+
+def _lasts(managed: _Managed[L], view: View) -> bool:
+    """Whether a lease lasts as long as is wanted, but for rounding and the holder's margin."""
+    return view.end >= managed.terms.desired_end - MIN_INTERVAL_S
