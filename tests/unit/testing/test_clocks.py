@@ -1,5 +1,6 @@
 """The three clocks, driven by hand and by a simulation."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -113,3 +114,19 @@ def test_a_timer_is_due_when_the_clock_has_reached_it(drift: float, reading: flo
         when = clock.true_time_of(target)
         sim.run_for(when)
         assert 0.0 <= clock.monotonic() - target < 1e-6
+
+
+def test_rounding_never_leaves_a_timer_just_short() -> None:
+    with Simulation(0) as sim:
+        clock = sim.host("a", drift_ppm=33.3).clock
+        for step in range(10_000):
+            target = clock.monotonic() + 0.1 * step
+            when = clock.true_time_of(target)
+            assert clock._monotonic_at(when) >= target
+
+
+def test_a_timer_of_a_suspended_machine_is_never_due() -> None:
+    with Simulation(0) as sim:
+        host = sim.host("a")
+        host.suspend()
+        assert host.clock.true_time_of(host.clock.monotonic() + 1.0) == math.inf

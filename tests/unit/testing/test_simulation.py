@@ -175,6 +175,14 @@ def test_an_exception_that_leaves_the_block_says_how_to_replay_it() -> None:
     assert "2.000000 a something telling" in note
 
 
+def test_an_error_that_only_closing_finds_says_how_to_replay_it() -> None:
+    tasks: list[asyncio.Task[None]] = []
+    with pytest.raises(SimulationError) as info, Simulation(78) as sim:  # noqa: PT012
+        tasks.append(sim.host("a").start(_fail))
+        sim.run_for(2.0)
+    assert "LEASEHOLD_SEED=78" in info.value.__notes__[0]
+
+
 def test_an_error_while_closing_does_not_hide_the_first_one() -> None:
     async def stumble() -> None:
         try:
