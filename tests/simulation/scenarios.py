@@ -127,7 +127,8 @@ def turnover(seed: int) -> World:
 def brink(seed: int) -> World:
     """Holders renew at the last moment, and the landlord is stopped at any moment, shortly.
 
-    With an answer and a request of up to 50 ms each, 50 ms remain of the term of a second. Renewals that came in during the stop are waiting when it goes on, and must be heard first.
+    With an answer and a request of up to 50 ms each, 50 ms remain of the term of a second.
+    Renewals that came in during the stop are waiting when it goes on, and must be heard first.
     """
     term_s = 1.0
     setting = Setting(

@@ -1,0 +1,81 @@
+"""Every example in the docs is run, and prints what the page says it prints."""
+
+import re
+import subprocess
+import sys
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+class Example(NamedTuple):
+    """A block of Python, and the block of text that follows it, if one does."""
+
+    where: str
+    code: str
+    prints: str | None
+
+
+def _examples() -> list[Example]:
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        blocks = list(BLOCK.finditer(text))
+        for block, following in zip_longest(blocks, blocks[1:]):
+            if block[1] != "python":
+                continue
+            line = text.count("\n", 0, block.start()) + 1
+            prints = following[2] if following is not None and following[1] == "text" else None
+            found.append(Example(f"{page.name}:{line}", block[2], prints))
+    return found
+
+
+@pytest.mark.parametrize("example", _examples(), ids=lambda example: example.where)
+def test_example_runs_and_prints_what_the_page_says(example: Example) -> None:
+    run = subprocess.run(  # noqa: S603  our own docs
+        [sys.executable, "-W", "error", "-c", example.code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    if example.prints is not None:
+        pattern = re.escape(example.prints).replace(r"\.\.\.", ".*")
+        assert re.fullmatch(pattern, run.stdout), run.stdout
+
+
+def test_the_first_example_of_the_tutorial_has_twenty_lines() -> None:
+    tutorial = next(each for each in _examples() if each.where.startswith("tutorial.md"))
+    lines = [line for line in tutorial.code.splitlines() if line.strip()]
+    assert len(lines) <= 20
+
+
+@pytest.mark.parametrize("page", [*PAGES, REPOSITORY / "ARCHITECTURE.md"], ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_make_serve_shows_a_holder_that_stops_renewing_losing_its_lease() -> None:
+    run = subprocess.run(  # noqa: S603  our own example
+        [sys.executable, "-W", "error", REPOSITORY / "examples" / "first_lease.py"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    said = [line.split("s  ", 1)[1] for line in run.stdout.splitlines()]
+    assert said[2:] == [
+        "desk 2 is free again: expired",
+        "bob is too late: expired",
+        "desk 1 is free again: expired",
+        "desks still taken: 0",
+    ]

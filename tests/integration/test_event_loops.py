@@ -1,0 +1,125 @@
+"""Real time, real sockets, on the event loops that people run.
+
+The rule that waiting renewals are heard before anything ends must hold whichever of timers, sockets
+and callbacks a loop serves first; so it is tested on each of them, by blocking the loop.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any
+
+import pytest
+import uvloop
+
+from leasehold import (
+    EndReason,
+    ExpiryStrategy,
+    FixedPolicy,
+    Landlord,
+    RenewalManager,
+    exact,
+    per_lease,
+    polling,
+)
+
+TERM_S = 0.3
+DEADLINE_S = 20.0
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+RUNNERS: list[Run] = [asyncio.run, uvloop.run]
+STRATEGIES: list[ExpiryStrategy] = [exact(), polling(0.02), per_lease()]
+
+both_loops = pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+all_strategies = pytest.mark.parametrize("expiry", STRATEGIES, ids=repr)
+
+
+class Owner:
+    """Waits for leases to end."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[object, EndReason, float]] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, resource: object, reason: EndReason) -> None:
+        self.ended.append((resource, reason, time.monotonic()))
+        self._news.set()
+
+    async def wait_for(self, count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.ended) < count:
+                self._news.clear()
+                await self._news.wait()
+
+
+@both_loops
+@all_strategies
+def test_a_lease_ends_after_its_deadline_and_not_before(run: Run, expiry: ExpiryStrategy) -> None:
+    async def main() -> None:
+        owner = Owner()
+        landlord = Landlord(FixedPolicy(TERM_S), on_ended=owner, expiry=expiry)
+        granted_at = time.monotonic()
+        for n in range(100):
+            landlord.grant(n)
+        await owner.wait_for(100)
+        assert {resource for resource, _, _ in owner.ended} == set(range(100))
+        assert all(at - granted_at >= TERM_S for _, _, at in owner.ended)
+        assert len(landlord) == 0
+
+    run(main())
+
+
+@both_loops
+@all_strategies
+@pytest.mark.parametrize("stall_s", [0.4, 0.9, 1.6])
+def test_renewals_that_wait_in_a_socket_are_heard_before_anything_ends(
+    run: Run, expiry: ExpiryStrategy, stall_s: float
+) -> None:
+    async def main() -> None:
+        owner = Owner()
+        landlord = Landlord(FixedPolicy(TERM_S), on_ended=owner, expiry=expiry)
+        lease = landlord.grant("desk")
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        loop = asyncio.get_running_loop()
+        renewed = loop.create_task(_renew_on_request(reader, landlord, lease.cookie))
+        await asyncio.sleep(0.6 * TERM_S)  # so that even the part of a stall that counts is enough
+        theirs.sendall(b"renew\n")
+        time.sleep(stall_s)  # noqa: ASYNC251  the loop is blocked: this is the stall
+        await renewed
+        assert not owner.ended
+        await owner.wait_for(1)
+        writer.close()
+        await writer.wait_closed()
+        theirs.close()
+
+    run(main())
+
+
+async def _renew_on_request(
+    reader: asyncio.StreamReader, landlord: Landlord[object], cookie: Hashable
+) -> None:
+    assert await reader.readline() == b"renew\n"
+    landlord.renew(cookie)
+
+
+@both_loops
+def test_a_manager_keeps_leases_alive_in_real_time(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        owner = Owner()
+        landlord = Landlord(FixedPolicy(TERM_S), on_ended=owner)
+        leases = [landlord.grant(n) for n in range(50)]
+        async with RenewalManager(rtt=0.05) as manager:
+            for lease in leases:
+                manager.renew_for(lease, 4 * TERM_S)
+            started_at = time.monotonic()
+            await owner.wait_for(50)
+        assert all(at - started_at >= 3 * TERM_S for _, _, at in owner.ended)
+
+    with caplog.at_level(logging.WARNING, "leasehold"):
+        run(main())
+    assert not caplog.records
