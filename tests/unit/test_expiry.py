@@ -699,6 +699,27 @@ def test_after_a_while_without_a_loop_leases_have_their_grace_in_the_next_one(
 
 
 @with_timers
+def test_a_poll_that_a_dead_loop_awaited_is_awaited_again_in_the_next_one(
+    expiry: ExpiryStrategy,
+) -> None:
+    with Simulation(0) as sim:
+        host = sim.host("main")
+        house = host.call(House, expiry)
+        host.call(house.landlord.grant, "old", 0.1)
+
+        def see_a_stall() -> None:
+            host.stall(0.5)
+            assert house.landlord.now == pytest.approx(MAX_STEP_S)
+
+        host.call(see_a_stall)
+        _restarted(host)
+        sim.run_for(0.5)
+        host.call(house.landlord.grant, "new", 60.0)
+        sim.run_for(1.0)
+        assert house.names == ["old"]
+
+
+@with_timers
 def test_lease_time_lags_behind_by_what_was_cut_and_says_so(expiry: ExpiryStrategy) -> None:
     async def main() -> None:
         house = House(expiry)

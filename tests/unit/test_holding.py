@@ -152,3 +152,37 @@ def test_a_fraction_of_a_shorter_term_that_was_asked_for_is_not_relied_on_either
 def test_a_margin_that_is_no_fraction_is_refused_by_value(margin: float) -> None:
     with pytest.raises(ValueError, match=f"margin must be a fraction .*, not {margin}"):
         Holding(100.0, 10.0, margin)
+
+
+def test_the_answer_to_a_later_request_lifts_what_a_lost_one_held_down() -> None:
+    holding = Holding(100.0, 60.0)
+    holding.failed(holding.send(5.0, 110.0), definite=False)
+    assert holding.end == 115.0
+    holding.answered(holding.send(60.0, 112.0), 60.0)
+    assert holding.end == 172.0
+
+
+def test_the_answer_to_an_earlier_request_lifts_nothing_that_a_lost_one_held_down() -> None:
+    holding = Holding(100.0, 60.0)
+    earlier, lost = holding.send(60.0, 109.0), holding.send(5.0, 110.0)
+    holding.failed(lost, definite=False)
+    holding.answered(earlier, 60.0)
+    assert holding.end == 115.0
+
+
+def test_a_request_that_is_not_settled_holds_down_what_an_earlier_answer_promises() -> None:
+    holding = Holding(100.0, 10.0)
+    longer, shorter = holding.send(600.0, 101.0), holding.send(30.0, 102.0)
+    holding.answered(longer, 600.0)
+    assert holding.end == 132.0  # the second may have shortened what the first was given
+    holding.failed(shorter, definite=True)
+    assert holding.end == 701.0
+
+
+def test_once_the_lease_is_not_known_no_answer_to_an_earlier_request_revives_it() -> None:
+    holding = Holding(100.0, 60.0)
+    earlier, unknown = holding.send(60.0, 110.0), holding.send(60.0, 111.0)
+    holding.failed(unknown, definite=True)
+    holding.end_at(112.0)
+    holding.answered(earlier, 60.0)
+    assert holding.end == 112.0
