@@ -146,15 +146,18 @@ def test_a_failure_of_the_whole_call_leaves_the_batch_as_it_was(
     assert {lease: batch[lease] for lease in batch} == wants
 
 
+@pytest.mark.parametrize(
+    ("failure", "remaining"), [(ConnectionLost("gone"), 2.0), (LeaseDenied("all"), 10.0)], ids=repr
+)
 def test_a_failure_of_the_whole_call_is_a_failure_for_each_lease(
-    book: dict[str, Any], clock: VirtualClock
+    failure: Exception, remaining: float, book: dict[str, Any], clock: VirtualClock
 ) -> None:
     shorter, longer = Bulk("shorter", book, clock), Bulk("longer", book, clock)
     batch = LeaseBatch({shorter: 2.0, longer: 50.0})
-    book["answer"] = ConnectionLost("gone")
-    with pytest.raises(ConnectionLost):
+    book["answer"] = failure
+    with pytest.raises(type(failure)):
         run(batch.renew_all())
-    assert (shorter.remaining, longer.remaining) == (2.0, 10.0)
+    assert (shorter.remaining, longer.remaining) == (remaining, 10.0)
 
 
 @pytest.mark.parametrize("answer", [[], [5.0], [5.0, 5.0, 5.0]])

@@ -910,6 +910,7 @@ async def test_closing_gives_up_the_renewals_under_way() -> None:
         await asyncio.sleep(71.0)
         assert scene.grantor.flying == 1
     assert scene.grantor.flying == 0
+    assert scene.grantor.at() == pytest.approx(71.0)  # nobody waited for the answer
     assert scene.notices == []
     with pytest.raises(Closed):
         manager.renew_until(scene.grantor.lease(), FOREVER)
