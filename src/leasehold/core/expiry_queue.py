@@ -90,7 +90,7 @@ class ExpiryQueue(Generic[K, D]):
     def pop_due(self, now: float, budget: int) -> list[tuple[K, D]]:
         """Take out items whose deadline is `now` or before, looking at `budget` entries at most."""
         due: list[tuple[K, D]] = []
-        table, live_before = self._table, self._live
+        table = self._table
         for _ in range(budget):
             heap = self._earliest_heap()
             if not heap or heap[0][0] > now:
@@ -115,8 +115,6 @@ class ExpiryQueue(Generic[K, D]):
             else:
                 heappop(heap)
                 self._push(key, item, item.deadline)
-        for _ in range(live_before - self._live):  # fewer live ones may have fewer stale ones
-            self._tidy()
         return due
 
     def next_at(self) -> float:
