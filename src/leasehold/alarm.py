@@ -14,12 +14,13 @@ alarm for the last trillionth of a second would ring again and again without get
 class Alarm:
     """Calls `ring` at the earliest of the times it was set to, then is unset."""
 
-    __slots__ = ("_at", "_handle", "_ring")
+    __slots__ = ("_at", "_handle", "_loop", "_ring")
 
     def __init__(self, ring: Callable[[], object]) -> None:
         self._ring = ring
         self._handle: asyncio.TimerHandle | None = None
         self._at = NEVER
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_set(self) -> bool:
@@ -28,6 +29,9 @@ class Alarm:
 
     def set(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
         """Ring in `delay_s` seconds, unless it will ring before."""
+        if loop is not self._loop:  # an alarm of a loop that is gone would never ring
+            self.cancel()
+            self._loop = loop
         at = loop.time() + (max(delay_s, GRAIN_S) if delay_s > 0.0 else 0.0)
         if at < self._at:
             self.cancel()

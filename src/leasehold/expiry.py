@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from leasehold.alarm import Alarm
+from leasehold.alarm import GRAIN_S, Alarm
 from leasehold.core.duration import NEVER, check_seconds
 from leasehold.core.lease_clock import IDLE_TICK_S
-from leasehold.core.table import LeasedResource, LeaseTable
+from leasehold.core.table import RECHECK_S, LeasedResource, LeaseTable
 
 LAZY_BUDGET: Final = 16
 """Due entries that a call to a lazy landlord looks at before it does its own work."""
@@ -38,9 +38,6 @@ SLICE_S: Final = 0.005
 
 POLL_HOPS: Final = 3
 """Callbacks, each scheduled by the one before, that have a poll of the sockets between them."""
-
-HELD_RECHECK_S: Final = 0.010
-"""When a per-lease timer looks again at a lease that was due but may not end yet."""
 
 
 class House(Protocol):
@@ -114,12 +111,16 @@ class _Attending(Caretaker):
         self._alarm = Alarm(self._wake)
         self._keeps_time = False
         self._polls_awaited = 0
+        self._closed = False
 
     @abstractmethod
     def next_reap_in(self) -> float:
         """Seconds until the expiry step should run; `NEVER` if only the clock must be kept."""
 
     def enter(self) -> None:
+        loop = asyncio._get_running_loop()  # noqa: SLF001  the variant that raises costs a renewal
+        if loop is not self._loop and not self._closed:
+            self._meet(loop)
         clock, monotonic = self.house.table.clock, self.house.monotonic()
         if not self._keeps_time:  # no lease could end meanwhile
             clock.elapse(monotonic)
@@ -129,19 +130,22 @@ class _Attending(Caretaker):
             self._await_poll()
 
     def prepare(self) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
+        if asyncio._get_running_loop() is None:  # noqa: SLF001
             raise RuntimeError(
                 f"{type(self).__name__.strip('_').lower()} expiry needs a running event loop; "
                 "grant from async code, or make the landlord with expiry=lazy()"
-            ) from None
-        if loop is not self._loop:
+            )
+
+    def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Be called from another loop than the last time, or from none."""
+        if loop is not None:
             self.move_in(loop)
+        elif self._loop is not None and self._loop.is_closed():
+            self.move_out()
 
     def move_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Work on this event loop from now on, whatever loop it was before."""
-        self.close()
+        self.move_out()
         self._loop, self._polls_awaited = loop, 0
         self._arm()
 
@@ -150,10 +154,15 @@ class _Attending(Caretaker):
         if soon or not self._keeps_time:
             self._arm()
 
-    def close(self) -> None:
+    def move_out(self) -> None:
+        """Have no timer on any event loop."""
         self._alarm.cancel()
         self._keeps_time = False
-        self._loop = None  # an owner may close from within `_wake`, which sets the alarm again
+        self._loop = None
+
+    def close(self) -> None:
+        self._closed = True
+        self.move_out()
 
     def _arm(self) -> None:
         """Have the timer ring in time, if anything can end at all."""
@@ -195,7 +204,8 @@ class _Attending(Caretaker):
             return
         self.house.table.clock.polled(cuts)
         if self._keeps_time:
-            self._wake()
+            self.reap_slice()  # what came due in a turn in which nothing may end
+            self._arm()
 
 
 class _Exact(_Attending):
@@ -243,8 +253,8 @@ class _PerLease(_Attending):
         if timer is not None:
             timer.cancel()
 
-    def close(self) -> None:
-        super().close()
+    def move_out(self) -> None:
+        super().move_out()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -252,9 +262,8 @@ class _PerLease(_Attending):
     def _sleep(self, leased: LeasedResource[Any]) -> None:
         if self._loop is not None and leased.deadline != NEVER:
             left_s = leased.deadline - self.house.table.clock.now
-            self._timers[leased] = self._loop.call_later(
-                max(left_s, HELD_RECHECK_S), self._look, leased
-            )
+            delay_s = left_s if left_s > 0.0 else RECHECK_S  # due, but may not end now
+            self._timers[leased] = self._loop.call_later(max(delay_s, GRAIN_S), self._look, leased)
 
     def _look(self, leased: LeasedResource[Any]) -> None:
         del self._timers[leased]

@@ -93,8 +93,10 @@ class Landlord(Generic[R]):
         `cookies` makes a new name for each lease. `name` is this landlord's own name in leases; it
         must stay the same across restarts if leases are stored as bytes.
         """
-        if on_ended is not None and not callable(on_ended):
-            raise TypeError(f"on_ended must be callable, not {on_ended!r}")
+        given = {"on_ended": on_ended, "lease_factory": lease_factory, "cookies": cookies}
+        for argument, value in given.items():
+            if value is not None and not callable(value):
+                raise TypeError(f"{argument} must be callable, not {value!r}")
         if inspect.iscoroutinefunction(on_ended):
             raise TypeError(f"on_ended must be a plain function; {on_ended!r} is a coroutine's")
         strategy = exact() if expiry is None else expiry
@@ -138,8 +140,9 @@ class Landlord(Generic[R]):
         """
         requested = check_positive(duration)
         sent_at = self.clock.boottime()
-        self._enter()
+        self._refuse_if_closed()
         self._caretaker.prepare()
+        self._caretaker.enter()
         try:
             leased, granted = self.table.grant(
                 self._make_cookie(), resource, requested, pending=pending

@@ -21,7 +21,7 @@ from leasehold.core.duration import (
     duration_of,
 )
 from leasehold.core.holding import Holding, Send
-from leasehold.errors import UnknownLease, is_definite
+from leasehold.errors import LeaseholdError, UnknownLease, is_definite
 
 Form: TypeAlias = Literal["duration", "absolute"]
 Outcome: TypeAlias = Duration | BaseException
@@ -154,7 +154,10 @@ class Lease(ABC):
         if not isinstance(outcome, BaseException):
             self._holding.answered(send, outcome)
             return
-        self._holding.failed(send, definite=is_definite(outcome))
+        # Only the grantor's own word says that nothing was done; an error in reading its answer,
+        # however definite, does not.
+        refused = isinstance(outcome, LeaseholdError) and is_definite(outcome)
+        self._holding.failed(send, definite=refused)
         if isinstance(outcome, UnknownLease):
             self._holding.end_at(self._clock.boottime())
 

@@ -75,15 +75,18 @@ class RenewalManager:
     def __init__(
         self,
         leases: Mapping[Lease, End] | None = None,
+        renew_duration: DurationLike = FOREVER,
+        listener: Listener | None = None,
         *,
         rtt: float | timedelta = 1.0,
         batch_window: float | timedelta = 300.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Manage `leases`, each until the desired end it maps to; none to begin with.
+        """Manage `leases`, each until the desired end it maps to; none unless given.
 
-        `rtt` is the time to allow for a renewal's round trip. A lease that is due takes along those
-        of the same landlord that will be within `batch_window`.
+        `renew_duration` and `listener` are for these leases, as in `renew_until`. `rtt` is the time
+        to allow for a renewal's round trip. A lease that is due takes along those of the same
+        landlord that will be within `batch_window`.
         """
         self._clock = clock
         self._plan: RenewalPlan[Lease] = RenewalPlan(
@@ -95,7 +98,7 @@ class RenewalManager:
         self._calls: set[asyncio.Task[None]] = set()
         self._closed = False
         for lease, desired_end in (leases or {}).items():
-            self.renew_until(lease, desired_end)
+            self.renew_until(lease, desired_end, renew_duration, listener)
 
     def __len__(self) -> int:
         return len(self._plan)
@@ -142,11 +145,11 @@ class RenewalManager:
 
     def remove(self, lease: Lease) -> None:
         """Leave `lease` alone from now on; it is not cancelled. `UnknownLease`: not managed."""
-        self._plan.remove(lease)
+        self._plan.remove(_check_lease(lease))
 
     async def cancel(self, lease: Lease) -> None:
         """Remove `lease` at once, then cancel it. `UnknownLease`: not managed, or over."""
-        self._plan.remove(lease)
+        self._plan.remove(_check_lease(lease))
         await lease.cancel()
 
     def clear(self) -> None:
@@ -156,13 +159,13 @@ class RenewalManager:
 
     def expiration(self, lease: Lease) -> End:
         """Return the desired end of `lease`. `UnknownLease`: not managed."""
-        tag = self._plan.terms(lease).tag
+        tag = self._plan.terms(_check_lease(lease)).tag
         assert isinstance(tag, _Tag)
         return tag.desired_end
 
     def set_expiration(self, lease: Lease, desired_end: End) -> None:
         """Change the desired end of `lease`. `UnknownLease`: not managed."""
-        terms = self._plan.terms(lease)
+        terms = self._plan.terms(_check_lease(lease))
         self.renew_until(lease, desired_end, terms.renew_duration, terms.tag.listener)
 
     def close(self) -> None:
@@ -181,8 +184,7 @@ class RenewalManager:
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     def _add(self, lease: Lease, end: float, tag: _Tag, renew_duration: DurationLike) -> None:
-        if not isinstance(lease, Lease):
-            raise TypeError(f"lease must be a Lease, not {lease!r}")
+        _check_lease(lease)
         _check_listener(tag.listener)
         requested = check_positive(renew_duration, "renew_duration")
         if requested is ANY and end != NEVER:
@@ -269,6 +271,12 @@ async def _ask(wants: list[tuple[Lease, Requested]]) -> Mapping[Lease, BaseExcep
 
 def _view(lease: Lease, now: float) -> View:
     return View(now + seconds_of(lease.remaining), seconds_of(lease.term))
+
+
+def _check_lease(lease: Lease) -> Lease:
+    if not isinstance(lease, Lease):
+        raise TypeError(f"lease must be a Lease, not {lease!r}")
+    return lease
 
 
 def _check_listener(listener: Listener | None) -> None:

@@ -217,7 +217,7 @@ def test_if_a_renewal_fails_the_lease_keeps_the_end_it_had(
     ("failure", "remaining"),
     [
         (LeaseDenied("full"), 60.0),
-        (KeyError("bug"), 60.0),
+        (KeyError("bug"), 5.0),  # in reading the answer, perhaps: it is not the grantor's word
         (ConnectionLost("gone"), 5.0),
         (TimeoutError(), 5.0),
         (asyncio.CancelledError(), 5.0),
@@ -267,7 +267,8 @@ def test_a_cancelled_lease_is_trusted_no_longer(clock: VirtualClock) -> None:
         (ConnectionLost("gone"), 0.0),  # the grantor may have done it
         (asyncio.CancelledError(), 0.0),
         (UnknownLease("cookie", EndReason.EXPIRED), 0.0),
-        (KeyError("bug"), 10.0),
+        (KeyError("bug"), 0.0),
+        (LeaseDenied("not yours"), 10.0),
     ],
     ids=repr,
 )

@@ -167,6 +167,25 @@ async def test_a_manager_is_constructed_empty_or_with_leases_and_their_desired_e
     manager.close()
 
 
+@virtual
+async def test_leases_given_to_the_constructor_have_its_duration_and_listener() -> None:
+    scene = Scene()
+    lease, noticed = scene.grantor.lease("one", 80.0), list[RenewalNotice]()
+    manager = RenewalManager({lease: FOREVER}, 33.0, noticed.append, clock=scene.clock)
+    await asyncio.sleep(75.0)
+    scene.grantor.error = LeaseDenied("no more")
+    await asyncio.sleep(100.0)
+    assert set(scene.grantor.asked) == {33.0}
+    assert [notice.lease for notice in noticed] == [lease]
+    manager.close()
+
+
+@pytest.mark.parametrize("name", ["remove", "expiration"])
+def test_what_is_no_lease_is_a_type_error(name: str) -> None:
+    with pytest.raises(TypeError, match="lease must be a Lease, not None"):
+        getattr(RenewalManager(), name)(None)
+
+
 @pytest.mark.parametrize(
     ("desired", "renew_duration", "asked"),
     [

@@ -230,7 +230,8 @@ class LeaseTable(Generic[R]):
             except Exception as error:  # noqa: BLE001  a policy that fails ends no lease, and keeps none from ending
                 alive, failure = True, error
             if alive:
-                recheck_at = max(leased.deadline, self.clock.now + RECHECK_S)
+                later = leased.deadline > self.clock.now  # a grace moved it
+                recheck_at = leased.deadline if later else self.clock.now + RECHECK_S
                 self._queue.schedule(cookie, leased, recheck_at)
         if failure is not None:
             raise failure
