@@ -274,23 +274,21 @@ class Landlord(Generic[R]):
         if self._delivering:
             return
         self._delivering = True
+        ended, left, on_ended = self.table.ended, self._caretaker.left, self._on_ended
+        log_expiry = logger.isEnabledFor(logging.DEBUG)
         try:
-            while self.table.ended:
-                leased, reason, lateness_s = self.table.ended.popleft()
-                self._caretaker.left(leased)
-                if reason is EndReason.EXPIRED:
-                    logger.debug("lease %r expired, %.6f s late", leased.cookie, lateness_s)
-                if self._on_ended is not None:
-                    self._tell_owner(leased, reason)
+            while ended:
+                leased, reason, late_s = ended.popleft()
+                left(leased)
+                if log_expiry and reason is EndReason.EXPIRED:
+                    logger.debug("lease %r expired, %.6f s late", leased.cookie, late_s)
+                if on_ended is not None:
+                    try:
+                        on_ended(leased.resource, reason)
+                    except Exception:
+                        logger.exception("on_ended failed for lease %r (%s)", leased.cookie, reason)
         finally:
             self._delivering = False
-
-    def _tell_owner(self, leased: LeasedResource[R], reason: EndReason) -> None:
-        assert self._on_ended is not None
-        try:
-            self._on_ended(leased.resource, reason)
-        except Exception:
-            logger.exception("on_ended failed for lease %r (%s)", leased.cookie, reason)
 
 
 class LandlordLease(Lease):

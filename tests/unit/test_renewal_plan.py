@@ -409,10 +409,10 @@ def test_a_step_is_bounded_in_work_and_the_next_one_goes_on(holder: Holder) -> N
     assert len(holder.step(50.0).departures) == 10
 
 
-def test_a_batch_is_bounded_and_the_next_call_takes_the_rest(holder: Holder) -> None:
+def test_a_batch_is_bounded_and_the_next_step_takes_the_rest(holder: Holder) -> None:
     for number in range(MAX_BATCH + 5):
         holder.add(str(number), 80.0)
-    calls: list[Call[str]] = holder.step(70.0).calls
+    calls: list[Call[str]] = [*holder.step(70.0).calls, *holder.step(70.0).calls]
     assert len(calls) == 2
     assert max(len(call.wants) for call in calls) <= MAX_BATCH
     assert len({lease for call in calls for lease, _ in call.wants}) == MAX_BATCH + 5

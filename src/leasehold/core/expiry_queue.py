@@ -85,14 +85,13 @@ class ExpiryQueue(Generic[K, D]):
         """Forget `item`, which has left the table or is about to."""
         if item.queued_at != NEVER:
             self._unqueue(item)
-            self._tidy()
 
     def pop_due(self, now: float, budget: int) -> list[tuple[K, D]]:
         """Take out items whose deadline is `now` or before, looking at `budget` entries at most."""
         due: list[tuple[K, D]] = []
         table = self._table
         for _ in range(budget):
-            heap = self._earliest_heap()
+            heap = self._earliest_heap() if self._old else self._heap
             if not heap or heap[0][0] > now:
                 break
             _, ticket, key = heap[0]
@@ -103,11 +102,9 @@ class ExpiryQueue(Generic[K, D]):
                 heappop(heap)
                 self._unqueue(item)
                 due.append((key, item))
-                self._tidy()  # with fewer live ones, fewer stale ones are allowed
             elif item.deadline == NEVER:
                 heappop(heap)
                 self._unqueue(item)
-                self._tidy()
             elif heap is self._heap:
                 self._tickets = item.ticket = self._tickets + 1
                 item.queued_at = item.deadline
@@ -148,16 +145,18 @@ class ExpiryQueue(Generic[K, D]):
         item.queued_at = NEVER
         item.ticket = 0
         self._live -= 1
+        self._tidy()  # with fewer live ones, fewer stale ones are allowed
 
     def _tidy(self) -> None:
         """Take a rebuild one step further, or begin one if it is time."""
-        old = self._old
-        if not old:
-            if len(self._heap) - self._live <= self._live // 2 + STALE_SLACK:
-                return
-            self._old, self._heap = self._heap, old
-            old = self._old
-        table = self._table
+        if self._old:
+            self._rebuild_step()
+        elif len(self._heap) - self._live > self._live // 2 + STALE_SLACK:
+            self._old, self._heap = self._heap, self._old
+            self._rebuild_step()
+
+    def _rebuild_step(self) -> None:
+        old, table = self._old, self._table
         for _ in range(min(REBUILD_STEP, len(old))):
             entry = old.pop()
             item = table.get(entry[2])

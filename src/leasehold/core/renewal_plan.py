@@ -26,11 +26,11 @@ from leasehold.core.expiry_queue import Deadline, ExpiryQueue
 from leasehold.core.renewal_times import MIN_INTERVAL_S, renew_at, retry_at
 from leasehold.errors import UnknownLease, is_definite
 
-MAX_BATCH: Final = 10_000
-"""Leases renewed in one call."""
+MAX_BATCH: Final = 1_000
+"""Leases renewed in one call: more would keep both ends from their other work for too long."""
 
 STEP_BUDGET: Final = 1_000
-"""Queue entries looked at in one step, for each queue."""
+"""Queue entries looked at, and leases sent off, in one step; what is left has another one."""
 
 MAX_CALL_S: Final = 60.0
 """How long one call may take, however far away the end is."""
@@ -220,12 +220,13 @@ class RenewalPlan(Generic[L]):
             if (departure := self._end(managed, now)) is not None
         ]
         calls: list[Call[L]] = []
-        for _ in range(STEP_BUDGET):
-            if len(calls) >= capacity or self._dues.next_at() > now:
-                break
+        budget = STEP_BUDGET
+        while budget > 0 and len(calls) < capacity and self._dues.next_at() <= now:
+            budget -= 1
             for _, mark in self._dues.pop_due(now, 1):
                 if self._is_due(mark.managed, now):
                     calls.append(self._take_off(mark.managed, now))
+                    budget -= len(calls[-1].wants)
         return Step(departures, calls)
 
     def landed(self, lease: L, error: BaseException | None, now: float) -> Departure[L] | None:

@@ -14,7 +14,7 @@ The step runs for all due leases in `expire`, and for one lease whenever somebod
 that no caller ever sees a lease that should be gone.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -87,7 +87,7 @@ class LeaseTable(Generic[R]):
         self.ended: deque[Ended[R]] = deque()
         self._leases: dict[Hashable, LeasedResource[R]] = {}
         self._queue: ExpiryQueue[Hashable, LeasedResource[R]] = ExpiryQueue(self._leases)
-        self._remembered: OrderedDict[Hashable, EndReason] = OrderedDict()
+        self._remembered = _Memory()
         policy.attach(self)
 
     def __len__(self) -> int:
@@ -130,7 +130,6 @@ class LeaseTable(Generic[R]):
         leased.term_s = term_s
         leased.deadline = NEVER if pending else now + term_s
         self._leases[cookie] = leased
-        self._remembered.pop(cookie, None)
         self._place(leased)
         return leased, granted
 
@@ -154,7 +153,7 @@ class LeaseTable(Generic[R]):
         if leased is None:
             if cookie is None:
                 raise TypeError("cookie must not be None; it is what names a lease")
-            raise UnknownLease(cookie, self._remembered.get(cookie, EndReason.UNKNOWN))
+            raise UnknownLease(cookie, self._remembered.reason(cookie))
         if (self._asks_policy or leased.deadline <= self.clock.now) and not self.settle(leased):
             raise UnknownLease(cookie, EndReason.EXPIRED)
         return leased
@@ -223,16 +222,19 @@ class LeaseTable(Generic[R]):
         """Run the expiry step, looking at `budget` entries at most; True if more may be due."""
         if not self.clock.may_end:
             return False
+        now, queue = self.clock.now, self._queue
+        may_live = self._asks_policy or self.clock.earliest_end(NEVER) > now
         failure: Exception | None = None
-        for cookie, leased in self._queue.pop_due(self.clock.now, budget):
+        for cookie, leased in queue.pop_due(now, budget):
             try:
-                alive = self.settle(leased)
-            except Exception as error:  # noqa: BLE001  a policy that fails ends no lease, and keeps none from ending
+                alive = may_live and self.settle(leased)
+            except Exception as error:  # noqa: BLE001  a policy that fails keeps others from nothing
                 alive, failure = True, error
             if alive:
-                later = leased.deadline > self.clock.now  # a grace moved it
-                recheck_at = leased.deadline if later else self.clock.now + RECHECK_S
-                self._queue.schedule(cookie, leased, recheck_at)
+                later = leased.deadline > now  # a grace moved it
+                queue.schedule(cookie, leased, leased.deadline if later else now + RECHECK_S)
+            elif not may_live:
+                self._end(leased, EndReason.EXPIRED)
         if failure is not None:
             raise failure
         return self._queue.next_at() <= self.clock.now
@@ -259,11 +261,34 @@ class LeaseTable(Generic[R]):
     def _end(self, leased: LeasedResource[R], reason: EndReason) -> None:
         del self._leases[leased.cookie]
         self._queue.discard(leased)
-        self._remembered[leased.cookie] = reason
-        if len(self._remembered) > REMEMBERED_ENDS:
-            self._remembered.popitem(last=False)
-        lateness_s = max(0.0, self.clock.now - leased.deadline)
-        self.ended.append(Ended(leased, reason, lateness_s))
+        self._remembered.add(leased.cookie, reason)
+        late_s = self.clock.now - leased.deadline
+        self.ended.append(Ended(leased, reason, late_s if late_s > 0.0 else 0.0))
+
+
+class _Memory:
+    """The reasons of the last `REMEMBERED_ENDS` ends, by cookie."""
+
+    __slots__ = ("_at", "_reasons", "_ring")
+
+    def __init__(self) -> None:
+        self._reasons: dict[Hashable, EndReason] = {}
+        self._ring: list[Hashable] = [None] * REMEMBERED_ENDS
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def add(self, cookie: Hashable, reason: EndReason) -> None:
+        """Remember an end, and forget the oldest. A cookie that ended twice is forgotten early."""
+        self._reasons.pop(self._ring[self._at], None)
+        self._ring[self._at] = cookie
+        self._at = (self._at + 1) % REMEMBERED_ENDS
+        self._reasons[cookie] = reason
+
+    def reason(self, cookie: Hashable) -> EndReason:
+        """Say why a lease is over, if that is still known."""
+        return self._reasons.get(cookie, EndReason.UNKNOWN)
 
 
 def _complete(denied: LeaseDenied, lease: object, requested: Requested) -> None:
