@@ -2,7 +2,7 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.property.support import DEEP, PROFILE
 
@@ -11,6 +11,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     print_blob=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile(DEEP, settings.get_profile("ci"), derandomize=False)
