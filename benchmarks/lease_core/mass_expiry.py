@@ -11,13 +11,17 @@ from time import monotonic, thread_time
 from benchmarks.lease_core.collector import CollectorMeter, collector
 from benchmarks.lease_core.stats import quantile
 from leasehold import FOREVER, DurationPolicy, EndReason, Landlord
+from leasehold.core.lease_clock import MAX_STEP_S
 
 RUN_UP_S = 0.3
 RUN_UP_PER_LEASE_S = 2e-5
 """Both together are allowed for setting the common end, which must be done before it comes."""
 
-WATCH_BEFORE_S = 0.002
-"""So long before the end the watch over the loop begins."""
+WATCH_BEFORE_S = MAX_STEP_S
+"""So long before the end the watch over the loop begins.
+
+Should the loop oversleep by more than that, lease time does not: the end comes later.
+"""
 
 QUIET_S = 0.5
 """How long the loop is watched with nothing to do: the noise of the machine."""
@@ -48,9 +52,10 @@ class MassExpiry:
 
 
 class _TurnWatch:
-    """Notes the time between each two turns of the event loop."""
+    """Notes the time between each two turns of the event loop that end after `since`."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: float) -> None:
+        self._since = since
         self._loop = asyncio.get_running_loop()
         self._last, self._last_cpu = monotonic(), thread_time()
         self._running = True
@@ -60,8 +65,9 @@ class _TurnWatch:
 
     def _turn(self) -> None:
         now, now_cpu = monotonic(), thread_time()
-        self.pauses.append(now - self._last)
-        self.busy.append(now_cpu - self._last_cpu)
+        if now >= self._since:
+            self.pauses.append(now - self._last)
+            self.busy.append(now_cpu - self._last_cpu)
         self._last, self._last_cpu = now, now_cpu
         if self._running:
             self._loop.call_soon(self._turn)
@@ -94,8 +100,8 @@ async def _measure(count: int, *, collector_on: bool) -> MassExpiry:
     lag_before_s = landlord.lag_s
     with collector(on=collector_on):
         end = await _set_common_end(landlord, cookies)
-        await asyncio.sleep(end - monotonic() - WATCH_BEFORE_S)
-        watch, meter = _TurnWatch(), CollectorMeter()
+        await asyncio.sleep(max(0.0, end - monotonic() - WATCH_BEFORE_S))
+        watch, meter = _TurnWatch(since=end), CollectorMeter()
         await gone.wait()
         watch.stop()
         meter.close()
@@ -117,7 +123,7 @@ async def _measure(count: int, *, collector_on: bool) -> MassExpiry:
 
 
 async def _watch_quiet_loop() -> list[float]:
-    watch = _TurnWatch()
+    watch = _TurnWatch(since=monotonic())
     await asyncio.sleep(QUIET_S)
     watch.stop()
     return watch.pauses
