@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
+DEV    := $(VENV)/.dev-ready
 BENCH  := $(VENV)/.bench-ready
 WORKERS ?= auto
 
@@ -17,18 +19,18 @@ help:  ## show this list
 serve: $(READY)  ## run the shortest demonstration (a server comes with a later release)
 	@$(BIN)/python examples/first_lease.py
 
-test: $(READY)  ## run the whole test suite, with coverage
+test: $(DEV)  ## run the whole test suite, with coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(WORKERS) $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-check: $(READY)  ## lint, formatting, types
+check: $(DEV)  ## lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)  ## fix what lint and format can fix by themselves
+format: $(DEV)  ## fix what lint and format can fix by themselves
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -41,10 +43,14 @@ clean:  ## remove the virtual environment and all caches
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Leasehold needs Python 3.11 or newer; $(PYTHON) is %d.%d. Try: make PYTHON=python3.12 ..." % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	$(PIP) --upgrade 'pip>=25.1'
+	$(PIP) --editable .
+	@touch $@
+
+$(DEV): $(READY)
+	$(PIP) --group dev
 	@touch $@
 
 $(BENCH): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	$(PIP) --group bench
 	@touch $@
