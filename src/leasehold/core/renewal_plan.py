@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from leasehold.core.duration import ANY, NEVER, Requested, duration_of, seconds_of
 from leasehold.core.expiry_queue import Deadline, ExpiryQueue
-from leasehold.core.renewal_times import MIN_INTERVAL_S, renew_at, retry_at
+from leasehold.core.renewal_times import MIN_INTERVAL_S, renew_at, renew_floor, retry_at
 from leasehold.errors import UnknownLease, is_definite
 
 MAX_BATCH: Final = 1_000
@@ -265,7 +265,9 @@ class RenewalPlan(Generic[L]):
             return
         due_at = renew_at(now, managed.sent_at, view.end, self._rtt_s)
         half_time = view.end - view.term_s / 2
-        self._queue_renewal(managed, due_at, max(due_at - self._batch_window_s, half_time))
+        # The end may be nearer than the term says: the floor keeps it from riding on every call.
+        floor = renew_floor(managed.sent_at, view.end)
+        self._queue_renewal(managed, due_at, max(due_at - self._batch_window_s, half_time, floor))
 
     def _queue_renewal(self, managed: _Managed[L], due_at: float, ripe_at: float) -> None:
         managed.due.deadline = due_at

@@ -49,11 +49,14 @@ def retry_delay_s(left_s: float, rtt_s: float) -> float:
     return 8 * HOUR_S
 
 
+def renew_floor(sent_at: float, end: float) -> float:
+    """Before when not to renew a lease that was last asked for at `sent_at` and ends at `end`."""
+    return sent_at + max(MIN_INTERVAL_S, (end - sent_at) * RENEWAL_FLOOR)
+
+
 def renew_at(now: float, sent_at: float, end: float, rtt_s: float) -> float:
     """When to renew a lease that was last asked for at `sent_at` and ends at `end`."""
-    remaining_s = end - now
-    floor_s = max(MIN_INTERVAL_S, (end - sent_at) * RENEWAL_FLOOR)
-    return max(end - lead_s(remaining_s, rtt_s), sent_at + floor_s)
+    return max(end - lead_s(end - now, rtt_s), renew_floor(sent_at, end))
 
 
 def retry_at(now: float, sent_at: float, end: float, term_s: float, rtt_s: float) -> float:
