@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -61,6 +62,27 @@ class Resource:
     def __init__(self, cookie: int, raises: bool) -> None:
         self.cookie = cookie
         self.raises = raises
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A time in which the grantor does not run."""
+
+    cut_s: float
+    begun: list[float]
+    """Lease time in each house when it begins."""
+    certain: list[bool]
+    """Whether a house must cut it: a lease of it can end."""
+
+
+@dataclass
+class Arrival:
+    """A renewal that comes in during a stall, and what becomes of it."""
+
+    house: int
+    lease: NaiveLease
+    duration: DurationLike
+    outcomes: list[Outcome] = field(default_factory=list)
 
 
 class MoodyPolicy(LeasePolicy):
@@ -144,7 +166,6 @@ class LandlordMachine(RuleBasedStateMachine):
         self.calm_since = [0.0, 0.0]  # in lease time: a timer may fall into one stall after another
         self.models: list[NaiveLandlord] = []
         self.landlords: list[Landlord[Resource]] = []
-        self.cutting = [False, False]
         self.churned = False
         self.faults: list[str] = []  # a landlord takes no exception from an owner
 
@@ -227,13 +248,10 @@ class LandlordMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([30.0, 120.0, 1e4, 1e7]))
     def pass_much_time(self, seconds: float) -> None:
         """Ticks cost real time, so huge steps are for those who do not tick."""
-        ticks = not self.is_lazy and any(self.can_end(model) for model in self.models)
+        can_end = any(lease.end != NEVER for model in self.models for lease in model.live())
+        ticks = can_end and not self.is_lazy
         self.sim.run_for(min(seconds, 60.0) if ticks else seconds)
         self.check_ends()
-
-    @staticmethod
-    def can_end(model: NaiveLandlord) -> bool:
-        return any(lease.end != NEVER for lease in model.live())
 
     @rule(
         seconds=st.lists(stalls, min_size=1, max_size=3),
@@ -249,60 +267,66 @@ class LandlordMachine(RuleBasedStateMachine):
         for landlord in self.landlords:
             self.enter(landlord)  # an entry: the gap is that of the stall
         self.sync()
-        begun = [model.now for model in self.models]
-        cut_s = 0.0 if self.is_lazy else max(0.0, seconds - MAX_STEP_S)
-        certain = [self.can_end(model) for model in self.models]
-        arrivals: list[tuple[int, NaiveLease, DurationLike, list[Outcome]]] = []
-        for house, pick, duration in waiting:
-            live = [
-                lease
-                for lease in self.models[house].live()
-                if self.models[house].is_alive(lease, self.real_now)
-                and not any(lease is other for _, other, _, _ in arrivals)
-            ]
-            if live:
-                arrivals.append((house, live[pick % len(live)], duration, []))
+        stall = Stall(
+            cut_s=0.0 if self.is_lazy else max(0.0, seconds - MAX_STEP_S),
+            begun=[model.now for model in self.models],
+            certain=[any(lease.end != NEVER for lease in model.live()) for model in self.models],
+        )
+        arrivals = self.choose_arrivals(waiting)
         self.host.call(self.host.stall, seconds)
-        for house, lease, duration, outcomes in arrivals:
-            self.sim.after(
-                seconds / 2,
-                lambda args=(house, lease, duration, outcomes): self.host.deliver(  # type: ignore[misc]
-                    lambda: self.renew_waiting(*args)
-                ),
-            )
-        for house, is_certain in enumerate(certain):
-            if cut_s and is_certain:
-                self.cut(house, cut_s, begun[house])
-                self.cutting[house] = True
+        for arrival in arrivals:
+            self.sim.after(seconds / 2, self.delivery(arrival, stall))
+        for house in range(2):
+            if stall.certain[house]:
+                self.cut(house, stall)
         self.sync()
         self.sim.run_for(seconds)
-        self.cutting = [False, False]
-        for _, lease, duration, outcomes in arrivals:
-            note(f"waited: {lease} {duration} -> {outcomes}")
-            assert outcomes, "what waited in the sockets was not handled"
-        for house, is_certain in enumerate(certain):
-            self.check_lag(house, 0.0 if is_certain else cut_s, begun[house])
+        for arrival in arrivals:
+            note(f"waited: {arrival}")
+            assert arrival.outcomes, "what waited in the sockets was not handled"
+        for house in range(2):
+            self.check_lag(house, stall)
 
-    def renew_waiting(
-        self, house: int, lease: NaiveLease, duration: DurationLike, outcomes: list[Outcome]
-    ) -> None:
+    def choose_arrivals(self, waiting: list[tuple[int, int, DurationLike]]) -> list[Arrival]:
+        """Renewals of leases that are alive when the stall begins, one for each."""
+        arrivals: dict[int, Arrival] = {}
+        for house, pick, duration in waiting:
+            model = self.models[house]
+            alive = [each for each in model.live() if model.is_alive(each, self.real_now)]
+            if alive:
+                lease = alive[pick % len(alive)]
+                arrivals[lease.cookie] = Arrival(house, lease, duration)
+        return list(arrivals.values())
+
+    def delivery(self, arrival: Arrival, stall: Stall) -> Callable[[], object]:
         """Handle a renewal that came in during a stall: after a cut none comes too late."""
-        in_time = self.cutting[house] and self.policy.bound(self.real_now) > EPS
-        outcomes.append(self.renew_one(house, lease.cookie, duration, in_time=in_time))
 
-    def cut(self, house: int, cut_s: float, begun: float) -> None:
-        self.lags[house] += cut_s
-        self.calm_since[house] = begun + MAX_STEP_S
-        if cut_s > LONG_CUT_S:
-            self.models[house].grace_from = begun + MAX_STEP_S
+        def handle() -> None:
+            house = arrival.house
+            if not stall.certain[house]:
+                self.enter(self.landlords[house])
+                self.check_lag(house, stall)
+            in_time = stall.cut_s > 0.0 and self.policy.bound(self.real_now) > EPS
+            outcome = self.renew_one(house, arrival.lease.cookie, arrival.duration, in_time=in_time)
+            arrival.outcomes.append(outcome)
 
-    def check_lag(self, house: int, perhaps_cut_s: float, begun: float) -> None:
+        return lambda: self.host.deliver(handle)
+
+    def cut(self, house: int, stall: Stall) -> None:
+        """Lease time moves on by the longest step, and the rest is lag."""
+        if stall.cut_s:
+            self.lags[house] += stall.cut_s
+            self.calm_since[house] = stall.begun[house] + MAX_STEP_S
+        if stall.cut_s > LONG_CUT_S:
+            self.models[house].grace_from = stall.begun[house] + MAX_STEP_S
+
+    def check_lag(self, house: int, stall: Stall) -> None:
         """Where no lease could end, a landlord need not have kept time at all."""
-        lag, slack = self.landlords[house].lag_s, EPS
-        if abs(lag - self.lags[house]) > slack:
-            assert perhaps_cut_s, f"lag {lag} should be {self.lags[house]}"
-            self.cut(house, perhaps_cut_s, begun)
-            assert abs(lag - self.lags[house]) <= slack
+        lag = self.landlords[house].lag_s
+        if abs(lag - self.lags[house]) > EPS:
+            assert not stall.certain[house], f"the lag is {lag}, not {self.lags[house]}"
+            self.cut(house, stall)
+            assert abs(lag - self.lags[house]) <= EPS
         self.sync()
 
     def check_ends(self) -> None:
