@@ -30,7 +30,7 @@ from leasehold.core.table import RECHECK_S, LeasedResource, LeaseTable
 LAZY_BUDGET: Final = 16
 """Due entries that a call to a lazy landlord looks at before it does its own work."""
 
-SLICE: Final = 256
+SLICE: Final = 64
 """Due entries looked at between two looks at the clock."""
 
 SLICE_S: Final = 0.005
@@ -107,6 +107,8 @@ class _Attending(Caretaker):
 
     def __init__(self, house: House) -> None:
         super().__init__(house)
+        self._clock = house.table.clock
+        self._monotonic = house.monotonic
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm = Alarm(self._wake)
         self._keeps_time = False
@@ -118,30 +120,34 @@ class _Attending(Caretaker):
         """Seconds until the expiry step should run; `NEVER` if only the clock must be kept."""
 
     def enter(self) -> None:
-        loop = asyncio._get_running_loop()  # noqa: SLF001  the variant that raises costs a renewal
-        if loop is not self._loop and not self._closed:
-            self._meet(loop)
-        clock, monotonic = self.house.table.clock, self.house.monotonic()
+        clock = self._clock
         if not self._keeps_time:  # no lease could end meanwhile
-            clock.elapse(monotonic)
+            clock.elapse(self._monotonic())
             return
-        clock.advance(monotonic)
+        clock.advance(self._monotonic())
         if not clock.may_end and self._polls_awaited != clock.cuts:
             self._await_poll()
 
     def prepare(self) -> None:
-        if asyncio._get_running_loop() is None:  # noqa: SLF001
+        if self._follow() is None:
             raise RuntimeError(
                 f"{type(self).__name__.strip('_').lower()} expiry needs a running event loop; "
                 "grant from async code, or make the landlord with expiry=lazy()"
             )
 
-    def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Be called from another loop than the last time, or from none."""
-        if loop is not None:
-            self.move_in(loop)
-        elif self._loop is not None and self._loop.is_closed():
-            self.move_out()
+    def _follow(self) -> asyncio.AbstractEventLoop | None:
+        """Move to the event loop that runs here now, if it is another one than before.
+
+        Not done in `enter`: to ask which loop runs costs half as much as a renewal. While the old
+        loop is dead nothing keeps lease time, so one of the next calls finds a gap, and asks.
+        """
+        loop = asyncio._get_running_loop()  # noqa: SLF001  the other one raises if there is none
+        if loop is not self._loop and not self._closed:
+            if loop is not None:
+                self.move_in(loop)
+            elif self._loop is not None and self._loop.is_closed():
+                self.move_out()
+        return loop
 
     def move_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Work on this event loop from now on, whatever loop it was before."""
@@ -150,7 +156,8 @@ class _Attending(Caretaker):
         self._arm()
 
     def placed(self, leased: LeasedResource[Any]) -> None:
-        soon = leased.deadline - self.house.table.clock.now < IDLE_TICK_S
+        self._follow()
+        soon = leased.deadline - self._clock.now < IDLE_TICK_S
         if soon or not self._keeps_time:
             self._arm()
 
@@ -182,27 +189,27 @@ class _Attending(Caretaker):
 
     def reap_slice(self) -> bool:
         """Run the expiry step for a bounded time; True if there is more to do."""
-        stop_at = self.house.monotonic() + SLICE_S
+        stop_at = self._monotonic() + SLICE_S
         while self.house.reap(SLICE):
-            if self.house.monotonic() >= stop_at:
+            if self._monotonic() >= stop_at:
                 return True
         return False
 
     def _await_poll(self) -> None:
         """Let leases end again once the sockets were polled and what they held was handled."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return  # nobody polls: the next entry from a loop will see to it
-        self._polls_awaited = self.house.table.clock.cuts
-        loop.call_soon(self._hop, self._polls_awaited, POLL_HOPS - 1)
+        loop = self._follow()
+        if loop is not None:
+            self._polls_awaited = self._clock.cuts
+            loop.call_soon(self._hop, self._polls_awaited, POLL_HOPS - 1)
+        elif self._loop is None:  # its loop is closed, and nobody will poll any more
+            self._clock.polled(self._clock.cuts)
 
     def _hop(self, cuts: int, hops_left: int) -> None:
         self.enter()
         if hops_left:
             asyncio.get_running_loop().call_soon(self._hop, cuts, hops_left - 1)
             return
-        self.house.table.clock.polled(cuts)
+        self._clock.polled(cuts)
         if self._keeps_time:
             self.reap_slice()  # what came due in a turn in which nothing may end
             self._arm()
@@ -221,12 +228,12 @@ class _Polling(_Attending):
         self._poll_at = house.monotonic() + interval_s
 
     def next_reap_in(self) -> float:
-        return self._poll_at - self.house.monotonic()
+        return self._poll_at - self._monotonic()
 
     def reap_slice(self) -> bool:
         more = super().reap_slice()
-        if not more and self.house.table.clock.may_end:
-            self._poll_at = self.house.monotonic() + self._interval_s
+        if not more and self._clock.may_end:
+            self._poll_at = self._monotonic() + self._interval_s
         return more
 
 
@@ -261,7 +268,7 @@ class _PerLease(_Attending):
 
     def _sleep(self, leased: LeasedResource[Any]) -> None:
         if self._loop is not None and leased.deadline != NEVER:
-            left_s = leased.deadline - self.house.table.clock.now
+            left_s = leased.deadline - self._clock.now
             delay_s = left_s if left_s > 0.0 else RECHECK_S  # due, but may not end now
             self._timers[leased] = self._loop.call_later(max(delay_s, GRAIN_S), self._look, leased)
 

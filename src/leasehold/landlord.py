@@ -114,6 +114,7 @@ class Landlord(Generic[R]):
             policy, LeaseClock(clock.monotonic()), self._on_placed
         )
         self._caretaker = strategy.attend(self)
+        self._enter = self._caretaker.enter  # the first thing in each call
 
     def __repr__(self) -> str:
         return f"<Landlord {self.name!r} with {len(self)} leases>"
@@ -123,9 +124,18 @@ class Landlord(Generic[R]):
         return len(self.table)
 
     @property
+    def policy(self) -> LeasePolicy:
+        """What decides the length of terms; a new one holds from the next grant or renewal on."""
+        return self.table.policy
+
+    @policy.setter
+    def policy(self, policy: LeasePolicy) -> None:
+        self.table.policy = policy
+
+    @property
     def now(self) -> float:
         """Lease time."""
-        self._caretaker.enter()
+        self._enter()
         return self.table.clock.now
 
     @property
@@ -140,9 +150,8 @@ class Landlord(Generic[R]):
         """
         requested = check_positive(duration)
         sent_at = self.clock.boottime()
-        self._refuse_if_closed()
+        self._enter()
         self._caretaker.prepare()
-        self._caretaker.enter()
         try:
             leased, granted = self.table.grant(
                 self._make_cookie(), resource, requested, pending=pending
@@ -215,7 +224,7 @@ class Landlord(Generic[R]):
 
     def lease_from_bytes(self, data: bytes) -> Lease:
         """Make a lease of this landlord from what `Lease.to_bytes` made."""
-        self._refuse_if_closed()
+        self._enter()
         record = codec.decode(data)
         if record.grantor != self.name:
             raise ValueError(f"a lease of landlord {record.grantor!r}, and this is {self.name!r}")
@@ -225,6 +234,7 @@ class Landlord(Generic[R]):
     def close(self) -> None:
         """Stop: no lease is ended any more, and every further call is refused."""
         self._closed = True
+        self._enter = self._refuse
         self._caretaker.close()
 
     def __enter__(self) -> Self:
@@ -233,13 +243,8 @@ class Landlord(Generic[R]):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _enter(self) -> None:
-        self._refuse_if_closed()
-        self._caretaker.enter()
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise Closed(f"landlord {self.name!r} was closed")
+    def _refuse(self) -> None:
+        raise Closed(f"landlord {self.name!r} was closed")
 
     def _on_placed(self, leased: LeasedResource[R]) -> None:
         self._caretaker.placed(leased)
@@ -293,6 +298,8 @@ class Landlord(Generic[R]):
 
 class LandlordLease(Lease):
     """A lease of a landlord in this process."""
+
+    __slots__ = ("_cookie", "_landlord")
 
     def __init__(
         self, landlord: Landlord[R], cookie: Hashable, granted: Duration, sent_at: float

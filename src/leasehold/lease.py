@@ -34,6 +34,8 @@ class Lease(ABC):
     Two leases are equal if they are the same lease of the same grantor, whatever their ends say.
     """
 
+    __slots__ = ("__weakref__", "_clock", "_holding")
+
     def __init__(
         self,
         granted: DurationLike,

@@ -84,7 +84,7 @@ def test_duration_policy_on_renewal(
     term_s = seconds_of(landlord.resource(cookie).remaining)
     assume(term_s > wait_s + EPS)
     later = DurationPolicy(later_maximum, default)
-    landlord.table._policy = later  # the maximum was lowered: leases longer than it exist
+    landlord.policy = later  # the maximum was lowered: leases longer than it exist
     clock.advance(wait_s)
     left_s = term_s - wait_s
     answer_s = seconds_of(landlord.renew(cookie, second))

@@ -174,7 +174,7 @@ def test_a_renewal_never_ends_earlier_than_the_current_end_unless_a_shorter_one_
     shop = Shop(policy)
     shop.grant("a")
     shop.wait(10.0)
-    shop.table._policy = DurationPolicy(60.0, 30.0)
+    shop.table.policy = DurationPolicy(60.0, 30.0)
     assert shop.table.renew("a", requested) == granted
     assert shop.end_of("a") == end
 

@@ -80,14 +80,28 @@ class LeaseTable(Generic[R]):
         clock: LeaseClock,
         on_placed: Callable[[LeasedResource[R]], None] | None = None,
     ) -> None:
-        self._policy = check_policy(policy)
         self._on_placed = on_placed
         self._asks_policy = type(policy).is_current is not LeasePolicy.is_current
+        same = type(policy).renew is LeasePolicy.renew  # then it would only call `grant`
+        self._policy_renew = policy.grant if same else policy.renew
         self.clock = clock
         self.ended: deque[Ended[R]] = deque()
         self._leases: dict[Hashable, LeasedResource[R]] = {}
         self._queue: ExpiryQueue[Hashable, LeasedResource[R]] = ExpiryQueue(self._leases)
         self._remembered = _Memory()
+        self.policy = policy
+
+    @property
+    def policy(self) -> LeasePolicy:
+        """What decides the length of terms; a new one holds from the next grant or renewal on."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: LeasePolicy) -> None:
+        self._policy = check_policy(policy)
+        self._asks_policy = type(policy).is_current is not LeasePolicy.is_current
+        same = type(policy).renew is LeasePolicy.renew  # then it would only call `grant`
+        self._policy_renew = policy.grant if same else policy.renew
         policy.attach(self)
 
     def __len__(self) -> int:
@@ -160,13 +174,15 @@ class LeaseTable(Generic[R]):
 
     def renew(self, cookie: Hashable, requested: Requested) -> Duration:
         """Begin a new term now and return its length; a term of zero ends the lease."""
-        leased = self.current(cookie)
+        now = self.clock.now
+        leased = self._leases.get(cookie)
+        if leased is None or self._asks_policy or leased.deadline <= now:
+            leased = self.current(cookie)
         if requested == 0.0:
             self._end(leased, EndReason.CANCELLED)
             return 0.0
-        now = self.clock.now
         try:
-            granted = self._policy.renew(leased, requested, now)
+            granted = self._policy_renew(leased, requested, now)
         except LeaseDenied as denied:
             _complete(denied, cookie, requested)
             raise
