@@ -46,6 +46,9 @@ class UntilPolicy(LeasePolicy):
     def attach(self, leases: Sized) -> None:
         self.inner.attach(leases)
 
+    def detach(self, leases: Sized) -> None:
+        self.inner.detach(leases)
+
     def _bounded(self, granted: Duration) -> Duration:
         bound_s = self.bound_s()
         if bound_s <= 0.0:

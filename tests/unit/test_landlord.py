@@ -18,12 +18,15 @@ from leasehold import (
     Closed,
     DurationPolicy,
     EndReason,
+    FixedPolicy,
     Landlord,
     LandlordLease,
     Lease,
     LeaseDenied,
     LeaseView,
+    LoadPolicy,
     UnknownLease,
+    UntilPolicy,
     exact,
     lazy,
 )
@@ -497,3 +500,25 @@ def test_a_million_grants_and_cancels_leave_nothing_behind(town: Town) -> None:
     assert len(town.landlord.table._queue) < 200
     assert len(town.landlord.table._remembered) <= 1024
     assert not town.landlord.table.ended
+
+
+def test_a_new_policy_holds_from_the_next_grant_or_renewal_on(town: Town) -> None:
+    lease = town.landlord.grant("resource", 60.0)
+    town.landlord.policy = FixedPolicy(7.0)
+    assert town.landlord.resource(lease.cookie).remaining == 60.0
+    assert town.landlord.grant("other", 60.0).term == 7.0
+    with pytest.raises(TypeError, match="policy must be a LeasePolicy object, not 7.0"):
+        town.landlord.policy = 7.0  # type: ignore[assignment]
+    assert town.landlord.policy.__class__ is FixedPolicy
+
+
+def test_a_load_policy_counts_only_the_landlords_that_it_serves() -> None:
+    policy = LoadPolicy(1.0, 1.0, 1000.0)
+    town = Town(policy=policy)
+    other = Town(policy=UntilPolicy(FOREVER, policy))
+    for _ in range(5):
+        town.landlord.grant("resource")
+        other.landlord.grant("resource")
+    assert policy.live == 10
+    other.landlord.policy = FixedPolicy(7.0)
+    assert policy.live == 5

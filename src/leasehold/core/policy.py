@@ -72,6 +72,10 @@ class LeasePolicy(ABC):
         """Learn of a landlord that this policy serves, by the collection of its live leases."""
         return
 
+    def detach(self, leases: Sized) -> None:
+        """Learn that a landlord has another policy now."""
+        return
+
 
 class DurationPolicy(LeasePolicy):
     """Grants what is asked for up to `maximum`, and `default` where the choice is left to it."""
@@ -134,9 +138,13 @@ class LoadPolicy(LeasePolicy):
         return f"LoadPolicy({self.budget_per_s!r}, {self.minimum!r}, {self.maximum!r})"
 
     def attach(self, leases: Sized) -> None:
-        self._landlords = [known for known in self._landlords if known() is not None]
-        if not any(known() is leases for known in self._landlords):
-            self._landlords.append(ref(leases))
+        self.detach(leases)
+        self._landlords.append(ref(leases))
+
+    def detach(self, leases: Sized) -> None:
+        self._landlords = [
+            known for known in self._landlords if known() is not None and known() is not leases
+        ]
 
     @property
     def live(self) -> int:

@@ -80,10 +80,8 @@ class LeaseTable(Generic[R]):
         clock: LeaseClock,
         on_placed: Callable[[LeasedResource[R]], None] | None = None,
     ) -> None:
+        self._policy = check_policy(policy)
         self._on_placed = on_placed
-        self._asks_policy = type(policy).is_current is not LeasePolicy.is_current
-        same = type(policy).renew is LeasePolicy.renew  # then it would only call `grant`
-        self._policy_renew = policy.grant if same else policy.renew
         self.clock = clock
         self.ended: deque[Ended[R]] = deque()
         self._leases: dict[Hashable, LeasedResource[R]] = {}
@@ -98,7 +96,9 @@ class LeaseTable(Generic[R]):
 
     @policy.setter
     def policy(self, policy: LeasePolicy) -> None:
-        self._policy = check_policy(policy)
+        check_policy(policy)
+        self._policy.detach(self)
+        self._policy = policy
         self._asks_policy = type(policy).is_current is not LeasePolicy.is_current
         same = type(policy).renew is LeasePolicy.renew  # then it would only call `grant`
         self._policy_renew = policy.grant if same else policy.renew
