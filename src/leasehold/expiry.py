@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 from leasehold.alarm import GRAIN_S, Alarm
 from leasehold.core.duration import NEVER, check_seconds
-from leasehold.core.lease_clock import IDLE_TICK_S
+from leasehold.core.lease_clock import IDLE_TICK_S, MAX_STEP_S
 from leasehold.core.table import RECHECK_S, LeasedResource, LeaseTable
 
 LAZY_BUDGET: Final = 16
@@ -83,6 +83,10 @@ class Caretaker(ABC):
         """Learn of a lease that is over."""
         return
 
+    def hurry(self) -> None:
+        """Have `House.reap` called again soon: some owners are yet to be told."""
+        return
+
     def close(self) -> None:
         """Stop looking."""
         return
@@ -113,6 +117,7 @@ class _Attending(Caretaker):
         self._alarm = Alarm(self._wake)
         self._keeps_time = False
         self._polls_awaited = 0
+        self._starved_from = NEVER
         self._closed = False
 
     @abstractmethod
@@ -124,7 +129,11 @@ class _Attending(Caretaker):
         if not self._keeps_time:  # no lease could end meanwhile
             clock.elapse(self._monotonic())
             return
-        clock.advance(self._monotonic())
+        monotonic = self._monotonic()
+        if monotonic < self._starved_from:
+            clock.advance(monotonic)
+        else:
+            clock.stand_still(monotonic)
         if not clock.may_end and self._polls_awaited != clock.cuts:
             self._await_poll()
 
@@ -174,18 +183,28 @@ class _Attending(Caretaker):
     def _arm(self) -> None:
         """Have the timer ring in time, if anything can end at all."""
         table = self.house.table
-        self._keeps_time = self._loop is not None and table.next_at() != NEVER
+        lasting = table.next_at() == NEVER and not table.ended
+        self._keeps_time = self._loop is not None and not lasting
         if self._loop is None or not self._keeps_time:
             return
-        reap_in = self.next_reap_in() if table.clock.may_end else NEVER
+        reap_in = self.next_reap_in() if self._clock.may_end else NEVER
+        if table.ended:  # owners that there was no time for
+            reap_in = 0.0
+        self._starved_from = self._monotonic() + IDLE_TICK_S + MAX_STEP_S
         self._alarm.set(self._loop, min(reap_in, IDLE_TICK_S))
 
+    def hurry(self) -> None:
+        self._arm()
+
     def _wake(self) -> None:
+        self._starved_from = NEVER  # the loop got around to us
         self.enter()
         self._alarm.cancel()
-        if self.next_reap_in() <= 0.0:
-            self.reap_slice()
-        self._arm()  # at once if more is due
+        try:
+            if self.next_reap_in() <= 0.0 or self.house.table.ended:
+                self.reap_slice()
+        finally:
+            self._arm()  # at once if more is due
 
     def reap_slice(self) -> bool:
         """Run the expiry step for a bounded time; True if there is more to do."""
@@ -205,14 +224,17 @@ class _Attending(Caretaker):
             self._clock.polled(self._clock.cuts)
 
     def _hop(self, cuts: int, hops_left: int) -> None:
+        self._starved_from = NEVER
         self.enter()
         if hops_left:
             asyncio.get_running_loop().call_soon(self._hop, cuts, hops_left - 1)
             return
         self._clock.polled(cuts)
         if self._keeps_time:
-            self.reap_slice()  # what came due in a turn in which nothing may end
-            self._arm()
+            try:
+                self.reap_slice()  # what came due in a turn in which nothing may end
+            finally:
+                self._arm()
 
 
 class _Exact(_Attending):

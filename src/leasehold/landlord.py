@@ -9,7 +9,8 @@ import inspect
 import logging
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core import codec
@@ -27,7 +28,7 @@ from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.policy import LeasePolicy
 from leasehold.core.table import LeasedResource, LeaseTable
 from leasehold.errors import Closed, EndReason
-from leasehold.expiry import ExpiryStrategy, exact
+from leasehold.expiry import SLICE_S, ExpiryStrategy, exact
 from leasehold.lease import Lease, Outcome, remaining_s_of
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-class LeaseView(NamedTuple, Generic[R]):
+@dataclass(frozen=True, slots=True)
+class LeaseView(Generic[R]):
     """A live lease at one moment, as its landlord knows it."""
 
     resource: R
@@ -58,16 +60,6 @@ class BatchResult(NamedTuple):
         return [(cookie, out) for cookie, out in pairs if isinstance(out, BaseException)]
 
 
-class LeaseFactory(Protocol):
-    """Makes the lease object that a holder gets."""
-
-    def __call__(
-        self, landlord: "Landlord[R]", cookie: Hashable, granted: Duration, sent_at: float
-    ) -> Lease:
-        """Make a lease with a first term of `granted`, counted from `sent_at`."""
-        ...
-
-
 def unguessable_cookie() -> str:
     """Make a cookie that nobody can guess: who knows it can renew and cancel the lease."""
     return secrets.token_hex(16)
@@ -82,7 +74,7 @@ class Landlord(Generic[R]):
         *,
         on_ended: Callable[[R, EndReason], object] | None = None,
         expiry: ExpiryStrategy | None = None,
-        lease_factory: LeaseFactory | None = None,
+        lease_factory: "Callable[[Landlord[R], Hashable, Duration, float], Lease] | None" = None,
         cookies: Callable[[], Hashable] = unguessable_cookie,
         name: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -90,14 +82,18 @@ class Landlord(Generic[R]):
         """Make a landlord; it does nothing by itself until it grants its first lease.
 
         `on_ended(resource, reason)` is called once for each lease, after it has left the table.
-        `cookies` makes a new name for each lease. `name` is this landlord's own name in leases; it
+        `lease_factory(landlord, cookie, granted, sent_at)` makes the lease that a holder gets, with
+        a first term of `granted` that counts from `sent_at`. `cookies` makes a new name for each
+        lease. `name` is this landlord's own name in leases; it
         must stay the same across restarts if leases are stored as bytes.
         """
         given = {"on_ended": on_ended, "lease_factory": lease_factory, "cookies": cookies}
         for argument, value in given.items():
             if value is not None and not callable(value):
                 raise TypeError(f"{argument} must be callable, not {value!r}")
-        if inspect.iscoroutinefunction(on_ended):
+        if inspect.iscoroutinefunction(on_ended) or inspect.iscoroutinefunction(
+            getattr(on_ended, "__call__", None)  # noqa: B004  an object with an async __call__
+        ):
             raise TypeError(f"on_ended must be a plain function; {on_ended!r} is a coroutine's")
         strategy = exact() if expiry is None else expiry
         if not isinstance(strategy, ExpiryStrategy):
@@ -106,7 +102,7 @@ class Landlord(Generic[R]):
         self.clock = clock
         self.monotonic = clock.monotonic
         self._on_ended = on_ended
-        self._make_lease: LeaseFactory = LandlordLease if lease_factory is None else lease_factory
+        self._make_lease = LandlordLease if lease_factory is None else lease_factory
         self._make_cookie = cookies
         self._delivering = False
         self._closed = False
@@ -157,7 +153,10 @@ class Landlord(Generic[R]):
                 self._make_cookie(), resource, requested, pending=pending
             )
             try:
-                return self._make_lease(self, leased.cookie, granted, sent_at)
+                lease = self._make_lease(self, leased.cookie, granted, sent_at)
+                if not isinstance(lease, Lease):
+                    raise TypeError(f"lease_factory must make a Lease, not {lease!r}")
+                return lease
             except BaseException:
                 self.table.take_back(leased)
                 self._caretaker.left(leased)
@@ -232,10 +231,15 @@ class Landlord(Generic[R]):
         return self._make_lease(self, record.cookie, remaining, self.clock.boottime())
 
     def close(self) -> None:
-        """Stop: no lease is ended any more, and every further call is refused."""
+        """Stop: no lease is ended any more, and every further call is refused.
+
+        Owners of leases that have ended already are told.
+        """
         self._closed = True
         self._enter = self._refuse
         self._caretaker.close()
+        self.policy.detach(self.table)
+        self._deliver()
 
     def __enter__(self) -> Self:
         return self
@@ -253,13 +257,14 @@ class Landlord(Generic[R]):
         """Run the expiry step, bounded, and tell the owners. For caretakers."""
         if self._closed:
             return False
+        more = False
         try:
-            return self.table.expire(budget)
+            more = self.table.expire(budget)
         except Exception:
             logger.exception("the policy of landlord %r failed in is_current", self.name)
-            return False
         finally:
             self._deliver()
+        return more or bool(self.table.ended)
 
     def look(self, leased: LeasedResource[R]) -> bool:
         """Run the expiry step for one live lease; True if it stays alive. For caretakers."""
@@ -274,26 +279,38 @@ class Landlord(Generic[R]):
     def _deliver(self) -> None:
         """Tell the owners of what ended: once each, in order, one that raises stops no other.
 
-        An owner may call back into the landlord. What ends meanwhile waits its turn here.
+        An owner may call back into the landlord. What ends meanwhile waits its turn here, and so
+        does what there is no time for in this turn of the event loop.
         """
-        if self._delivering:
+        ended = self.table.ended
+        if self._delivering or not ended:
             return
         self._delivering = True
-        ended, left, on_ended = self.table.ended, self._caretaker.left, self._on_ended
         log_expiry = logger.isEnabledFor(logging.DEBUG)
+        stop_at = self.monotonic() + SLICE_S
         try:
             while ended:
                 leased, reason, late_s = ended.popleft()
-                left(leased)
+                self._caretaker.left(leased)
                 if log_expiry and reason is EndReason.EXPIRED:
                     logger.debug("lease %r expired, %.6f s late", leased.cookie, late_s)
-                if on_ended is not None:
-                    try:
-                        on_ended(leased.resource, reason)
-                    except Exception:
-                        logger.exception("on_ended failed for lease %r (%s)", leased.cookie, reason)
+                if self._on_ended is not None:
+                    self._tell(leased, reason)
+                if self.monotonic() >= stop_at and not self._closed:
+                    break
         finally:
             self._delivering = False
+            if ended:
+                self._caretaker.hurry()
+
+    def _tell(self, leased: LeasedResource[R], reason: EndReason) -> None:
+        assert self._on_ended is not None
+        try:
+            self._on_ended(leased.resource, reason)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a CancelledError, too: it is not this task that was cancelled
+            logger.exception("on_ended failed for lease %r (%s)", leased.cookie, reason)
 
 
 class LandlordLease(Lease):

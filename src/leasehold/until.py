@@ -49,6 +49,9 @@ class UntilPolicy(LeasePolicy):
     def detach(self, leases: Sized) -> None:
         self.inner.detach(leases)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.end, self.inner)  # another process has another boottime
+
     def _bounded(self, granted: Duration) -> Duration:
         bound_s = self.bound_s()
         if bound_s <= 0.0:

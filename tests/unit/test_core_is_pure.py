@@ -18,6 +18,7 @@ ALLOWED = {
     "datetime",
     "enum",
     "heapq",
+    "itertools",
     "math",
     "struct",
     "types",

@@ -8,7 +8,9 @@ can then only mean that the grantor did not run, and the rest of it is *cut*: le
 `MAX_STEP_S` and no more. Three rules follow from a cut:
 
 - nothing ends in the turn in which it was seen, nor until the sockets were polled once more
-  (renewals that came in meanwhile are waiting there): `may_end` is false until `polled`;
+  (renewals that came in meanwhile are waiting there): `may_end` is false until `polled`. A loop
+  that stalls again and again before it gets there is given up waiting for after `GRACE_S`, or the
+  leases of the dead would never end;
 - after a cut of more than `LONG_CUT_S` no lease ends for the shorter of its own term and `GRACE_S`,
   so that holders in reconnect back-off get their chance: `earliest_end`;
 - what was cut adds up in `lag_s`, for a metric.
@@ -28,11 +30,22 @@ GRACE_S: Final = 5.0
 class LeaseClock:
     """Lease time in `now`, in seconds since this clock was made."""
 
-    __slots__ = ("__weakref__", "_grace_from", "_monotonic", "cuts", "lag_s", "may_end", "now")
+    __slots__ = (
+        "_grace_from",
+        "_held_from",
+        "_monotonic",
+        "_stood_s",
+        "cuts",
+        "lag_s",
+        "may_end",
+        "now",
+    )
 
     def __init__(self, monotonic: float) -> None:
         self._monotonic = monotonic
         self._grace_from = -GRACE_S
+        self._held_from = 0.0
+        self._stood_s = 0.0
         self.now = 0.0
         self.lag_s = 0.0
         self.cuts = 0
@@ -50,6 +63,23 @@ class LeaseClock:
             self._cut(gap - MAX_STEP_S)
         return self.now
 
+    def stand_still(self, monotonic: float) -> None:
+        """Take a reading in a turn of the loop that has lasted too long to count all of it.
+
+        Otherwise a callback that keeps calling the grantor would hide its own stall.
+        """
+        gap = monotonic - self._monotonic
+        if gap > MAX_STEP_S:
+            self.advance(monotonic)
+            return
+        self._monotonic = max(self._monotonic, monotonic)
+        self.lag_s += max(0.0, gap)
+        self._stood_s += max(0.0, gap)
+        if self.may_end:
+            self.hold()
+        if self._stood_s > LONG_CUT_S:
+            self._grace_from = self.now
+
     def elapse(self, monotonic: float) -> float:
         """Let the whole gap count: for a time in which nobody was there to be kept waiting.
 
@@ -63,15 +93,22 @@ class LeaseClock:
     def _cut(self, cut_s: float) -> None:
         self.now += MAX_STEP_S
         self.lag_s += cut_s
-        self.cuts += 1
-        self.may_end = False
+        self.hold()
         if cut_s > LONG_CUT_S:
             self._grace_from = self.now
+
+    def hold(self) -> None:
+        """Let nothing end until the sockets were polled."""
+        self.cuts += 1
+        if self.may_end:
+            self.may_end = False
+            self._held_from = self.now
 
     def polled(self, cuts: int) -> None:
         """Say that a full poll of the sockets was handled since `self.cuts` was `cuts`."""
         assert cuts <= self.cuts
-        if cuts == self.cuts:
+        self._stood_s = 0.0
+        if cuts == self.cuts or self.now - self._held_from >= GRACE_S:
             self.may_end = True
 
     def earliest_end(self, term_s: float) -> float:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sized
 from datetime import timedelta
 from typing import Any, Protocol
-from weakref import ref
+from weakref import WeakSet
 
 from leasehold.core.duration import (
     ANY,
@@ -65,7 +65,10 @@ class LeasePolicy(ABC):
         return leased.end is Forever.FOREVER or leased.end > now
 
     def bound_s(self) -> float:
-        """Seconds from now beyond which no lease may run, not even one that is kept as it is."""
+        """Seconds from now beyond which no lease may run, in real time; infinity for no bound.
+
+        Whatever `grant` and `renew` answer is held to it, and all leases end when it is zero.
+        """
         return NEVER
 
     def attach(self, leases: Sized) -> None:
@@ -132,24 +135,24 @@ class LoadPolicy(LeasePolicy):
         self._maximum_s = seconds_of(self.maximum)
         if self._maximum_s < self.minimum:
             raise ValueError(f"maximum ({maximum!r}) must not be less than minimum ({minimum!r})")
-        self._landlords: list[ref[Sized]] = []
+        self._landlords: WeakSet[Sized] = WeakSet()
 
     def __repr__(self) -> str:
         return f"LoadPolicy({self.budget_per_s!r}, {self.minimum!r}, {self.maximum!r})"
 
     def attach(self, leases: Sized) -> None:
-        self.detach(leases)
-        self._landlords.append(ref(leases))
+        self._landlords.add(leases)
 
     def detach(self, leases: Sized) -> None:
-        self._landlords = [
-            known for known in self._landlords if known() is not None and known() is not leases
-        ]
+        self._landlords.discard(leases)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.budget_per_s, self.minimum, self.maximum)
 
     @property
     def live(self) -> int:
         """The number of live leases of all the landlords that this policy serves."""
-        return sum(len(leases) for known in self._landlords if (leases := known()) is not None)
+        return sum(map(len, self._landlords))
 
     def term_s(self, live: int) -> float:
         """The term that `live` leases can have within the budget."""

@@ -16,6 +16,7 @@ that no caller ever sees a lease that should be gone.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from leasehold.core.duration import NEVER, Duration, Forever, Requested, duration_of
@@ -100,6 +101,7 @@ class LeaseTable(Generic[R]):
         self._policy.detach(self)
         self._policy = policy
         self._asks_policy = type(policy).is_current is not LeasePolicy.is_current
+        self._bounded = type(policy).bound_s is not LeasePolicy.bound_s
         same = type(policy).renew is LeasePolicy.renew  # then it would only call `grant`
         self._policy_renew = policy.grant if same else policy.renew
         policy.attach(self)
@@ -136,21 +138,29 @@ class LeaseTable(Generic[R]):
         except LeaseDenied as denied:
             _complete(denied, None, requested)
             raise
-        if type(granted) is float and 0.0 < granted < NEVER:
-            term_s = granted
-        else:
-            term_s = check_granted(self._policy, granted, requested)
-            granted = duration_of(term_s)
+        granted, term_s = self._in_bounds(granted, requested)
+        if cookie in self._leases:  # the policy called back in
+            raise ValueError(f"cookie {cookie!r} names a live lease; each lease needs its own")
         leased.term_s = term_s
         leased.deadline = NEVER if pending else now + term_s
         self._leases[cookie] = leased
         self._place(leased)
         return leased, granted
 
+    def _in_bounds(self, granted: Duration, requested: Requested) -> tuple[Duration, float]:
+        """Check a policy's answer, and hold it to the policy's own bound; in both forms."""
+        if type(granted) is float and 0.0 < granted < NEVER and not self._bounded:
+            return granted, granted
+        term_s = check_granted(self._policy, granted, requested)
+        if self._bounded:
+            term_s = min(term_s, self._policy.bound_s())
+        return duration_of(term_s), term_s
+
     def take_back(self, leased: LeasedResource[R]) -> None:
         """Undo a grant that never reached its holder: nobody is told, nothing is remembered."""
-        del self._leases[leased.cookie]
-        self._queue.discard(leased)
+        if self._leases.get(leased.cookie) is leased:
+            del self._leases[leased.cookie]
+            self._queue.discard(leased)
 
     def answer(self, cookie: Hashable) -> None:
         """Let a pending lease's term begin now. On any other lease this is a mistake."""
@@ -186,11 +196,9 @@ class LeaseTable(Generic[R]):
         except LeaseDenied as denied:
             _complete(denied, cookie, requested)
             raise
-        if type(granted) is float and 0.0 < granted < NEVER:
-            term_s = granted
-        else:
-            term_s = check_granted(self._policy, granted, requested)
-            granted = duration_of(term_s)
+        granted, term_s = self._in_bounds(granted, requested)
+        if self._leases.get(cookie) is not leased:  # the policy called back in, and ended it
+            raise UnknownLease(cookie, self._remembered.reason(cookie))
         deadline = now + term_s
         if deadline < leased.deadline:
             return self._shorten(leased, requested, term_s)
@@ -235,36 +243,52 @@ class LeaseTable(Generic[R]):
         self._end(self.current(cookie), EndReason.CANCELLED)
 
     def expire(self, budget: int) -> bool:
-        """Run the expiry step, looking at `budget` entries at most; True if more may be due."""
-        if not self.clock.may_end:
+        """Run the expiry step, looking at `budget` entries at most; True if more may be due.
+
+        An error of the policy ends no lease, and is raised when the others were looked at.
+        """
+        now, over = self.clock.now, self._is_over()
+        if not (self.clock.may_end or over):
             return False
-        now, queue = self.clock.now, self._queue
         may_live = self._asks_policy or self.clock.earliest_end(NEVER) > now
-        failure: Exception | None = None
-        for cookie, leased in queue.pop_due(now, budget):
+        failure: BaseException | None = None
+        for leased in self._take_due(budget):
             try:
                 alive = may_live and self.settle(leased)
-            except Exception as error:  # noqa: BLE001  a policy that fails keeps others from nothing
+            except BaseException as error:  # noqa: BLE001  raised below
                 alive, failure = True, error
             if alive:
                 later = leased.deadline > now  # a grace moved it
-                queue.schedule(cookie, leased, leased.deadline if later else now + RECHECK_S)
-            elif not may_live:
+                at = leased.deadline if later else now + RECHECK_S
+                self._queue.schedule(leased.cookie, leased, at)
+            elif not may_live:  # what `settle` would find, without asking
                 self._end(leased, EndReason.EXPIRED)
         if failure is not None:
             raise failure
-        return self._queue.next_at() <= self.clock.now
+        return bool(self._leases) if over else self._queue.next_at() <= now
 
     def next_at(self) -> float:
         """When the expiry step next has something to look at, in lease time; `NEVER` if not."""
-        return self._queue.next_at()
+        at = self._queue.next_at()
+        if self._bounded and self._leases:
+            return min(at, self.clock.now + self._policy.bound_s())
+        return at
+
+    def _is_over(self) -> bool:
+        """Whether the policy's bound has come, so that no lease may run on."""
+        return self._bounded and self._policy.bound_s() <= 0.0
+
+    def _take_due(self, budget: int) -> list[LeasedResource[R]]:
+        if self._is_over():  # all of them, whatever their deadlines in lease time say
+            return list(islice(self._leases.values(), budget))
+        return [leased for _, leased in self._queue.pop_due(self.clock.now, budget)]
 
     def settle(self, leased: LeasedResource[R]) -> bool:
         """Run the expiry step for one lease; True if it is alive."""
         clock = self.clock
         if self._policy.is_current(leased, clock.now):
             return True
-        if self._policy.bound_s() > 0.0:  # a bound in real time knows no grace
+        if not self._is_over():  # a bound in real time knows no grace
             if not clock.may_end:
                 return True
             earliest_end = clock.earliest_end(leased.term_s)
