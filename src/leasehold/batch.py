@@ -1,6 +1,8 @@
 """Many leases of one landlord, renewed or cancelled in one call."""
 
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from leasehold.core.duration import ANY, DurationLike, Requested, check_requested
 from leasehold.errors import LeaseBatchError
@@ -12,21 +14,21 @@ async def renew_together(wants: Sequence[tuple[Lease, Requested]]) -> dict[Lease
 
     A failure of the whole call is raised. Every lease's end is brought up to date either way.
     """
-    return await _settle_all(wants, wants[0][0].ask_renew_all(wants))
+    return await _settle_all(wants, partial(wants[0][0].ask_renew_all, wants))
 
 
 async def cancel_together(leases: Sequence[Lease]) -> dict[Lease, BaseException]:
     """Cancel leases of one landlord in one call; return those that failed, with their errors."""
     wants = [(lease, 0.0) for lease in leases]
-    return await _settle_all(wants, leases[0].ask_cancel_all(leases))
+    return await _settle_all(wants, partial(leases[0].ask_cancel_all, leases))
 
 
 async def _settle_all(
-    wants: Sequence[tuple[Lease, Requested]], call: Awaitable[Sequence[Outcome]]
+    wants: Sequence[tuple[Lease, Requested]], ask: Callable[[], Awaitable[Sequence[Outcome]]]
 ) -> dict[Lease, BaseException]:
     sends = [(lease, lease.send(requested)) for lease, requested in wants]
     try:
-        outcomes = await call
+        outcomes = await ask()
         if len(outcomes) != len(sends):
             raise ValueError(f"{len(sends)} leases were sent, but {len(outcomes)} outcomes came")
     except BaseException as error:
@@ -52,10 +54,13 @@ def _checked(outcome: Outcome) -> Outcome:
         return error
 
 
+L = TypeVar("L", bound=Lease)
+
+
 class LeaseBatch:
     """Leases of one landlord, with the duration that is wanted for each."""
 
-    def __init__(self, leases: Mapping[Lease, DurationLike] | None = None) -> None:
+    def __init__(self, leases: Mapping[L, DurationLike] | None = None) -> None:
         self._wanted: dict[Lease, Requested] = {}
         for lease, duration in (leases or {}).items():
             self.add(lease, duration)
@@ -67,7 +72,7 @@ class LeaseBatch:
         requested = check_requested(duration)
         if not self.can_hold(lease):
             other = next(iter(self._wanted))
-            raise ValueError(f"{lease!r} cannot share a batch with {other!r}: another landlord")
+            raise ValueError(f"{lease!r} and {other!r} cannot be renewed in one call")
         self._wanted.pop(lease, None)  # of two equal leases the one added last is kept
         self._wanted[lease] = requested
 
@@ -86,7 +91,12 @@ class LeaseBatch:
         fails its error is raised, and the batch is as it was.
         """
         if self._wanted:
-            self._expel(await renew_together(list(self._wanted.items())))
+            wants = list(self._wanted.items())
+            failures = await renew_together(wants)
+            for lease, requested in wants:
+                if requested == 0.0:  # it has ended, as was asked
+                    self._wanted.pop(lease, None)
+            self._expel(failures)
 
     async def cancel_all(self) -> None:
         """End all in one call; failures as in `renew_all`. Leases that ended leave the batch."""

@@ -151,8 +151,11 @@ def is_definite(error: BaseException) -> bool:
     """Say whether `error` is final (True), or says nothing about the next attempt (False).
 
     An exception that is neither ours nor one of I/O comes from the program itself, and will come
-    again. What is not an `Exception` (a cancelled task, an interrupt) is about the caller.
+    again. What is not an `Exception` (a cancelled task, an interrupt) is about the caller. A group
+    is as definite as its worst member.
     """
     if isinstance(error, LeaseholdError):
-        return STATUS_IS_DEFINITE[error.status]
+        return STATUS_IS_DEFINITE.get(error.status, False)
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_definite(each) for each in error.exceptions)
     return isinstance(error, Exception) and not isinstance(error, INDEFINITE_EXCEPTIONS)

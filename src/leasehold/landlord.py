@@ -334,7 +334,7 @@ class LandlordLease(Lease):
         return self._cookie
 
     @property
-    def batch_key(self) -> object:
+    def batch_key(self) -> Hashable:
         return self._landlord
 
     async def ask_renew(self, requested: Requested) -> Duration:

@@ -4,8 +4,10 @@ The base class keeps the end, equality and the bookkeeping of requests; a subcla
 the grantor. Renewal managers and batches accept any of them.
 """
 
+import asyncio
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, TypeAlias
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -34,7 +36,7 @@ class Lease(ABC):
     Two leases are equal if they are the same lease of the same grantor, whatever their ends say.
     """
 
-    __slots__ = ("__weakref__", "_clock", "_holding")
+    __slots__ = ("__weakref__", "_clock", "_holding", "_watchers")
 
     def __init__(
         self,
@@ -50,7 +52,10 @@ class Lease(ABC):
         not relied on, because the clocks of holder and grantor may run at different speeds.
         """
         self._clock = clock
+        self._watchers: tuple[Callable[[Lease], object], ...] = ()
         sent_at = clock.boottime() if sent_at is None else sent_at
+        if not math.isfinite(sent_at):
+            raise ValueError(f"sent_at must be a reading of the clock, not {sent_at!r}")
         self._holding = Holding(sent_at, check_answer(granted), margin)
 
     @property
@@ -64,8 +69,11 @@ class Lease(ABC):
         """The name of this lease at its grantor."""
 
     @property
-    def batch_key(self) -> object:
-        """Equal for leases that one call can renew together: same landlord, same credential."""
+    def batch_key(self) -> Hashable:
+        """Equal for leases that one call can renew together: same landlord, same credential.
+
+        By default a lease goes alone: who overrides this should override `ask_renew_all`, too.
+        """
         return (self.grantor, self.cookie)
 
     @abstractmethod
@@ -79,27 +87,17 @@ class Lease(ABC):
     async def ask_renew_all(self, wants: Sequence[tuple["Lease", Requested]]) -> Sequence[Outcome]:
         """Ask for new terms for leases that `can_batch` with this one, each with its own outcome.
 
-        An exception raised here is a failure of the whole call. This default asks one by one;
-        a grantor that takes batches has a better way.
+        An exception raised here is a failure of the whole call. This default asks for each by
+        itself, all at once; a grantor that takes batches has a better way.
         """
-        outcomes: list[Outcome] = []
-        for lease, requested in wants:
-            try:
-                outcomes.append(await lease.ask_renew(requested))
-            except Exception as error:  # noqa: BLE001  an outcome, paired with its lease
-                outcomes.append(error)
-        return outcomes
+        asked = (lease.ask_renew(requested) for lease, requested in wants)
+        return await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask_cancel_all(self, leases: Sequence["Lease"]) -> Sequence[Outcome]:
         """Ask to end leases that `can_batch` with this one; a success has the outcome 0.0."""
-        outcomes: list[Outcome] = []
-        for lease in leases:
-            try:
-                await lease.ask_cancel()
-                outcomes.append(0.0)
-            except Exception as error:  # noqa: BLE001  an outcome, paired with its lease
-                outcomes.append(error)
-        return outcomes
+        asked = (lease.ask_cancel() for lease in leases)
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        return [0.0 if outcome is None else outcome for outcome in outcomes]
 
     @property
     def remaining(self) -> Duration:
@@ -110,6 +108,11 @@ class Lease(ABC):
     def expires_at(self) -> End:
         """The end as the holder sees it, as an aware datetime, or FOREVER."""
         return datetime_of(self._clock.wall() + self._holding.remaining_s(self._clock.boottime()))
+
+    @property
+    def holding(self) -> Holding:
+        """The bookkeeping behind `remaining`, in readings of `Clock.boottime`."""
+        return self._holding
 
     @property
     def term(self) -> Duration:
@@ -149,10 +152,33 @@ class Lease(ABC):
 
     def send(self, requested: Requested) -> Send:
         """Note that a term is being asked for, now. For who renews several leases in one call."""
-        return self._holding.send(requested, self._clock.boottime())
+        end = self._holding.end
+        send = self._holding.send(requested, self._clock.boottime())
+        self._tell_if_earlier_than(end)
+        return send
 
     def settle(self, send: Send, outcome: Outcome) -> None:
         """Note what became of a `send`."""
+        end = self._holding.end
+        self._credit(send, outcome)
+        self._tell_if_earlier_than(end)
+
+    def watch(self, watcher: "Callable[[Lease], object]") -> None:
+        """Have `watcher(lease)` called whenever the end has come to lie earlier than it did."""
+        self._watchers = (*self._watchers, watcher)
+
+    def unwatch(self, watcher: "Callable[[Lease], object]") -> None:
+        """Undo one `watch`."""
+        watchers = list(self._watchers)
+        watchers.remove(watcher)
+        self._watchers = tuple(watchers)
+
+    def _tell_if_earlier_than(self, end: float) -> None:
+        if self._watchers and self._holding.end < end:
+            for watcher in self._watchers:
+                watcher(self)
+
+    def _credit(self, send: Send, outcome: Outcome) -> None:
         if not isinstance(outcome, BaseException):
             self._holding.answered(send, outcome)
             return

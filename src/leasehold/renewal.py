@@ -7,10 +7,10 @@ for each renewal call that is under way. Adding, removing and asking never wait 
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Self, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from leasehold.alarm import Alarm
 from leasehold.batch import renew_together
@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 MAX_CALLS: Final = 256
 """Renewal calls under way at once; what is due beyond that waits for one of them to end."""
+
+CLOSE_S: Final = 5.0
+"""How long leaving an `async with` block waits for calls that do not heed their cancellation."""
 
 SUSPEND_CHECK_S: Final = 1.0
 """How often to look at the holder's clock: timers of an event loop sleep while the machine does."""
@@ -69,12 +72,26 @@ class _Tag:
     listener: Listener | None
 
 
+_Failures: TypeAlias = Mapping[Lease, BaseException]
+_CallTask: TypeAlias = asyncio.Task[_Failures]
+
+
+class _OpenCall(NamedTuple):
+    """A renewal call under way."""
+
+    call: Call[Lease]
+    timer: asyncio.TimerHandle
+
+
+L = TypeVar("L", bound=Lease)
+
+
 class RenewalManager:
     """Renews a set of leases, each until its own desired end."""
 
     def __init__(
         self,
-        leases: Mapping[Lease, End] | None = None,
+        leases: Mapping[L, End] | None = None,
         renew_duration: DurationLike = FOREVER,
         listener: Listener | None = None,
         *,
@@ -95,10 +112,16 @@ class RenewalManager:
             batch_window_s=check_seconds(batch_window, "batch_window"),
         )
         self._alarm = Alarm(self._wake)
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[_CallTask, _OpenCall] = {}
+        self._given_up: dict[_CallTask, None] = {}
+        self._watcher = self._end_moved
         self._closed = False
-        for lease, desired_end in (leases or {}).items():
-            self.renew_until(lease, desired_end, renew_duration, listener)
+        try:
+            for lease, desired_end in (leases or {}).items():
+                self.renew_until(lease, desired_end, renew_duration, listener)
+        except BaseException:
+            self.close()
+            raise
 
     def __len__(self) -> int:
         return len(self._plan)
@@ -145,17 +168,17 @@ class RenewalManager:
 
     def remove(self, lease: Lease) -> None:
         """Leave `lease` alone from now on; it is not cancelled. `UnknownLease`: not managed."""
-        self._plan.remove(_check_lease(lease))
+        self._let_go(_check_lease(lease))
 
     async def cancel(self, lease: Lease) -> None:
         """Remove `lease` at once, then cancel it. `UnknownLease`: not managed, or over."""
-        self._plan.remove(_check_lease(lease))
+        self._let_go(_check_lease(lease))
         await lease.cancel()
 
     def clear(self) -> None:
         """Leave all leases alone from now on."""
         for lease in self._plan.leases():
-            self._plan.remove(lease)
+            self._let_go(lease)
 
     def expiration(self, lease: Lease) -> End:
         """Return the desired end of `lease`. `UnknownLease`: not managed."""
@@ -181,7 +204,9 @@ class RenewalManager:
 
     async def __aexit__(self, *exc_info: object) -> None:
         self.close()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        unfinished = [*self._calls, *self._given_up]
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=CLOSE_S)
 
     def _add(self, lease: Lease, end: float, tag: _Tag, renew_duration: DurationLike) -> None:
         _check_lease(lease)
@@ -192,8 +217,24 @@ class RenewalManager:
         if self._closed:
             raise Closed("this renewal manager was closed")
         loop = asyncio.get_running_loop()
-        self._plan.add(lease, lease.batch_key, Terms(end, requested, tag), self._clock.boottime())
+        terms, now = Terms(end, requested, tag), self._clock.boottime()
+        if lease in self._plan:
+            self._plan.managed(lease).unwatch(self._watcher)
+        self._plan.add(lease, lease.batch_key, terms, now, lease.grantor)
+        lease.watch(self._watcher)
         self._arm(loop)
+
+    def _let_go(self, lease: Lease) -> None:
+        """Manage a lease no longer."""
+        self._plan.managed(lease).unwatch(self._watcher)
+        self._plan.remove(lease)
+
+    def _end_moved(self, lease: Lease) -> None:
+        """Hear from a lease that it ends earlier than it did."""
+        self._plan.look_again(lease, self._clock.boottime())
+        loop = asyncio._get_running_loop()  # noqa: SLF001  the other one raises if there is none
+        if loop is not None:
+            self._arm(loop)
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the alarm ring when the plan needs it, or the clock should be looked at."""
@@ -206,62 +247,76 @@ class RenewalManager:
         try:
             step = self._plan.step(self._clock.boottime(), MAX_CALLS - len(self._calls))
             for call in step.calls:
-                task = loop.create_task(self._renew(call))
-                self._calls.add(task)
-                task.add_done_callback(self._call_ended)
+                self._start(loop, call)
             for departure in step.departures:
-                self._notify(departure)
+                departure.lease.unwatch(self._watcher)
+            self._notify_all(step.departures)
         finally:
-            self._arm(loop)
+            if not self._closed:
+                self._arm(loop)
 
-    def _call_ended(self, task: asyncio.Task[None]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("a renewal call failed in the manager itself", exc_info=task.exception())
+    def _start(self, loop: asyncio.AbstractEventLoop, call: Call[Lease]) -> None:
+        task = loop.create_task(_ask(call.wants))
+        timer = loop.call_later(call.timeout_s, self._give_up, task)
+        self._calls[task] = _OpenCall(call, timer)
+        task.add_done_callback(self._call_ended)
+
+    def _give_up(self, task: "_CallTask") -> None:
+        """Wait no longer for an answer; the lease may be asked for again."""
+        self._given_up[task] = None
+        task.cancel()
+        timeout_s = self._calls[task].call.timeout_s
+        self._settle(task, {}, TimeoutError(f"no answer within {timeout_s:.3f} s"))
+
+    def _call_ended(self, task: "_CallTask") -> None:
+        self._given_up.pop(task, None)
+        if task.cancelled():
+            self._settle(task, {}, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._settle(task, {}, error)
+        else:
+            self._settle(task, task.result(), None)
+
+    def _settle(
+        self, task: "_CallTask", failures: "_Failures", failure: BaseException | None
+    ) -> None:
+        """Tell the plan what became of each lease of a call, once."""
+        ended = self._calls.pop(task, None)
+        if ended is None:
+            return  # it was given up
+        ended.timer.cancel()
+        now = self._clock.boottime()
+        departures: list[Departure[Lease]] = []
+        for lease, _ in ended.call.wants:
+            departure = self._plan.settled(lease, failure or failures.get(lease), now)
+            if departure is not None:
+                departure.lease.unwatch(self._watcher)
+                departures.append(departure)
         if not self._closed:
             self._arm(task.get_loop())
+        self._notify_all(departures)
 
-    async def _renew(self, call: Call[Lease]) -> None:
-        """Make one renewal call, and tell the plan what became of each lease."""
-        try:
-            async with asyncio.timeout(call.timeout_s):
-                failures = await _ask(call.wants)
-        except asyncio.CancelledError as error:
-            self._land(call, dict.fromkeys((lease for lease, _ in call.wants), error))
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # it is this call that was given up
+    def _notify_all(self, departures: Iterable[Departure[Lease]]) -> None:
+        """Tell listeners, and the log, of leases that have left: one that raises stops no other."""
+        for departure in departures:
+            tag = departure.terms.tag
+            assert isinstance(tag, _Tag)
+            if departure.kind is NoticeKind.FAILED:
+                logger.warning("%r is no longer renewed: %r", departure.lease, departure.error)
+            if tag.listener is None:
+                continue
+            notice = RenewalNotice(
+                self, departure.lease, departure.kind, tag.desired_end, departure.error
+            )
+            try:
+                tag.listener(notice)
+            except (KeyboardInterrupt, SystemExit):
                 raise
-        except Exception as error:  # noqa: BLE001  whatever it is, it is the outcome
-            self._land(call, dict.fromkeys((lease for lease, _ in call.wants), error))
-        else:
-            self._land(call, failures)
-
-    def _land(self, call: Call[Lease], failures: Mapping[Lease, BaseException]) -> None:
-        now = self._clock.boottime()
-        for lease, _ in call.wants:
-            departure = self._plan.landed(lease, failures.get(lease), now)
-            if departure is not None:
-                self._notify(departure)
-
-    def _notify(self, departure: Departure[Lease]) -> None:
-        """Tell the listener, and the log, that a lease has left by itself."""
-        tag = departure.terms.tag
-        assert isinstance(tag, _Tag)
-        if departure.kind is NoticeKind.FAILED:
-            why = repr(departure.error) if departure.error else "it ended before it was renewed"
-            logger.warning("%r is no longer renewed: %s", departure.lease, why)
-        if tag.listener is None:
-            return
-        notice = RenewalNotice(
-            self, departure.lease, departure.kind, tag.desired_end, departure.error
-        )
-        try:
-            tag.listener(notice)
-        except Exception:
-            logger.exception("the listener for lease %r failed", departure.lease)
+            except BaseException:  # a CancelledError, too: it is not this task that was cancelled
+                logger.exception("the listener for %r failed", departure.lease)
 
 
-async def _ask(wants: list[tuple[Lease, Requested]]) -> Mapping[Lease, BaseException]:
+async def _ask(wants: list[tuple[Lease, Requested]]) -> _Failures:
     if len(wants) > 1:
         return await renew_together(wants)
     lease, requested = wants[0]
@@ -269,8 +324,9 @@ async def _ask(wants: list[tuple[Lease, Requested]]) -> Mapping[Lease, BaseExcep
     return {}
 
 
-def _view(lease: Lease, now: float) -> View:
-    return View(now + seconds_of(lease.remaining), seconds_of(lease.term))
+def _view(lease: Lease, _now: float) -> View:
+    holding = lease.holding
+    return View(holding.end, holding.term_s, holding.promised_end, holding.last_sent_at)
 
 
 def _check_lease(lease: Lease) -> Lease:
@@ -282,5 +338,7 @@ def _check_lease(lease: Lease) -> Lease:
 def _check_listener(listener: Listener | None) -> None:
     if listener is not None and not callable(listener):
         raise TypeError(f"listener must be callable, not {listener!r}")
-    if inspect.iscoroutinefunction(listener):
+    if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
+        getattr(listener, "__call__", None)  # noqa: B004  an object with an async __call__
+    ):
         raise TypeError(f"listener must be a plain function; {listener!r} is a coroutine's")

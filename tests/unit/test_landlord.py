@@ -507,7 +507,7 @@ def test_a_new_policy_holds_from_the_next_grant_or_renewal_on(town: Town) -> Non
     town.landlord.policy = FixedPolicy(7.0)
     assert town.landlord.resource(lease.cookie).remaining == 60.0
     assert town.landlord.grant("other", 60.0).term == 7.0
-    with pytest.raises(TypeError, match="policy must be a LeasePolicy object, not 7.0"):
+    with pytest.raises(TypeError, match=r"policy must be a LeasePolicy object, not 7\.0"):
         town.landlord.policy = 7.0  # type: ignore[assignment]
     assert town.landlord.policy.__class__ is FixedPolicy
 

@@ -62,7 +62,7 @@ class Holder:
 
     def succeed(self, lease: str, term: float) -> None:
         self.views[lease] = View(self.now + term, term)
-        assert self.plan.landed(lease, None, self.now) is None
+        assert self.plan.settled(lease, None, self.now) is None
 
     def next_at(self) -> float:
         return self.plan.next_at(MANY)
@@ -125,7 +125,7 @@ def test_a_lease_without_end_is_left_alone_until_its_desired_end(holder: Holder)
 def test_at_the_desired_end_a_lease_leaves_without_an_error(holder: Holder) -> None:
     holder.add("a", 80.0, 100.0)
     holder.step(70.0)
-    assert holder.plan.landed("a", ConnectionLost("gone"), 70.0) is None
+    assert holder.plan.settled("a", ConnectionLost("gone"), 70.0) is None
     holder.views["a"] = View(200.0, 200.0)  # somebody else renewed it
     [departure] = holder.step(100.0).departures
     assert departure == Departure(NoticeKind.EXPIRED, "a", Terms(100.0, FOREVER, "tag of a"), None)
@@ -144,7 +144,7 @@ def test_if_the_actual_end_passes_first_the_last_error_is_told(holder: Holder) -
     holder.add("a", 80.0)
     holder.step(70.0)
     error = ConnectionLost("gone")
-    assert holder.plan.landed("a", error, 70.0) is None
+    assert holder.plan.settled("a", error, 70.0) is None
     [departure] = holder.step(80.0).departures
     assert (departure.kind, departure.error) == (NoticeKind.FAILED, error)
 
@@ -161,7 +161,7 @@ def test_if_the_actual_end_passed_first_it_is_a_failure_even_if_nobody_looked_un
 def test_a_success_makes_former_errors_forgotten(holder: Holder) -> None:
     holder.add("a", 80.0)
     holder.step(70.0)
-    holder.plan.landed("a", ConnectionLost("gone"), 70.0)
+    holder.plan.settled("a", ConnectionLost("gone"), 70.0)
     holder.step(holder.next_at())
     holder.succeed("a", 80.0)
     [departure] = holder.step(holder.now + 80.0).departures
@@ -172,7 +172,7 @@ def test_a_success_makes_former_errors_forgotten(holder: Holder) -> None:
 def test_a_definite_error_makes_a_lease_leave_at_once(holder: Holder, error: Exception) -> None:
     holder.add("a", 80.0)
     holder.step(70.0)
-    departure = holder.plan.landed("a", error, 70.5)
+    departure = holder.plan.settled("a", error, 70.5)
     assert departure == Departure(NoticeKind.FAILED, "a", Terms(NEVER, FOREVER, "tag of a"), error)
     assert len(holder.plan) == 0
     assert holder.next_at() == NEVER
@@ -191,7 +191,7 @@ def test_an_indefinite_error_is_retried_until_the_actual_end(
         for call in step.calls:
             attempts.append(holder.now)
             assert call.wants == [("a", FOREVER)]
-            assert holder.plan.landed("a", error, holder.now) is None
+            assert holder.plan.settled("a", error, holder.now) is None
     assert holder.now == 80.0
     assert (departures[0].kind, departures[0].error) == (NoticeKind.FAILED, error)
     assert attempts[0] == 70.0
@@ -245,7 +245,7 @@ def test_an_answer_for_a_lease_that_was_removed_is_of_no_interest(holder: Holder
     holder.add("a", 80.0)
     holder.step(70.0)
     holder.plan.remove("a")
-    assert holder.plan.landed("a", KeyError("bug"), 71.0) is None
+    assert holder.plan.settled("a", KeyError("bug"), 71.0) is None
     assert holder.next_at() == NEVER
 
 
@@ -253,7 +253,7 @@ def test_an_answer_for_a_lease_that_left_meanwhile_is_of_no_interest(holder: Hol
     holder.add("a", 80.0)
     holder.step(70.0)
     assert len(holder.step(80.0).departures) == 1
-    assert holder.plan.landed("a", None, 81.0) is None
+    assert holder.plan.settled("a", None, 81.0) is None
 
 
 def test_new_terms_replace_the_old_ones(holder: Holder) -> None:
@@ -271,7 +271,7 @@ def test_a_desired_end_moved_before_the_actual_one_while_in_flight_means_no_more
     holder.add("a", 80.0)
     holder.step(70.0)
     holder.plan.add("a", "landlord", Terms(78.0, FOREVER), 70.5)
-    assert holder.plan.landed("a", error, 71.0) is None
+    assert holder.plan.settled("a", error, 71.0) is None
     for now in (71.0, 72.0, 74.0, 76.0, 77.9):
         assert holder.sent(now) == []
     [departure] = holder.step(78.0).departures
@@ -282,7 +282,7 @@ def test_new_terms_while_in_flight_do_not_put_off_the_retry(holder: Holder) -> N
     holder.add("a", 80.0)
     holder.step(70.0)
     holder.plan.add("a", "landlord", Terms(NEVER, 40.0), 70.5)
-    holder.plan.landed("a", ConnectionLost("gone"), 71.0)
+    holder.plan.settled("a", ConnectionLost("gone"), 71.0)
     assert holder.sent(73.9) == []
     assert holder.sent(74.0) == [[("a", 40.0)]]
 
@@ -351,7 +351,7 @@ def test_a_lease_that_waits_for_a_retry_is_not_taken_along_before_its_time(
 ) -> None:
     holder.add("failed", 80.0)
     assert len(holder.sent(70.0)) == 1
-    holder.plan.landed("failed", ConnectionLost("gone"), 70.0)  # again at 73.3
+    holder.plan.settled("failed", ConnectionLost("gone"), 70.0)  # again at 73.3
     holder.add("due", 1.5)
     assert holder.sent(71.0) == [[("due", FOREVER)]]
 

@@ -11,7 +11,8 @@ Each request is a `Send`. Answers may come in any order, or not at all:
   requests before it promise: until it is settled the view is held down to the end that was asked
   for. A definite failure lifts that. An indefinite one leaves it: the grantor may have done it, and
   a holder must not count on time that it may have given away. Then only the answer to a later
-  request lifts it, since the grantor handles requests in the order in which they were sent;
+  request lifts it, since the grantor handles requests in the order in which they were sent (who
+  gives up a request for less, and asks for more over another connection, must see to that);
 - once the grantor does not know the lease any more, no answer to an earlier request revives it.
 """
 
@@ -36,12 +37,23 @@ class Send:
 class Holding:
     """A lease's end as its holder may trust it, in the holder's time."""
 
-    __slots__ = ("_credited", "_doubt", "_doubted", "_end", "_margin", "_open", "_sends", "term_s")
+    __slots__ = (
+        "_credited",
+        "_doubt",
+        "_doubted",
+        "_end",
+        "_margin",
+        "_open",
+        "_sends",
+        "_sent_at",
+        "term_s",
+    )
 
     def __init__(self, sent_at: float, granted: Duration, margin: float = 0.0) -> None:
         if not 0.0 <= margin < 1.0:
             raise ValueError(f"margin must be a fraction of a term from 0 to 1, not {margin!r}")
         self._margin = margin
+        self._sent_at = sent_at
         self._sends = 0
         self._credited = 0
         self._open: list[Send] = []
@@ -59,6 +71,16 @@ class Holding:
                 end = send.cap
         return end
 
+    @property
+    def promised_end(self) -> float:
+        """The end with the margin that is left out of `end`: what the grantor has promised."""
+        return self.end + self.term_s * self._margin if self._margin else self.end
+
+    @property
+    def last_sent_at(self) -> float:
+        """When a term was last asked for."""
+        return self._sent_at
+
     def remaining_s(self, now: float) -> float:
         """How long the lease may still be trusted, never less than zero."""
         return max(0.0, self.end - now)
@@ -66,6 +88,7 @@ class Holding:
     def send(self, requested: Requested, now: float) -> Send:
         """Note that a term is asked for now."""
         self._sends += 1
+        self._sent_at = now
         cap = NOT_HELD_DOWN
         if isinstance(requested, float):
             cap = self._end_of(now, requested)

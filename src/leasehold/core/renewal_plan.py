@@ -32,6 +32,9 @@ MAX_BATCH: Final = 1_000
 STEP_BUDGET: Final = 1_000
 """Queue entries looked at, and leases sent off, in one step; what is left has another one."""
 
+MAX_CALLS_PER_GRANTOR: Final = 32
+"""Calls to one grantor at once, so that one that does not answer leaves room for the others."""
+
 MAX_CALL_S: Final = 60.0
 """How long one call may take, however far away the end is."""
 
@@ -66,6 +69,10 @@ class View(NamedTuple):
 
     end: float
     term_s: float
+    promised_end: float = -NEVER
+    """The end without the holder's margin, where there is one."""
+    sent_at: float = -NEVER
+    """When a term was last asked for, by whomever, where that is known."""
 
 
 class Departure(NamedTuple, Generic[L]):
@@ -108,6 +115,7 @@ class _Managed(Deadline, Generic[L]):
     __slots__ = (
         "due",
         "error",
+        "gate",
         "lease",
         "number",
         "planned_end",
@@ -117,12 +125,15 @@ class _Managed(Deadline, Generic[L]):
         "terms",
     )
 
-    def __init__(self, number: int, lease: L, terms: Terms, pool: "_Pool[L]", now: float) -> None:
+    def __init__(
+        self, number: int, lease: L, terms: Terms, pool: "_Pool[L]", gate: "_Gate[L]", now: float
+    ) -> None:
         super().__init__(NEVER)
         self.number = number
         self.lease = lease
         self.terms = terms
         self.pool = pool
+        self.gate = gate
         self.sent_at = now
         self.planned_end = now
         self.error: BaseException | None = None
@@ -142,6 +153,29 @@ class _Pool(Generic[L]):
         self.queue: ExpiryQueue[int, _Mark[L]] = ExpiryQueue(self.marks)
 
 
+class _Gate(Generic[L]):
+    """The calls to one grantor, and the leases that wait because there are enough of them."""
+
+    __slots__ = ("calls", "key", "members", "waiting")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.members = 0
+        self.calls = 0
+        self.waiting: dict[int, _Managed[L]] = {}
+
+
+class _OpenCall(Generic[L]):
+    """A call whose leases are not all settled."""
+
+    __slots__ = ("gate", "left", "sent_at")
+
+    def __init__(self, gate: _Gate[L], leases: int, now: float) -> None:
+        self.gate = gate
+        self.left = leases
+        self.sent_at = now
+
+
 class RenewalPlan(Generic[L]):
     """The leases of one renewal manager."""
 
@@ -157,8 +191,9 @@ class RenewalPlan(Generic[L]):
         self._ends: ExpiryQueue[int, _Managed[L]] = ExpiryQueue(self._ending)
         self._due_marks: dict[int, _Mark[L]] = {}
         self._dues: ExpiryQueue[int, _Mark[L]] = ExpiryQueue(self._due_marks)
-        self._pools: dict[object, _Pool[L]] = {}
-        self._flying: dict[L, float] = {}
+        self._pools: dict[Hashable, _Pool[L]] = {}
+        self._gates: dict[Hashable, _Gate[L]] = {}
+        self._outstanding: dict[L, _OpenCall[L]] = {}
 
     def __len__(self) -> int:
         return len(self._managed)
@@ -174,35 +209,63 @@ class RenewalPlan(Generic[L]):
         """What was asked for a lease; `UnknownLease` if it is not managed."""
         return self._find(lease).terms
 
-    def add(self, lease: L, batch_key: object, terms: Terms, now: float) -> None:
+    def managed(self, lease: L) -> L:
+        """The managed lease that equals this one; `UnknownLease` if there is none."""
+        return self._find(lease).lease
+
+    def add(
+        self,
+        lease: L,
+        batch_key: Hashable,
+        terms: Terms,
+        now: float,
+        grantor: Hashable = None,
+    ) -> None:
         """Manage a lease, or replace the terms on which it is managed."""
         known = self._managed.get(lease)
         if known is not None:
             self.remove(lease)
-        pool = self._pools.setdefault(batch_key, _Pool(batch_key))
+        pool = self._pools.get(batch_key) or self._pools.setdefault(batch_key, _Pool(batch_key))
+        gate = self._gates.get(grantor) or self._gates.setdefault(grantor, _Gate(grantor))
         pool.members += 1
+        gate.members += 1
         self._numbers += 1
-        managed = _Managed(self._numbers, lease, terms, pool, now)
+        managed = _Managed(self._numbers, lease, terms, pool, gate, now)
         self._managed[lease] = self._ending[managed.number] = managed
         view = self._view(lease, now)
         if known is not None:
             managed.sent_at, managed.error = known.sent_at, known.error
         elif view.term_s != NEVER:
             managed.sent_at = min(now, view.end - view.term_s)
+        managed.sent_at = max(managed.sent_at, view.sent_at)
         self._plan_end(managed, view)
-        if lease not in self._flying:
+        if lease not in self._outstanding:
             self._plan_renewal(managed, view, now)
 
     def remove(self, lease: L) -> Terms:
         """Leave a lease alone from now on; `UnknownLease` if it is not managed."""
         managed = self._find(lease)
-        self._ground(managed)
+        self._unqueue(managed)
         del self._managed[lease], self._ending[managed.number]
         self._ends.discard(managed)
         managed.pool.members -= 1
         if not managed.pool.members:
             del self._pools[managed.pool.key]
+        managed.gate.members -= 1
+        if not managed.gate.members:
+            del self._gates[managed.gate.key]
         return managed.terms
+
+    def look_again(self, lease: L, now: float) -> None:
+        """Note that a lease may end earlier than it did; nothing if it is not managed."""
+        managed = self._managed.get(lease)
+        if managed is None:
+            return
+        view = self._view(managed.lease, now)
+        self._plan_end(managed, view)
+        if managed.number in self._due_marks:
+            self._unqueue(managed)
+            self._plan_renewal(managed, view, now)
 
     def next_at(self, capacity: int) -> float:
         """When `step` has something to do, if `capacity` more calls may be started."""
@@ -212,7 +275,7 @@ class RenewalPlan(Generic[L]):
     def step(self, now: float, capacity: int) -> Step[L]:
         """Take out what ends now, and start what is due, at most `capacity` calls.
 
-        The leases of a call are outstanding from here on, until `landed` is told of each.
+        The leases of a call are outstanding from here on, until `settled` is told of each.
         """
         departures = [
             departure
@@ -224,19 +287,27 @@ class RenewalPlan(Generic[L]):
         while budget > 0 and len(calls) < capacity and self._dues.next_at() <= now:
             budget -= 1
             for _, mark in self._dues.pop_due(now, 1):
-                if self._is_due(mark.managed, now):
-                    calls.append(self._take_off(mark.managed, now))
-                    budget -= len(calls[-1].wants)
+                managed = mark.managed
+                if not self._is_due(managed, now):
+                    continue
+                if managed.gate.calls >= MAX_CALLS_PER_GRANTOR:
+                    managed.gate.waiting[managed.number] = managed
+                    continue
+                calls.append(self._start_call(managed, now))
+                budget -= len(calls[-1].wants)
         return Step(departures, calls)
 
-    def landed(self, lease: L, error: BaseException | None, now: float) -> Departure[L] | None:
+    def settled(self, lease: L, error: BaseException | None, now: float) -> Departure[L] | None:
         """Note the outcome of a renewal; a definite error makes the lease leave."""
-        sent_at = self._flying.pop(lease)
+        call = self._outstanding.pop(lease)
+        call.left -= 1
+        if not call.left:
+            self._open_gate(call.gate, now)
         managed = self._managed.get(lease)
         if managed is None:
             return None
         managed.error = error
-        managed.sent_at = sent_at
+        managed.sent_at = call.sent_at
         view = self._view(managed.lease, now)
         if error is not None and is_definite(error):
             return self._depart(managed, NoticeKind.FAILED)
@@ -245,9 +316,19 @@ class RenewalPlan(Generic[L]):
             self._plan_renewal(managed, view, now)
         else:
             managed.planned_end = view.end
-            at = retry_at(now, sent_at, view.end, view.term_s, self._rtt_s)
-            self._queue_renewal(managed, at, at)
+            at = retry_at(now, call.sent_at, view.end, view.term_s, self._rtt_s)
+            # It goes along with others once half of the wait is over: else leases that failed
+            # together, with different ends, would each make a call of their own from then on.
+            self._queue_renewal(managed, at, now + (at - now) / 2)
         return None
+
+    def _open_gate(self, gate: _Gate[L], now: float) -> None:
+        """Note that a call to a grantor is over: one of the leases that wait for it is due."""
+        gate.calls -= 1
+        if gate.waiting:
+            managed = next(iter(gate.waiting.values()))
+            del gate.waiting[managed.number]
+            self._queue_renewal(managed, now, now)
 
     def _find(self, lease: L) -> _Managed[L]:
         managed = self._managed.get(lease)
@@ -277,8 +358,9 @@ class RenewalPlan(Generic[L]):
         self._dues.schedule(managed.number, managed.due)
         managed.pool.queue.schedule(managed.number, managed.ripe)
 
-    def _ground(self, managed: _Managed[L]) -> None:
+    def _unqueue(self, managed: _Managed[L]) -> None:
         """Take a lease out of the queues for renewal."""
+        managed.gate.waiting.pop(managed.number, None)
         if self._due_marks.pop(managed.number, None) is not None:
             del managed.pool.marks[managed.number]
             self._dues.discard(managed.due)
@@ -286,7 +368,7 @@ class RenewalPlan(Generic[L]):
 
     def _is_due(self, managed: _Managed[L], now: float) -> bool:
         """Look again at a lease that came up: it may be about to leave, or renewed by others."""
-        self._ground(managed)
+        self._unqueue(managed)
         view = self._view(managed.lease, now)
         if view.end > managed.planned_end + MIN_INTERVAL_S:
             managed.sent_at = max(managed.sent_at, view.end - view.term_s)
@@ -295,17 +377,19 @@ class RenewalPlan(Generic[L]):
             return False
         return managed.deadline > now
 
-    def _take_off(self, first: _Managed[L], now: float) -> Call[L]:
+    def _start_call(self, first: _Managed[L], now: float) -> Call[L]:
         """Collect the leases that go along with `first`, and mark all of them as outstanding."""
-        crew = [first]
+        batch = [first]
         for _, mark in first.pool.queue.pop_due(now, MAX_BATCH - 1):
             if self._is_due(mark.managed, now):
-                crew.append(mark.managed)
-        for managed in crew:
-            self._flying[managed.lease] = now
-        left_s = min(managed.deadline for managed in crew) - now
+                batch.append(mark.managed)
+        call = _OpenCall(first.gate, len(batch), now)
+        first.gate.calls += 1
+        for managed in batch:
+            self._outstanding[managed.lease] = call
+        left_s = min(managed.deadline for managed in batch) - now
         timeout_s = min(max(self._rtt_s, left_s / 3), MAX_CALL_S)
-        return Call([(each.lease, each.terms.to_request(now)) for each in crew], timeout_s)
+        return Call([(each.lease, each.terms.to_request(now)) for each in batch], timeout_s)
 
     def _end(self, managed: _Managed[L], now: float) -> Departure[L] | None:
         """Let a lease go whose desired or actual end has come, if it has: the first of the two."""
@@ -325,4 +409,4 @@ class RenewalPlan(Generic[L]):
 
 def _lasts(managed: _Managed[L], view: View) -> bool:
     """Whether a lease lasts as long as is wanted, but for rounding and the holder's margin."""
-    return view.end >= managed.terms.desired_end - MIN_INTERVAL_S
+    return max(view.end, view.promised_end) >= managed.terms.desired_end - MIN_INTERVAL_S
