@@ -59,8 +59,12 @@ class NaiveManaged:
     due: float = NEVER
     ripe: float = NEVER
     error: BaseException | None = None
-    touched: bool = False
-    """Somebody else renewed it, and when the plan finds out is its own affair."""
+    touched_at: float | None = None
+    """When somebody else renewed it; when the plan finds out is its own affair."""
+
+    @property
+    def touched(self) -> bool:
+        return self.touched_at is not None
 
 
 durations = st.sampled_from([0.003, 0.05, 0.5, 1.5, 5.0, 10.0, 30.0, 300.0, 4000.0, 2 * DAY_S])
@@ -68,6 +72,12 @@ wanted: st.SearchStrategy[Requested] = st.sampled_from([FOREVER, 1.0, 20.0, 500.
 keys = st.sampled_from(["one", "other"])
 picks = st.integers(0, 20)
 steps = st.sampled_from([0.0, 0.001, 0.1, 0.7, 1.0, 3.0, 10.0, 60.0, 1000.0, 9000.0])
+latencies = st.sampled_from([0.0, 0.02, 0.4, 3.0, NEVER])
+all_fates = st.lists(
+    st.sampled_from(["granted", "granted", "granted", "kept", "capped", "lost", "denied"]),
+    min_size=1,
+    max_size=5,
+)
 INDEFINITE: Final = ConnectionLost("no answer")
 DEFINITE: Final = LeaseDenied("no more")
 
@@ -80,9 +90,11 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.now = 100.0
         self.leases = 0
         self.views: dict[int, View] = {}
+        self.lengths: dict[int, float] = {}  # what each lease is granted for, again and again
         self.managed: dict[int, NaiveManaged] = {}
         self.flying: dict[int, float] = {}
-        self.calls: list[Call[int]] = []
+        self.calls: list[tuple[float, Call[int]]] = []  # with when it is answered
+        self.landings = 0
         self.last_sent: dict[int, tuple[float, float]] = {}
         """When a lease was sent last, and how much later it may be sent again at the earliest."""
 
@@ -90,9 +102,14 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         rtt=st.sampled_from([0.1, 1.0, 10.0]),
         window=st.sampled_from([0.001, 1.0, 300.0]),
         max_calls=st.sampled_from([1, 2, 1000]),
+        latency=latencies,
+        fates=all_fates,
     )
-    def begin(self, rtt: float, window: float, max_calls: int) -> None:
+    def begin(
+        self, rtt: float, window: float, max_calls: int, latency: float, fates: list[str]
+    ) -> None:
         self.rtt, self.window, self.max_calls = rtt, window, max_calls
+        self.change_weather(latency, fates)
         self.plan: RenewalPlan[int] = RenewalPlan(
             lambda lease, _now: self.views[lease], rtt_s=rtt, batch_window_s=window
         )
@@ -125,6 +142,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         for index in range(count):
             self.leases += 1
             length = term * (1 + spread * index)
+            self.lengths[self.leases] = length
             self.views[self.leases] = View(self.now + length * (1 - age), length)
             self.manage(self.leases, key, Terms(self.now + desired, renew))
 
@@ -137,6 +155,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
     @rule(term=durations, key=keys)
     def add_with_any(self, term: float, key: str) -> None:
         self.leases += 1
+        self.lengths[self.leases] = term
         self.views[self.leases] = View(self.now + term, term)
         self.manage(self.leases, key, Terms(NEVER, ANY))
 
@@ -145,7 +164,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.plan.add(lease, key, terms, self.now)
         each = NaiveManaged(lease, key, terms, min(self.now, view.end - view.term_s))
         if known is not None:
-            each.sent_at, each.error, each.touched = known.sent_at, known.error, known.touched
+            each.sent_at, each.error = known.sent_at, known.error
             if lease in self.last_sent:  # new terms are a new beginning, but for the least interval
                 self.last_sent[lease] = (self.last_sent[lease][0], MIN_INTERVAL_S)
         self.managed[lease] = each
@@ -165,9 +184,11 @@ class RenewalPlanMachine(RuleBasedStateMachine):
     @rule(pick=picks, by=durations)
     def renewed_elsewhere(self, pick: int, by: float) -> None:
         each = self.pick(pick)
-        end = max(self.views[each.lease].end, self.now + by)
-        self.views[each.lease] = View(end, end - self.now)
-        each.touched = True
+        end = self.now + by
+        if end <= self.views[each.lease].end + 2 * MIN_INTERVAL_S:
+            return
+        self.views[each.lease] = View(end, by)
+        each.touched_at = self.now
 
     def pick(self, pick: int) -> NaiveManaged:
         everyone = list(self.managed.values())
@@ -175,24 +196,27 @@ class RenewalPlanMachine(RuleBasedStateMachine):
 
     # What grantors answer.
 
+    @rule(latency=latencies, fates=all_fates)
+    def change_weather(self, latency: float, fates: list[str]) -> None:
+        """From now on calls take so long, and their leases fare like this, in turn."""
+        self.latency, self.fates = latency, fates
+
     @precondition(lambda self: self.calls)
-    @rule(
-        pick=picks,
-        term=durations,
-        fates=st.lists(
-            st.sampled_from(["granted", "granted", "kept", "capped", "lost", "denied"]),
-            min_size=1,
-            max_size=4,
-        ),
-    )
-    def land(self, pick: int, term: float, fates: list[str]) -> None:
-        call = self.calls.pop(pick % len(self.calls))
-        for index, (lease, _) in enumerate(call.wants):
-            self.land_one(lease, fates[index % len(fates)], term)
+    @rule(pick=picks)
+    def land_now(self, pick: int) -> None:
+        """One of the calls under way is answered at once, whichever it is."""
+        self.land(self.calls[pick % len(self.calls)])
         self.drive(self.now)
 
-    def land_one(self, lease: int, fate: str, term: float) -> None:
+    def land(self, flight: tuple[float, Call[int]]) -> None:
+        self.calls.remove(flight)
+        for lease, _ in flight[1].wants:
+            self.landings += 1
+            self.land_one(lease, self.fates[self.landings % len(self.fates)])
+
+    def land_one(self, lease: int, fate: str) -> None:
         sent_at, view = self.flying.pop(lease), self.views[lease]
+        term = self.lengths[lease]
         error: BaseException | None = None
         match fate:
             case "granted":
@@ -205,7 +229,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
                 error = INDEFINITE
             case "denied":
                 error = DEFINITE
-        departure = self.plan.landed(lease, error, self.now)
+        departure = self.plan.settled(lease, error, self.now)
         each = self.managed.get(lease)
         if each is None:
             assert departure is None
@@ -216,7 +240,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
             self.depart(departure, {NoticeKind.FAILED})
             return
         assert departure is None
-        each.touched = False  # the plan looked
+        each.touched_at = None  # the plan looked
         if error is None or self.lasts(each):
             self.expect_renewal(each)
         else:
@@ -251,7 +275,9 @@ class RenewalPlanMachine(RuleBasedStateMachine):
 
     @rule(seconds=steps)
     def pass_time(self, seconds: float) -> None:
-        self.drive(self.now + seconds)
+        """Let it run, for no more than a hundred of the shortest terms."""
+        shortest = min((self.lengths[lease] for lease in self.managed), default=NEVER)
+        self.drive(self.now + min(seconds, 100 * max(shortest, MIN_INTERVAL_S)))
 
     @rule(seconds=steps)
     def sleep_through(self, seconds: float) -> None:
@@ -262,13 +288,18 @@ class RenewalPlanMachine(RuleBasedStateMachine):
     def drive(self, until: float) -> None:
         for _ in range(MAX_STEPS):
             at = self.plan.next_at(self.capacity)
-            if at > until:
+            flight = min(self.calls, key=lambda each: each[0], default=None)
+            if min(at, flight[0] if flight else NEVER) > until:
                 break
-            self.now = max(self.now, at)
-            self.step()
+            if flight is not None and flight[0] <= at:
+                self.now = max(self.now, flight[0])
+                self.land(flight)
+            else:
+                self.now = max(self.now, at)
+                self.step()
         else:
             raise AssertionError("a tight loop")
-        self.now = until
+        self.now = max(self.now, until)
         self.nothing_is_left_undone()
 
     def step(self) -> None:
@@ -307,9 +338,9 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         assert len({each.key for each in crew}) == 1
         assert 0.0 < call.timeout_s <= renewal_plan.MAX_CALL_S
         first, *riders = crew
-        assert first.touched or first.due <= self.now + EPS, "renewed before it was due"
+        assert self.due_of(first) <= self.now + EPS, "renewed before it was due"
         for each in riders:
-            assert each.touched or each.ripe <= self.now + EPS, "taken along before it was ripe"
+            assert self.ripe_of(each) <= self.now + EPS, "taken along before it was ripe"
         for each, (_, requested) in zip(crew, call.wants, strict=True):
             self.check_request(each, requested)
         self.check_floors(leases)
@@ -318,7 +349,21 @@ class RenewalPlanMachine(RuleBasedStateMachine):
             each.due = each.ripe = NEVER
             self.flying[each.lease] = self.now
             self.last_sent[each.lease] = (self.now, MIN_INTERVAL_S)
-        self.calls.append(call)
+        self.calls.append((self.now + self.latency, call))
+
+    def due_of(self, each: NaiveManaged) -> float:
+        """When a lease is due; at the earliest, if somebody else renewed it."""
+        if each.touched_at is None:
+            return each.due
+        end, rtt = self.views[each.lease].end, self.rtt
+        left = end - each.touched_at  # or less, when the plan found out
+        return end - max(naive_lead(left, rtt), naive_lead(min(left, 8 * rtt), rtt))
+
+    def ripe_of(self, each: NaiveManaged) -> float:
+        if each.touched_at is None:
+            return each.ripe
+        due, view = self.due_of(each), self.views[each.lease]
+        return min(due, max(due - self.window, view.end - view.term_s / 2))
 
     def check_request(self, each: NaiveManaged, requested: Requested) -> None:
         """ANY if so configured, else the least of what was configured and what is wanted."""
@@ -365,7 +410,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
             return
         assert sorted(self.plan.leases()) == sorted(self.managed)
         assert len(self.plan) == len(self.managed)
-        assert set(self.plan._flying) == set(self.flying)
+        assert set(self.plan._outstanding) == set(self.flying)
 
     @invariant()
     def everybody_waits_for_something(self) -> None:
@@ -397,12 +442,12 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         """With every answer lost from now on, all leases leave in the end."""
         if not hasattr(self, "plan"):
             return
+        self.change_weather(0.0, ["lost"])
+        while self.calls:
+            self.land(self.calls[0])
         for _ in range(200):
-            while self.calls:
-                for lease, _ in self.calls.pop().wants:
-                    self.land_one(lease, "lost", 0.0)
             at = self.plan.next_at(self.capacity)
-            if at == NEVER or at > self.now + 30 * DAY_S:
+            if at > self.now + 30 * DAY_S:
                 break
             self.drive(max(at, self.now))
         for lease in list(self.managed):
@@ -430,9 +475,9 @@ class CrampedPlanMachine(RenewalPlanMachine):
 
 
 TestRenewalPlan = RenewalPlanMachine.TestCase
-TestRenewalPlan.settings = effort(150, steps=40)
+TestRenewalPlan.settings = effort(400, steps=40)
 TestCrampedPlan = CrampedPlanMachine.TestCase
-TestCrampedPlan.settings = effort(100, steps=40)
+TestCrampedPlan.settings = effort(200, steps=40)
 
 
 class HeapCounter:
@@ -479,5 +524,5 @@ def _cost_per_renewal(counter: HeapCounter, leases: int, landlords: int) -> floa
             for lease, _ in call.wants:
                 renewals += 1
                 views[lease] = View(now + 10.0, 10.0)
-                assert plan.landed(lease, None, now) is None
+                assert plan.settled(lease, None, now) is None
     return counter.operations / renewals
