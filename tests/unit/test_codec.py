@@ -132,3 +132,8 @@ def test_the_layout_is_fixed_since_stored_leases_must_stay_readable() -> None:
     assert encode(LeaseRecord(Form.ABSOLUTE, 1.0, "g", 5)).hex() == (
         "4c4801023ff00000000000007300000001676900000001053b16e51b"
     )
+
+
+def test_a_number_that_nobody_could_print_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 256 bytes"):
+        encode(LeaseRecord(Form.DURATION, 20.0, "office", 10**6000))

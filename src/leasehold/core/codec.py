@@ -22,6 +22,9 @@ MAGIC: Final = b"LH"
 VERSION: Final = 1
 MAX_LEASE_BYTES: Final = 64 * 1024
 
+MAX_INT_BYTES: Final = 256
+"""Python refuses to print much larger numbers, and a lease that cannot be named helps nobody."""
+
 _HEADER: Final = struct.Struct(">2sBBd")
 _FIELD: Final = struct.Struct(">cI")
 _CHECKSUM: Final = struct.Struct(">I")
@@ -90,10 +93,17 @@ def _encode_name(name: Hashable, what: str) -> bytes:
         case str():
             tag, data = b"s", name.encode()
         case int() if type(name) is int:
-            tag, data = b"i", name.to_bytes(name.bit_length() // 8 + 1, signed=True)
+            tag, data = b"i", _int_bytes(name)
         case _:
             raise TypeError(f"a {what} must be bytes, str or int to be encoded, not {name!r}")
     return _FIELD.pack(tag, len(data)) + data
+
+
+def _int_bytes(number: int) -> bytes:
+    size = number.bit_length() // 8 + 1
+    if size > MAX_INT_BYTES:
+        raise ValueError(f"a number in an encoded lease has at most {MAX_INT_BYTES} bytes")
+    return number.to_bytes(size, signed=True)
 
 
 def _decode_name(body: bytes, at: int) -> tuple[bytes | str | int, int]:
@@ -110,5 +120,8 @@ def _decode_name(body: bytes, at: int) -> tuple[bytes | str | int, int]:
         case b"s":
             return data.decode(), start + length
         case b"i":
-            return int.from_bytes(data, signed=True), start + length
+            number = int.from_bytes(data, signed=True)
+            if _int_bytes(number) != data:
+                raise ValueError("encoded lease with a number that is longer than it need be")
+            return number, start + length
     raise ValueError(f"encoded lease with a field of unknown kind {tag!r}")

@@ -23,7 +23,13 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from leasehold.core.duration import ANY, NEVER, Requested, duration_of, seconds_of
 from leasehold.core.expiry_queue import Deadline, ExpiryQueue
-from leasehold.core.renewal_times import MIN_INTERVAL_S, renew_at, renew_floor, retry_at
+from leasehold.core.renewal_times import (
+    MIN_INTERVAL_S,
+    renew_at,
+    renew_floor,
+    retry_at,
+    retry_floor,
+)
 from leasehold.errors import UnknownLease, is_definite
 
 MAX_BATCH: Final = 1_000
@@ -319,7 +325,8 @@ class RenewalPlan(Generic[L]):
             at = retry_at(now, call.sent_at, view.end, view.term_s, self._rtt_s)
             # It goes along with others once half of the wait is over: else leases that failed
             # together, with different ends, would each make a call of their own from then on.
-            self._queue_renewal(managed, at, now + (at - now) / 2)
+            floor = retry_floor(call.sent_at, view.term_s, self._rtt_s)
+            self._queue_renewal(managed, at, max(now + (at - now) / 2, floor))
         return None
 
     def _open_gate(self, gate: _Gate[L], now: float) -> None:

@@ -59,7 +59,11 @@ def renew_at(now: float, sent_at: float, end: float, rtt_s: float) -> float:
     return max(end - lead_s(end - now, rtt_s), renew_floor(sent_at, end))
 
 
+def retry_floor(sent_at: float, term_s: float, rtt_s: float) -> float:
+    """Before when not to try again after the attempt sent at `sent_at` failed indefinitely."""
+    return sent_at + max(MIN_INTERVAL_S, min(rtt_s, term_s) * RETRY_FLOOR)
+
+
 def retry_at(now: float, sent_at: float, end: float, term_s: float, rtt_s: float) -> float:
     """When to try again after the attempt sent at `sent_at` failed indefinitely at `now`."""
-    floor_s = max(MIN_INTERVAL_S, min(rtt_s, term_s) * RETRY_FLOOR)
-    return max(now + retry_delay_s(end - now, rtt_s), sent_at + floor_s)
+    return max(now + retry_delay_s(end - now, rtt_s), retry_floor(sent_at, term_s, rtt_s))

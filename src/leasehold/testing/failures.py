@@ -21,6 +21,8 @@ class Failures:
         self._errors: list[SimulationError] = []
         # Weak, for asyncio reports a failed task itself when the last reference to it goes.
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], tuple[float, str]] = WeakKeyDictionary()
+        # But not to a loop that is dead: tasks of crashed hosts are kept until the end.
+        self._kept: list[asyncio.Task[Any]] = []
 
     def add(
         self, what: str, *, now: float, host: str | None = None, cause: BaseException | None = None
@@ -36,6 +38,10 @@ class Failures:
         """Keep an eye on a task that failed."""
         self._tasks[task] = (now, host)
 
+    def keep(self, host: str) -> None:
+        """Keep the failed tasks of a host that crashes, so that none is forgotten."""
+        self._kept += [task for task, (_, name) in self._tasks.items() if name == host]
+
     def add_unnoticed_tasks(self) -> None:
         """Turn failed tasks that nobody asked for their result into errors."""
         unnoticed = [(*place, task) for task, place in self._tasks.items() if is_unnoticed(task)]
@@ -43,6 +49,7 @@ class Failures:
             what = f"task failed unnoticed: {name_of(task)}"
             self.add(what, now=now, host=host, cause=task.exception())
         self._tasks.clear()
+        self._kept.clear()
 
     def raise_if_any(self) -> None:
         """Raise the first error, with the others in its notes."""

@@ -141,7 +141,7 @@ class HostLoop(asyncio.BaseEventLoop):
     def entered(self) -> Iterator[None]:
         """Make this the running loop."""
         outer, hooks = _get_running_loop(), sys.get_asyncgen_hooks()
-        self._thread_id = threading.get_ident()
+        thread_id, self._thread_id = self._thread_id, threading.get_ident()
         sys.set_asyncgen_hooks(
             firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook
         )
@@ -151,7 +151,7 @@ class HostLoop(asyncio.BaseEventLoop):
         finally:
             _set_running_loop(outer)
             sys.set_asyncgen_hooks(*hooks)
-            self._thread_id = None
+            self._thread_id = thread_id
 
     def live_tasks(self) -> list[asyncio.Task[Any]]:
         """Tasks that have not ended, oldest first."""

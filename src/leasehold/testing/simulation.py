@@ -80,7 +80,7 @@ class Simulation:
 
     @property
     def turns(self) -> int:
-        """How many turns all hosts have taken."""
+        """How many turns all hosts have taken, and how many events there were outside them."""
         return self._limits.turns
 
     @property
@@ -163,7 +163,8 @@ class Simulation:
     # What hosts report.
 
     def crashed(self, host: Host) -> None:
-        """Tell the networks that a process is gone."""
+        """Tell the networks that a process is gone, and keep what it failed with."""
+        self._failures.keep(host.name)
         for listener in self._crash_listeners:
             listener(host)
 
@@ -213,9 +214,13 @@ class Simulation:
         return True
 
     def _run_event(self) -> None:
+        tally = self._limits.before_turn(self._now)
         _, _, outside, callback = heapq.heappop(self._events)
         if not (outside and self._closing):
+            if tally is not None:
+                tally[name_of(callback)] += 1
             callback()
+        self._limits.after_turn(self._now, "outside all hosts")
 
     def _take_turn(self, host: Host) -> None:
         tally = self._limits.before_turn(self._now)
