@@ -19,6 +19,7 @@ from leasehold.core.renewal_plan import Departure, NoticeKind, RenewalPlan
 from leasehold.core.sends import SendLedger
 from leasehold.core.table import LeasedResource, LeaseTable
 from leasehold.errors import EndReason
+from leasehold.testing import HostClock
 from tests.simulation import keepalive, scenarios
 from tests.simulation.remote import RemoteLease
 
@@ -123,14 +124,7 @@ def _terms_count_from_the_answer() -> Patch:
 
 
 def _holders_count_on_a_clock_that_sleeps() -> Patch:
-    def remaining(self: Lease) -> object:
-        slept_s = self._clock.boottime() - self._clock.monotonic()
-        at_start = self.__dict__.setdefault("slept_at_start", slept_s)
-        return duration_of(
-            max(0.0, self._holding.end + slept_s - at_start - self._clock.boottime())
-        )
-
-    return patch.object(Lease, "remaining", property(remaining))
+    return patch.object(HostClock, "boottime", HostClock.monotonic)
 
 
 def _no_margin_for_drifting_clocks() -> Patch:
