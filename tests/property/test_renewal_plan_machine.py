@@ -91,6 +91,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.leases = 0
         self.views: dict[int, View] = {}
         self.lengths: dict[int, float] = {}  # what each lease is granted for, again and again
+        self.keys: dict[int, str] = {}  # whose lease it is
         self.managed: dict[int, NaiveManaged] = {}
         self.flying: dict[int, float] = {}
         self.calls: list[tuple[float, Call[int]]] = []  # with when it is answered
@@ -161,13 +162,14 @@ class RenewalPlanMachine(RuleBasedStateMachine):
 
     def manage(self, lease: int, key: str, terms: Terms) -> None:
         known, view = self.managed.get(lease), self.views[lease]
-        self.plan.add(lease, key, terms, self.now)
+        self.plan.add(lease, key, terms, self.now, grantor=key)
         each = NaiveManaged(lease, key, terms, min(self.now, view.end - view.term_s))
         if known is not None:
             each.sent_at, each.error = known.sent_at, known.error
             if lease in self.last_sent:  # new terms are a new beginning, but for the least interval
                 self.last_sent[lease] = (self.last_sent[lease][0], MIN_INTERVAL_S)
         self.managed[lease] = each
+        self.keys[lease] = key
         if lease not in self.flying:
             self.expect_renewal(each)
 
@@ -268,7 +270,8 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         view = self.views[each.lease]
         floor = max(MIN_INTERVAL_S, min(self.rtt, view.term_s) * RETRY_FLOOR)
         delay = naive_retry(view.end - self.now, self.rtt)
-        each.due = each.ripe = max(self.now + delay, each.sent_at + floor)
+        each.due = max(self.now + delay, each.sent_at + floor)
+        each.ripe = max(self.now + (each.due - self.now) / 2, each.sent_at + floor)
         self.last_sent[each.lease] = (each.sent_at, floor)
 
     # Time.
@@ -284,6 +287,12 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         """The holder was suspended: everything between comes up at once."""
         self.now += seconds
         self.drive(self.now)
+
+    @rule(seconds=steps)
+    def take_one_step(self, seconds: float) -> None:
+        """After a stall other tasks may have their turn between two steps."""
+        self.now += seconds
+        self.step()
 
     def drive(self, until: float) -> None:
         for _ in range(MAX_STEPS):
@@ -343,6 +352,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
             assert self.ripe_of(each) <= self.now + EPS, "taken along before it was ripe"
         for each, (_, requested) in zip(crew, call.wants, strict=True):
             self.check_request(each, requested)
+        assert self.has_room(first.key), "too many calls to one grantor"
         self.check_floors(leases)
         self.check_nobody_missed(first.key, set(leases))
         for each in crew:
@@ -394,15 +404,26 @@ class RenewalPlanMachine(RuleBasedStateMachine):
             return
         for each in self.managed.values():
             if each.key == key and not each.touched and each.lease not in taken | set(self.flying):
+                if each.lease in {waiter.lease for waiter in self.waiting_at(key)}:
+                    continue
                 leaves = min(self.views[each.lease].end, each.terms.desired_end) <= self.now + EPS
                 assert leaves or each.ripe > self.now - EPS, f"{each} was not taken along"
+
+    def waiting_at(self, key: str) -> list[Any]:
+        """The leases that wait until fewer calls to their grantor are under way."""
+        return list(self.plan._gates[key].waiting.values()) if key in self.plan._gates else []
 
     def nothing_is_left_undone(self) -> None:
         for each in self.managed.values():
             end = each.terms.desired_end if self.lasts(each) else self.views[each.lease].end
             assert each.touched or end > self.now - EPS, f"{each} should have left"
-            if each.lease not in self.flying and self.capacity:
+            if each.lease not in self.flying and self.capacity and self.has_room(each.key):
                 assert each.touched or each.due > self.now - EPS, f"{each} should have gone"
+
+    def has_room(self, key: str) -> bool:
+        """Whether one more call to a grantor may be made."""
+        calls = [call for _, call in self.calls if self.keys[call.wants[0][0]] == key]
+        return len(calls) < renewal_plan.MAX_CALLS_PER_GRANTOR
 
     @invariant()
     def plan_and_model_hold_the_same(self) -> None:
@@ -418,6 +439,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         for lease, managed in getattr(self, "plan", RenewalPlanMachine.none())._managed.items():
             each = self.managed[lease]
             waits = managed.number in self.plan._due_marks
+            waits = waits or managed.number in managed.gate.waiting
             assert not (waits and lease in self.flying)
             assert managed.queued_at <= managed.deadline
             if not (waits or lease in self.flying or managed.deadline <= self.now):
@@ -461,8 +483,9 @@ class CrampedPlanMachine(RenewalPlanMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.limits = renewal_plan.STEP_BUDGET, renewal_plan.MAX_BATCH
-        renewal_plan.STEP_BUDGET, renewal_plan.MAX_BATCH = 3, 4  # type: ignore[misc]
+        self.patch = pytest.MonkeyPatch()
+        for name, limit in (("STEP_BUDGET", 3), ("MAX_BATCH", 4), ("MAX_CALLS_PER_GRANTOR", 2)):
+            self.patch.setattr(renewal_plan, name, limit)
 
     def check_nobody_missed(self, key: str, taken: set[int]) -> None:
         """A batch counts the entries it looks at, stale ones too: with so few it may be short."""
@@ -471,7 +494,7 @@ class CrampedPlanMachine(RenewalPlanMachine):
         try:
             super().teardown()
         finally:
-            renewal_plan.STEP_BUDGET, renewal_plan.MAX_BATCH = self.limits  # type: ignore[misc]
+            self.patch.undo()
 
 
 TestRenewalPlan = RenewalPlanMachine.TestCase
