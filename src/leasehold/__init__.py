@@ -2,7 +2,16 @@
 
 from leasehold.batch import LeaseBatch
 from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
-from leasehold.core.duration import ANY, FOREVER, AnyDuration, Duration, DurationLike, End, Forever
+from leasehold.core.duration import (
+    ANY,
+    FOREVER,
+    AnyDuration,
+    Duration,
+    DurationLike,
+    End,
+    Forever,
+    Requested,
+)
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.policy import DurationPolicy, FixedPolicy, Leased, LeasePolicy, LoadPolicy
 from leasehold.core.renewal_plan import NoticeKind
@@ -19,8 +28,8 @@ from leasehold.errors import (
 )
 from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
 from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
-from leasehold.lease import Lease
-from leasehold.renewal import RenewalManager, RenewalNotice
+from leasehold.lease import Lease, Outcome
+from leasehold.renewal import Listener, RenewalManager, RenewalNotice
 from leasehold.until import UntilPolicy
 
 __version__ = "0.1.0.dev0"
@@ -53,10 +62,13 @@ __all__ = [
     "LeaseView",
     "Leased",
     "LeaseholdError",
+    "Listener",
     "LoadPolicy",
     "NoticeKind",
+    "Outcome",
     "RenewalManager",
     "RenewalNotice",
+    "Requested",
     "Status",
     "SystemClock",
     "UnknownLease",

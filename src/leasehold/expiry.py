@@ -314,7 +314,7 @@ class lazy(ExpiryStrategy):  # noqa: N801  reads as a verb where it is used: exp
 
 @dataclass(frozen=True, slots=True)
 class polling(ExpiryStrategy):  # noqa: N801
-    """Look for due leases every `interval` seconds: fewer wake-ups, ends up to that much late."""
+    """Look for due leases every `interval` seconds: ends many at once, up to that much late."""
 
     interval: float | timedelta
 

@@ -271,3 +271,11 @@ def test_a_duration_beyond_the_wire_is_held_at_its_maximum(seconds: float) -> No
 def test_other_values_on_the_wire_are_refused_by_name(ttl_ms: int) -> None:
     with pytest.raises(ValueError, match=f"not {ttl_ms}$"):
         from_wire_ms(ttl_ms)
+
+
+@pytest.mark.parametrize("other", [None, "5", ANY, FOREVER])
+def test_no_other_arithmetic_is_defined_for_forever(other: Any) -> None:
+    with pytest.raises(TypeError):
+        FOREVER + other
+    with pytest.raises(TypeError):
+        FOREVER - other

@@ -10,7 +10,7 @@ import leasehold
 from leasehold import errors
 from leasehold.errors import LeaseholdError, Status
 
-ALIASES = {"Duration", "DurationLike", "End"}
+ALIASES = {"Duration", "DurationLike", "End", "Listener", "Outcome", "Requested"}
 """Names for unions: they cannot have a docstring at run time."""
 
 

@@ -1,12 +1,12 @@
 """Durations, and the two that are not numbers.
 
 `ANY` leaves the choice to the grantor, `FOREVER` never ends. Both are sentinels: a number that
-stands for "very long" ends in an overflow sooner or later. `now + FOREVER` is `FOREVER`; no other
-arithmetic is defined for either.
+stands for "very long" ends in an overflow sooner or later. `now + FOREVER` is `FOREVER`, and so
+is `FOREVER - now`; no other arithmetic is defined for either.
 
 Inside core an *end* is a float, and a lease that never ends has the end `NEVER` (IEEE infinity,
 which saturates by itself and orders after every other end). Sentinels are turned into it, and back,
-by the functions below; `NEVER` does not leave core.
+by the functions below; users of the library do not meet it, but in `LeasePolicy.bound_s`.
 """
 
 import enum
@@ -25,13 +25,13 @@ class Forever(enum.Enum):
 
     __str__ = __repr__
 
-    def __add__(self, other: float | timedelta | datetime) -> "Forever":
-        return self
+    def __add__(self, other: object) -> "Forever":
+        return self if isinstance(other, int | float | timedelta | datetime) else NotImplemented
 
     __radd__ = __add__
 
-    def __sub__(self, other: float | timedelta | datetime) -> "Forever":
-        return self
+    def __sub__(self, other: object) -> "Forever":
+        return self.__add__(other)
 
 
 class AnyDuration(enum.Enum):
