@@ -258,8 +258,7 @@ class RenewalPlan(Generic[L]):
         if not managed.pool.members:
             del self._pools[managed.pool.key]
         managed.gate.members -= 1
-        if not managed.gate.members:
-            del self._gates[managed.gate.key]
+        self._drop_if_idle(managed.gate)
         return managed.terms
 
     def look_again(self, lease: L, now: float) -> None:
@@ -332,10 +331,16 @@ class RenewalPlan(Generic[L]):
     def _open_gate(self, gate: _Gate[L], now: float) -> None:
         """Note that a call to a grantor is over: one of the leases that wait for it is due."""
         gate.calls -= 1
+        self._drop_if_idle(gate)
         if gate.waiting:
             managed = next(iter(gate.waiting.values()))
             del gate.waiting[managed.number]
             self._queue_renewal(managed, now, now)
+
+    def _drop_if_idle(self, gate: _Gate[L]) -> None:
+        """Forget a grantor with no leases here; but not while calls to it are under way."""
+        if not gate.members and not gate.calls:
+            del self._gates[gate.key]
 
     def _find(self, lease: L) -> _Managed[L]:
         managed = self._managed.get(lease)
@@ -406,7 +411,16 @@ class RenewalPlan(Generic[L]):
         if managed.terms.desired_end <= now:
             return self._depart(managed, NoticeKind.EXPIRED)
         self._plan_end(managed, view)  # somebody else renewed it
+        if not self._awaits_renewal(managed):  # it was given up in an earlier step
+            managed.sent_at = max(managed.sent_at, view.end - view.term_s)
+            self._plan_renewal(managed, view, now)
         return None
+
+    def _awaits_renewal(self, managed: _Managed[L]) -> bool:
+        """Whether a lease is queued for a renewal, held up at the gate, or outstanding."""
+        number = managed.number
+        queued = number in self._due_marks or number in managed.gate.waiting
+        return queued or managed.lease in self._outstanding
 
     def _depart(self, managed: _Managed[L], kind: NoticeKind) -> Departure[L]:
         self.remove(managed.lease)
