@@ -166,6 +166,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         each = NaiveManaged(lease, key, terms, min(self.now, view.end - view.term_s))
         if known is not None:
             each.sent_at, each.error = known.sent_at, known.error
+            each.touched_at = known.touched_at
             if lease in self.last_sent:  # new terms are a new beginning, but for the least interval
                 self.last_sent[lease] = (self.last_sent[lease][0], MIN_INTERVAL_S)
         self.managed[lease] = each
