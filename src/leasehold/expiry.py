@@ -153,6 +153,11 @@ class _Attending(Caretaker):
         loop = asyncio._get_running_loop()  # noqa: SLF001  the other one raises if there is none
         if loop is not self._loop and not self._closed:
             if loop is not None:
+                if self._loop is not None and self._loop.is_running():
+                    raise RuntimeError(
+                        "this landlord belongs to another event loop, which is running; "
+                        "call it from there (loop.call_soon_threadsafe), or make one for each loop"
+                    )
                 self.move_in(loop)
             elif self._loop is not None and self._loop.is_closed():
                 self.move_out()

@@ -300,3 +300,19 @@ def test_a_term_counts_from_before_the_policy_was_asked() -> None:
 
     landlord: Landlord[str] = Landlord(Slow(), expiry=lazy(), clock=clock)
     assert landlord.grant("desk").remaining == 8.0
+
+
+def test_a_landlord_is_not_lent_to_a_second_loop_while_its_own_is_running() -> None:
+    async def main() -> None:
+        landlord: Landlord[str] = Landlord(FixedPolicy(60.0))
+        landlord.grant("desk")
+
+        async def elsewhere() -> None:
+            landlord.grant("other")
+
+        with pytest.raises(RuntimeError, match="belongs to another event loop"):
+            await asyncio.to_thread(asyncio.run, elsewhere())
+        assert len(landlord) == 1
+        landlord.close()
+
+    asyncio.run(main())
