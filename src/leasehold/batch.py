@@ -61,6 +61,8 @@ class LeaseBatch:
     """Leases of one landlord, with the duration that is wanted for each."""
 
     def __init__(self, leases: Mapping[L, DurationLike] | None = None) -> None:
+        if not isinstance(leases, Mapping | None):
+            raise TypeError(f"leases must be a mapping of leases to durations, not {leases!r}")
         self._wanted: dict[Lease, Requested] = {}
         for lease, duration in (leases or {}).items():
             self.add(lease, duration)

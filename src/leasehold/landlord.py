@@ -27,7 +27,7 @@ from leasehold.core.duration import (
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.policy import LeasePolicy
 from leasehold.core.table import LeasedResource, LeaseTable
-from leasehold.errors import Closed, EndReason
+from leasehold.errors import Closed, EndReason, UnknownLease
 from leasehold.expiry import SLICE_S, ExpiryStrategy, exact
 from leasehold.lease import Lease, Outcome, remaining_s_of
 
@@ -178,6 +178,9 @@ class Landlord(Generic[R]):
         self._enter()
         try:
             return self.table.renew(cookie, requested)
+        except UnknownLease:
+            _refuse_lease(cookie)
+            raise
         finally:
             if self.table.ended:
                 self._deliver()
@@ -187,6 +190,9 @@ class Landlord(Generic[R]):
         self._enter()
         try:
             self.table.cancel(cookie)
+        except UnknownLease:
+            _refuse_lease(cookie)
+            raise
         finally:
             self._deliver()
 
@@ -216,6 +222,9 @@ class Landlord(Generic[R]):
         self._enter()
         try:
             leased = self.table.current(cookie)
+        except UnknownLease:
+            _refuse_lease(cookie)
+            raise
         finally:
             self._deliver()
         remaining = duration_of(max(0.0, leased.deadline - self.table.clock.now))
@@ -311,6 +320,13 @@ class Landlord(Generic[R]):
             raise
         except BaseException:  # a CancelledError, too: it is not this task that was cancelled
             logger.exception("on_ended failed for lease %r (%s)", leased.cookie, reason)
+
+
+def _refuse_lease(cookie: Hashable) -> None:
+    if isinstance(cookie, Lease):
+        raise TypeError(
+            f"a landlord knows leases by their cookies: pass lease.cookie of {cookie!r}"
+        )
 
 
 class LandlordLease(Lease):

@@ -105,6 +105,8 @@ class RenewalManager:
         to allow for a renewal's round trip. A lease that is due takes along those of the same
         landlord that will be within `batch_window`.
         """
+        if not isinstance(leases, Mapping | None):
+            raise TypeError(f"leases must be a mapping of leases to desired ends, not {leases!r}")
         self._clock = clock
         self._plan: RenewalPlan[Lease] = RenewalPlan(
             _view,
@@ -216,7 +218,9 @@ class RenewalManager:
             raise ValueError("renew_duration may be ANY only with a desired end of FOREVER")
         if self._closed:
             raise Closed("this renewal manager was closed")
-        loop = asyncio.get_running_loop()
+        loop = asyncio._get_running_loop()  # noqa: SLF001  the other one raises if there is none
+        if loop is None:
+            raise RuntimeError("a renewal manager needs a running event loop; add from async code")
         terms, now = Terms(end, requested, tag), self._clock.boottime()
         if lease in self._plan:
             self._plan.managed(lease).unwatch(self._watcher)
@@ -302,7 +306,8 @@ class RenewalManager:
             tag = departure.terms.tag
             assert isinstance(tag, _Tag)
             if departure.kind is NoticeKind.FAILED:
-                logger.warning("%r is no longer renewed: %r", departure.lease, departure.error)
+                why = departure.error if departure.error is not None else "it ended before that"
+                logger.warning("%r is no longer renewed: %r", departure.lease, why)
             if tag.listener is None:
                 continue
             notice = RenewalNotice(

@@ -15,6 +15,7 @@ from leasehold.errors import EndReason
 EPS: Final = 1e-6
 GRACE_S: Final = 5.0
 REMEMBERED: Final = 1024
+FEW: Final = 8
 
 
 @dataclass(eq=False)
@@ -26,6 +27,8 @@ class NaiveLease:
     end: float
     pending: bool = False
     ended: EndReason | None = None
+    old_term: float = 0.0
+    """Its term before a renewal that kept its end, which may still count as its TTL."""
 
 
 @dataclass(frozen=True)
@@ -100,24 +103,34 @@ class NaiveLandlord:
         """Before this no step may end the lease: its end, and the grace after a long stall."""
         return max(lease.end, self.grace_from + min(lease.term, GRACE_S))
 
+    def latest(self, lease: NaiveLease) -> float:
+        """From this on a step must end the lease."""
+        return max(self.earliest(lease), self.grace_from + min(lease.old_term, GRACE_S))
+
     def is_alive(self, lease: NaiveLease, real_now: float) -> bool | None:
         """Whether a look finds it alive; None if it is too close to tell."""
-        if lease.ended is not None:
+        bound = self.policy.until - real_now
+        if lease.ended is not None or min(self.latest(lease) - self.now, bound) < -EPS:
             return False
-        left = min(self.earliest(lease) - self.now, self.policy.bound(real_now))
-        return None if abs(left) <= EPS else left > 0.0
+        return True if min(self.earliest(lease) - self.now, bound) > EPS else None
 
     def finish(self, cookie: int, reason: EndReason) -> None:
         self.leases[cookie].ended = reason
         self.ended.append(cookie)
 
-    def reason(self, cookie: Any) -> EndReason:
-        """Why a lease is not there, as far as it is remembered."""
-        if cookie in self.ended[-REMEMBERED:]:
+    def reasons(self, cookie: Any) -> set[EndReason]:
+        """Why a lease is not there, as far as it is remembered: so many ends, give or take a few.
+
+        A few, because a batch ends others between one of its entries and the end of the call.
+        """
+        reasons = set()
+        if cookie in self.ended[-REMEMBERED - FEW :]:
             reason = self.leases[cookie].ended
             assert reason is not None
-            return reason
-        return EndReason.UNKNOWN
+            reasons.add(reason)
+        if cookie not in self.ended[-REMEMBERED + FEW :]:
+            reasons.add(EndReason.UNKNOWN)
+        return reasons
 
     def renewed(
         self, lease: NaiveLease, requested: Requested, live: Range, real_now: float
@@ -129,7 +142,7 @@ class NaiveLandlord:
         if lease.pending:  # its grant is answered with this renewal at the latest
             ends = [self.now + min(lease.term, bound)]
         else:
-            ends = [lease.end, self.earliest(lease)]
+            ends = [lease.end, self.earliest(lease), self.latest(lease)]
         asked = requested if isinstance(requested, float) else NEVER
         answers = []
         for end in ends:

@@ -522,3 +522,11 @@ def test_a_load_policy_counts_only_the_landlords_that_it_serves() -> None:
     assert policy.live == 10
     other.landlord.policy = FixedPolicy(7.0)
     assert policy.live == 5
+
+
+@pytest.mark.parametrize("name", ["renew", "cancel", "resource"])
+def test_a_lease_in_place_of_its_cookie_is_a_type_error(town: Town, name: str) -> None:
+    lease = town.landlord.grant("resource")
+    with pytest.raises(TypeError, match=r"pass lease\.cookie"):
+        getattr(town.landlord, name)(lease)
+    assert len(town.landlord) == 1

@@ -552,7 +552,7 @@ def test_a_lease_cannot_be_added_without_a_running_loop() -> None:
     clock = VirtualClock()
     landlord: Landlord[str] = Landlord(DurationPolicy(60.0, 30.0), expiry=lazy(), clock=clock)
     manager = RenewalManager(clock=clock)
-    with pytest.raises(RuntimeError, match="no running event loop"):
+    with pytest.raises(RuntimeError, match="needs a running event loop"):
         manager.renew_until(landlord.grant("resource"), FOREVER)
     assert len(manager) == 0
 

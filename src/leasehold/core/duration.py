@@ -129,9 +129,13 @@ def check_end(value: End, name: str = "end") -> End:
     if value is FOREVER:
         return value
     if not isinstance(value, datetime):
-        raise TypeError(f"{name} must be an aware datetime or FOREVER, not {value!r}")
+        raise TypeError(
+            f"{name} must be an aware datetime or FOREVER, not {value!r}; it is no length of time"
+        )
     if value.utcoffset() is None:
-        raise ValueError(f"{name} must be an aware datetime; {value!r} has no time zone")
+        raise ValueError(
+            f"{name} must be an aware datetime, as datetime.now(UTC); {value!r} has no time zone"
+        )
     return value
 
 
