@@ -9,6 +9,9 @@ READY  := $(VENV)/.ready
 DEV    := $(VENV)/.dev-ready
 BENCH  := $(VENV)/.bench-ready
 WORKERS ?= auto
+PARALLEL = -n $(WORKERS) --dist worksteal
+# Pure computing, for minutes; measuring coverage would make it three times as many.
+HEAVY  := tests/property tests/simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check format bench clean
@@ -21,7 +24,8 @@ serve: $(READY)  ## run the shortest demonstration (a server comes with a later 
 
 test: $(DEV)  ## run the whole test suite, with coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(HEAVY:%=--ignore=%)
+	$(BIN)/pytest $(PARALLEL) $(HEAVY)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
