@@ -550,3 +550,38 @@ def _cost_per_renewal(counter: HeapCounter, leases: int, landlords: int) -> floa
                 views[lease] = View(now + 10.0, 10.0)
                 assert plan.settled(lease, None, now) is None
     return counter.operations / renewals
+
+
+def test_what_somebody_else_saves_after_it_was_given_up_is_renewed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rare in the machines: a stall, more ends than one step looks at, a renewal between two."""
+    monkeypatch.setattr(renewal_plan, "STEP_BUDGET", 1)
+    views = {1: View(10.0, 10.0), 2: View(10.5, 10.5)}
+    plan: RenewalPlan[int] = RenewalPlan(
+        lambda lease, _now: views[lease], rtt_s=1.0, batch_window_s=1.0
+    )
+    for lease in views:
+        plan.add(lease, lease, Terms(NEVER, FOREVER), 0.0)
+    for _ in range(2):  # the first leaves; the second is due, and about to leave
+        assert not plan.step(20.0, 9).calls
+        views[2] = View(50.0, 30.0)
+    assert plan.leases() == [2]
+    assert plan.next_at(9) < 50.0
+    assert [call.wants for call in plan.step(49.0, 9).calls] == [[(2, FOREVER)]]
+
+
+def test_calls_under_way_count_after_all_leases_of_their_grantor_have_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renewal_plan, "MAX_CALLS_PER_GRANTOR", 1)
+    plan: RenewalPlan[int] = RenewalPlan(
+        lambda _lease, _now: View(10.0, 10.0), rtt_s=1.0, batch_window_s=1.0
+    )
+    plan.add(1, "one", Terms(NEVER, FOREVER), 0.0, grantor="same")
+    assert len(plan.step(9.5, 9).calls) == 1
+    plan.remove(1)
+    plan.add(2, "other", Terms(NEVER, FOREVER), 9.5, grantor="same")
+    assert not plan.step(9.5, 9).calls
+    plan.settled(1, None, 9.6)
+    assert len(plan.step(9.6, 9).calls) == 1
