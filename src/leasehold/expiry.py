@@ -270,7 +270,11 @@ class _PerLease(_Attending):
         self._timers: dict[LeasedResource[Any], asyncio.TimerHandle] = {}
 
     def next_reap_in(self) -> float:
-        return NEVER
+        if self._timers:
+            return NEVER
+        # No lease has an end: what the queue still holds is of leases that got none later on, and
+        # goes when it comes up. Then there is no time to be kept any more.
+        return self.house.table.next_at() - self._clock.now
 
     def move_in(self, loop: asyncio.AbstractEventLoop) -> None:
         super().move_in(loop)

@@ -457,7 +457,9 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         pools = self.plan._pools
         assert set(pools) == {each.key for each in self.managed.values()}
         assert sum(pool.members for pool in pools.values()) == len(self.managed)
-        assert sum(len(pool.marks) for pool in pools.values()) == len(self.plan._due_marks)
+        waiting = sum(len(gate.waiting) for gate in self.plan._gates.values())
+        marked = sum(len(pool.marks) for pool in pools.values())
+        assert marked == len(self.plan._due_marks) + waiting
         for queue, live in ((self.plan._ends, self.managed), (self.plan._dues, self.managed)):
             assert len(queue) <= 2 * len(live) + expiry_queue.STALE_SLACK
 

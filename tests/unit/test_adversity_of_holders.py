@@ -28,6 +28,7 @@ from leasehold import (
     UntilPolicy,
     is_definite,
 )
+from leasehold.core import renewal_plan
 from leasehold.core.duration import Requested
 from leasehold.lease import Outcome
 from leasehold.renewal import CLOSE_S, MAX_CALLS
@@ -443,3 +444,22 @@ def test_policies_can_be_copied_and_so_pickled() -> None:
     assert repr(copy.deepcopy(load)) == repr(load)
     until = UntilPolicy(datetime.now(UTC) + timedelta(hours=1), FixedPolicy(5.0))
     assert repr(copy.deepcopy(until)) == repr(until)
+
+
+def test_leases_that_wait_for_a_busy_grantor_go_in_one_call_when_it_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renewal_plan, "MAX_CALLS_PER_GRANTOR", 1)
+
+    async def main() -> None:
+        Together.calls, Together.down = calls, False
+        ours = manager()
+        ours.renew_until(Held("slow", 77.0, hangs=True), FOREVER, ANY)
+        for number in range(6):
+            ours.renew_until(Together(number, 80.0), FOREVER, 80.0)
+        await asyncio.sleep(78.5)  # the slow one is given up after a while, and gone by now
+        assert calls == [6]
+        ours.close()
+
+    calls = list[int]()
+    run_virtual(main)

@@ -777,3 +777,16 @@ def test_a_strategy_is_a_description_that_can_be_compared(
     assert make() == make()
     assert len({make(), make()}) == 1
     assert make() != polling(7.0)
+
+
+@with_timers
+def test_nothing_ticks_for_a_lease_that_got_no_end_later_on(expiry: ExpiryStrategy) -> None:
+    with Simulation(0) as sim:
+        host = sim.host("main")
+        house = host.call(House, expiry)
+        lease = host.call(house.landlord.grant, "resource", 2.0)
+        host.call(house.landlord.renew, lease.cookie, FOREVER)
+        sim.run_for(5.0)
+        turns = sim.turns
+        sim.run_for(100.0)
+        assert sim.turns == turns

@@ -297,6 +297,7 @@ class RenewalPlan(Generic[L]):
                     continue
                 if managed.gate.calls >= MAX_CALLS_PER_GRANTOR:
                     managed.gate.waiting[managed.number] = managed
+                    self._ripen(managed, now)  # the next call of its landlord takes it along
                     continue
                 calls.append(self._start_call(managed, now))
                 budget -= len(calls[-1].wants)
@@ -364,18 +365,21 @@ class RenewalPlan(Generic[L]):
 
     def _queue_renewal(self, managed: _Managed[L], due_at: float, ripe_at: float) -> None:
         managed.due.deadline = due_at
-        managed.ripe.deadline = min(due_at, ripe_at)
         self._due_marks[managed.number] = managed.due
-        managed.pool.marks[managed.number] = managed.ripe
         self._dues.schedule(managed.number, managed.due)
+        self._ripen(managed, min(due_at, ripe_at))
+
+    def _ripen(self, managed: _Managed[L], ripe_at: float) -> None:
+        managed.ripe.deadline = ripe_at
+        managed.pool.marks[managed.number] = managed.ripe
         managed.pool.queue.schedule(managed.number, managed.ripe)
 
     def _unqueue(self, managed: _Managed[L]) -> None:
         """Take a lease out of the queues for renewal."""
         managed.gate.waiting.pop(managed.number, None)
         if self._due_marks.pop(managed.number, None) is not None:
-            del managed.pool.marks[managed.number]
             self._dues.discard(managed.due)
+        if managed.pool.marks.pop(managed.number, None) is not None:
             managed.pool.queue.discard(managed.ripe)
 
     def _is_due(self, managed: _Managed[L], now: float) -> bool:
