@@ -5,13 +5,13 @@ due leases, and this module brings them together with clocks, owners and lease o
 belongs to one thread, that of its event loop if it has one.
 """
 
-import inspect
 import logging
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Self, TypeVar
 
+from leasehold.callbacks import check_callable, check_plain_callback
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core import codec
 from leasehold.core.duration import (
@@ -87,14 +87,9 @@ class Landlord(Generic[R]):
         lease. `name` is this landlord's own name in leases; it
         must stay the same across restarts if leases are stored as bytes.
         """
-        given = {"on_ended": on_ended, "lease_factory": lease_factory, "cookies": cookies}
-        for argument, value in given.items():
-            if value is not None and not callable(value):
-                raise TypeError(f"{argument} must be callable, not {value!r}")
-        if inspect.iscoroutinefunction(on_ended) or inspect.iscoroutinefunction(
-            getattr(on_ended, "__call__", None)  # noqa: B004  an object with an async __call__
-        ):
-            raise TypeError(f"on_ended must be a plain function; {on_ended!r} is a coroutine's")
+        check_plain_callback(on_ended, "on_ended")
+        check_callable(lease_factory, "lease_factory")
+        check_callable(cookies, "cookies")
         strategy = exact() if expiry is None else expiry
         if not isinstance(strategy, ExpiryStrategy):
             raise TypeError(f"expiry must be a strategy such as exact() or lazy(), not {expiry!r}")

@@ -5,7 +5,6 @@ for each renewal call that is under way. Adding, removing and asking never wait 
 """
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from leasehold.alarm import Alarm
 from leasehold.batch import renew_together
+from leasehold.callbacks import check_plain_callback
 from leasehold.clock import SYSTEM_CLOCK, Clock, boottime_of
 from leasehold.core.duration import (
     ANY,
@@ -212,7 +212,7 @@ class RenewalManager:
 
     def _add(self, lease: Lease, end: float, tag: _Tag, renew_duration: DurationLike) -> None:
         _check_lease(lease)
-        _check_listener(tag.listener)
+        check_plain_callback(tag.listener, "listener")
         requested = check_positive(renew_duration, "renew_duration")
         if requested is ANY and end != NEVER:
             raise ValueError("renew_duration may be ANY only with a desired end of FOREVER")
@@ -338,12 +338,3 @@ def _check_lease(lease: Lease) -> Lease:
     if not isinstance(lease, Lease):
         raise TypeError(f"lease must be a Lease, not {lease!r}")
     return lease
-
-
-def _check_listener(listener: Listener | None) -> None:
-    if listener is not None and not callable(listener):
-        raise TypeError(f"listener must be callable, not {listener!r}")
-    if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
-        getattr(listener, "__call__", None)  # noqa: B004  an object with an async __call__
-    ):
-        raise TypeError(f"listener must be a plain function; {listener!r} is a coroutine's")
