@@ -5,8 +5,13 @@
     ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
     ├── Closed             FAILED_PRECONDITION  this landlord or manager was closed
-    └── ConnectionLost     UNAVAILABLE          no answer: what became of the call is unknown
-                                                (also a builtin ConnectionError)
+    ├── ConnectionLost     UNAVAILABLE          no answer: what became of the call is unknown
+    │                                           (also a builtin ConnectionError)
+    └── StorageError       INTERNAL             the data directory cannot be used
+        ├── DirectoryInUse UNAVAILABLE          another process has it
+        ├── ForeignJournal FAILED_PRECONDITION  what is there is not ours, or of a newer format
+        ├── DamagedJournal DATA_LOSS            what is there is not what was written
+        └── JournalFailed  UNAVAILABLE          a write failed: what became of it is unknown
 
 A bad argument is not in the tree: `TypeError` for a wrong type (None included), `ValueError` for a
 wrong value, both raised before anything changed.
@@ -117,6 +122,39 @@ class Closed(LeaseholdError):
 
 class ConnectionLost(LeaseholdError, ConnectionError):
     """No answer came. The grantor may or may not have done what was asked."""
+
+    status = Status.UNAVAILABLE
+
+
+class StorageError(LeaseholdError):
+    """The data directory cannot be used; the text says why, and what to do about it."""
+
+    status = Status.INTERNAL
+
+
+class DirectoryInUse(StorageError):
+    """Another process has the data directory."""
+
+    status = Status.UNAVAILABLE
+
+
+class ForeignJournal(StorageError):
+    """The file is not a journal, belongs to another program, or has a newer format."""
+
+    status = Status.FAILED_PRECONDITION
+
+
+class DamagedJournal(StorageError):
+    """The journal is not what was written. It was left as it was found."""
+
+    status = Status.DATA_LOSS
+
+
+class JournalFailed(StorageError):
+    """The journal could not be written, and takes no more until it is opened again.
+
+    What was being written may or may not be there then.
+    """
 
     status = Status.UNAVAILABLE
 

@@ -13,11 +13,16 @@ import pytest
 from leasehold import (
     Closed,
     ConnectionLost,
+    DamagedJournal,
+    DirectoryInUse,
     EndReason,
+    ForeignJournal,
+    JournalFailed,
     LeaseBatchError,
     LeaseDenied,
     LeaseholdError,
     Status,
+    StorageError,
     UnknownLease,
     is_definite,
 )
@@ -87,6 +92,8 @@ def test_an_indefinite_status_says_nothing_about_the_future(status: Status) -> N
         LeaseDenied("full"),
         DeniedByQuota("full"),
         Closed("closed"),
+        ForeignJournal("not ours"),
+        DamagedJournal("row 7"),
         KeyError("missing"),
         ValueError("bad"),
         TypeError("bad"),
@@ -110,6 +117,9 @@ def test_an_exception_that_is_not_of_io_is_definite(error: BaseException) -> Non
     "error",
     [
         ConnectionLost("gone"),
+        StorageError("no such disk"),
+        DirectoryInUse("by process 7"),
+        JournalFailed("disk full"),
         LeaseBatchError({"lease": KeyError()}),
         OSError(errno.EIO, "bad disk"),
         ConnectionResetError(),
@@ -161,6 +171,8 @@ ERRORS: list[LeaseholdError] = [
     Closed("landlord 'a' was closed"),
     ConnectionLost("gone"),
     ConnectionLost(errno.ECONNRESET, "gone"),
+    DamagedJournal("row 7 has the wrong checksum"),
+    JournalFailed("disk full"),
 ]
 
 
@@ -208,6 +220,7 @@ def test_an_error_keeps_its_notes_when_pickled(make: object) -> None:
         ),
         (Closed("landlord 'x' was closed"), "landlord 'x' was closed"),
         (ConnectionLost("reset by peer"), "reset by peer"),
+        (DamagedJournal("row 7 has the wrong checksum"), "row 7 has the wrong checksum"),
     ],
 )
 def test_an_error_says_what_happened(error: LeaseholdError, text: str) -> None:

@@ -65,15 +65,20 @@ def test_the_version_is_one_that_packaging_accepts() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", leasehold.__version__)
 
 
-DRAWN = re.compile(r"^ {4}(?P<branch>[├└]── )?(?P<name>[A-Z]\w+)(?: +(?P<status>[A-Z_]+) )?")
+DRAWN = re.compile(r"^(?P<branch>[ │├└─]{4,})(?P<name>[A-Z]\w+)(?: +(?P<status>[A-Z_]+) )?")
 
 
-def _drawn_tree() -> Iterator[tuple[str, str | None]]:
+def _drawn_tree() -> Iterator[tuple[str, str | None, str | None]]:
+    """Name, status and parent, as drawn: a parent is the last line that is less indented."""
     assert errors.__doc__ is not None
+    above: list[tuple[int, str]] = []
     for line in errors.__doc__.splitlines():
         found = DRAWN.match(line)
         if found is not None:
-            yield found["name"], found["status"]
+            depth = len(found["branch"])
+            above = [each for each in above if each[0] < depth]
+            yield found["name"], found["status"], above[-1][1] if above else None
+            above.append((depth, found["name"]))
 
 
 def _all_errors() -> set[type[LeaseholdError]]:
@@ -88,14 +93,19 @@ def _all_errors() -> set[type[LeaseholdError]]:
 
 
 def test_the_drawn_tree_is_the_real_tree() -> None:
-    drawn = dict(_drawn_tree())
+    drawn = {name: status for name, status, _ in _drawn_tree()}
     real: dict[str, str | None] = {kind.__name__: kind.status.name for kind in _all_errors()}
     real["LeaseholdError"] = None  # the base has no meaning, so no status is drawn for it
     assert drawn == real
 
 
-def test_the_tree_is_as_flat_as_it_is_drawn() -> None:
-    assert {kind.__bases__[0] for kind in _all_errors() - {LeaseholdError}} == {LeaseholdError}
+def test_each_error_hangs_where_it_is_drawn() -> None:
+    drawn = {name: parent for name, _, parent in _drawn_tree()}
+    real: dict[str, str | None] = {
+        kind.__name__: kind.__bases__[0].__name__ for kind in _all_errors()
+    }
+    real["LeaseholdError"] = None
+    assert drawn == real
 
 
 def test_each_error_has_exactly_one_status_of_its_own() -> None:

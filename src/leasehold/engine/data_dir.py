@@ -1,0 +1,96 @@
+"""A data directory: no power cut takes it back once made, and one process at a time has it.
+
+The lock is `flock` on a file of its own, `LOCK`, with the process id of its holder in it. It goes
+with the process, however that ends, so a file that was left behind means nothing.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from leasehold.errors import DirectoryInUse
+
+LOCK_NAME: Final = "LOCK"
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+PID_DIGITS: Final = 20
+"""How much of a lock file is read: no process id is longer."""
+
+
+class DataDirectory:
+    """A directory that is this process's own until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _make_directory(path)
+        self._lock: int | None = _lock(path)
+
+    def write_whole(self, name: str, content: bytes) -> None:
+        """Make a file that is there with all its content, or not at all, whenever the power goes.
+
+        It is written under another name, and gets its own when all of it is on disk.
+        """
+        draft = self.path / f"{name}.new"
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            _write_all(fd, content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        draft.replace(self.path / name)
+        self.sync()
+
+    def sync(self) -> None:
+        """Put the names of the files on disk."""
+        _sync_directory(self.path)
+
+    def close(self) -> None:
+        """Let others have the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _make_directory(path: Path) -> None:
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(DIRECTORY_MODE, exist_ok=True)
+        _sync_directory(each.parent)
+
+
+def _lock(directory: Path) -> int:
+    fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DirectoryInUse(_in_use(directory, os.pread(fd, PID_DIGITS, 0))) from None
+        os.ftruncate(fd, 0)
+        _write_all(fd, b"%d\n" % os.getpid())
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _in_use(directory: Path, found: bytes) -> str:
+    pid = found.strip().decode("ascii", "replace")
+    if pid == str(os.getpid()):
+        return f"{directory} is in use by this very process: close it before opening it again"
+    holder = f"process {pid}" if pid.isdigit() else "another process"
+    return f"{directory} is in use by {holder}: stop that one first, or choose another directory"
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,270 @@
+"""The journal: batches of changes, on disk when `append` returns, in order when read back.
+
+Theory of operation. The journal is a SQLite database in WAL mode that one connection has for
+itself (`locking_mode=EXCLUSIVE`, so there is no shared memory, and any VFS will do). A batch is one
+row, added by one statement: one write to the log, one sync, and few crossings of the GIL, which a
+commit in a thread pays for dearly beside a busy event loop.
+
+    open    the header is checked, every row is checked, then the term goes up by one. That commit
+            also syncs what a process that was killed had written and not synced: whatever `rows`
+            gives is on disk, and may be shown to anybody.
+    append  writes to the log (`leasehold.db-wal`).
+    checkpoint  moves what is in the log into the database. Only when it is asked for: it would
+            stall the commit in which it happened. The log keeps its length and is written over,
+            because a write that does not make a file longer is synced in half the time.
+    close   checkpoints, and removes the log.
+
+Damage is looked for before anything is written, and nothing is repaired: a journal that is refused
+is left as it was found. The one thing that stays unseen is damage within the log itself: SQLite
+takes the log to end at the first frame that does not fit.
+
+After a failed write nothing is known about the disk: the kernel may have dropped what it could not
+write, and would report the next sync as a success. So the journal refuses everything from then on;
+opening it again finds out what is there.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+
+import apsw
+
+from leasehold.engine.data_dir import DataDirectory
+from leasehold.engine.journal_format import (
+    PAGE_BYTES,
+    Identity,
+    batch_checksum,
+    check_header,
+    empty_journal,
+    identity_checksum,
+)
+from leasehold.errors import Closed, DamagedJournal, DirectoryInUse, JournalFailed, StorageError
+
+FILE_NAME: Final = "leasehold.db"
+LOG_SUFFIXES: Final = ("-wal", "-journal")
+CHECKPOINT_PAGES: Final = 1000
+ROWS_PER_READ: Final = 256
+"""Rows are read in slices, so that no open query stands in the way of a checkpoint."""
+
+_APPEND: Final = (
+    "INSERT INTO batch (first_revision, last_revision, changes, checksum) VALUES (?, ?, ?, ?)"
+)
+_READ: Final = (
+    "SELECT id, first_revision, last_revision, changes, checksum"
+    " FROM batch WHERE id > ? ORDER BY id LIMIT ?"
+)
+_READ_IDENTITY: Final = "SELECT cluster_id, member_id, term, checksum FROM identity"
+_RAISE_TERM: Final = "UPDATE identity SET term = ?, checksum = ?"
+
+_T = TypeVar("_T")
+
+
+class Row(NamedTuple):
+    """A batch of changes, as it was appended."""
+
+    first_revision: int
+    last_revision: int
+    changes: bytes
+
+
+class Journal:
+    """The journal in a directory, which is made if it is not there. One process at a time.
+
+    Calls may come from any thread, but only from one at a time.
+    """
+
+    synchronous: ClassVar[str] = "FULL"
+    checkpoint_pages: ClassVar[int] = CHECKPOINT_PAGES
+
+    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
+        self._path = directory / FILE_NAME
+        self._failure: str | None = None
+        self._log_pages = 0
+        try:
+            self._directory = DataDirectory(directory)
+        except OSError as error:
+            raise StorageError(f"{directory} cannot be used to keep data: {error}") from error
+        try:
+            self._make_file()
+            self._connection: apsw.Connection | None = self._connect(vfs)
+        except BaseException as error:
+            self._directory.close()
+            if isinstance(error, OSError):
+                raise StorageError(f"{self._path} cannot be opened: {error}") from error
+            raise
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the log has grown longer than is good for restarts and for the disk."""
+        return self._log_pages > self.checkpoint_pages
+
+    def rows(self) -> Iterator[Row]:
+        """Give everything appended so far, in order, each row checked.
+
+        Raise `DamagedJournal` at the first row that is not as it was written.
+        """
+        connection = self._open_connection()
+        with _told_as_ours(self._path):
+            yield from _read(connection, self._path)
+
+    def append(self, first_revision: int, last_revision: int, changes: bytes) -> None:
+        """Add a batch; it is on disk when this returns.
+
+        After `JournalFailed` it may or may not be there, and the journal takes no more.
+        """
+        connection = self._open_connection()
+        checksum = batch_checksum(first_revision, last_revision, changes)
+        row = (first_revision, last_revision, changes, checksum)
+        self._must_succeed(lambda: connection.execute(_APPEND, row))
+        # Counted here, because to be told by SQLite would be one more crossing of the GIL: the
+        # leaf, and a page of overflow for each page's worth of changes. A page of the tree more
+        # once in a while makes no difference.
+        self._log_pages += 1 + len(changes) // PAGE_BYTES
+
+    def checkpoint(self) -> None:
+        """Move what is in the log into the database, and begin the log anew."""
+        connection = self._open_connection()
+        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
+        in_log, moved = self._must_succeed(lambda: connection.wal_checkpoint(mode=mode))
+        self._log_pages = in_log - moved
+
+    def close(self) -> None:
+        """Leave a journal without a log, and let others have the directory.
+
+        A journal that has failed is left as it is.
+        """
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if self._failure is None:
+                self._must_succeed(lambda: _checkpoint_and_close(connection))
+        finally:
+            _abandon(connection)
+            self._directory.close()
+
+    def _make_file(self) -> None:
+        if self._path.exists():
+            check_header(self._path)
+            self._directory.sync()  # whoever made it may have been killed before this
+            return
+        for suffix in LOG_SUFFIXES:
+            log = self._path.with_name(FILE_NAME + suffix)
+            if log.exists():
+                raise DamagedJournal(
+                    f"{self._path} is gone but {log.name} is still there, with changes that belong "
+                    "to it: put the file back, or remove the log as well to begin with nothing"
+                )
+        self._directory.write_whole(FILE_NAME, empty_journal())
+
+    def _connect(self, vfs: str | None) -> apsw.Connection:
+        with _told_as_ours(self._path):
+            flags = apsw.SQLITE_OPEN_READWRITE
+            connection = apsw.Connection(str(self._path), flags=flags, vfs=vfs)
+            try:
+                self._configure(connection)
+                self.identity = self._take_office(connection)
+                noop = apsw.SQLITE_CHECKPOINT_NOOP
+                self._log_pages = connection.wal_checkpoint(mode=noop)[0]
+            except BaseException:
+                _abandon(connection)
+                raise
+        return connection
+
+    def _configure(self, connection: apsw.Connection) -> None:
+        # Exclusive before WAL: the other way round SQLite would ask for shared memory.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        mode = connection.execute("PRAGMA journal_mode=WAL").get
+        if mode != "wal":
+            raise StorageError(f"{self._path} cannot be written with a log (journal mode {mode})")
+        connection.execute(f"PRAGMA synchronous={self.synchronous}")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+
+    def _take_office(self, connection: apsw.Connection) -> Identity:
+        identity = _read_identity(connection, self._path)
+        for _ in _read(connection, self._path):
+            pass
+        identity = identity._replace(term=identity.term + 1)
+        connection.execute(_RAISE_TERM, (identity.term, identity_checksum(identity)))
+        return identity
+
+    def _open_connection(self) -> apsw.Connection:
+        if self._connection is None:
+            raise Closed(f"the journal {self._path} was closed")
+        if self._failure is not None:
+            raise JournalFailed(self._failure)
+        return self._connection
+
+    def _must_succeed(self, write: Callable[[], _T]) -> _T:
+        try:
+            return write()
+        except BaseException as error:
+            self._failure = (
+                f"{self._path} could not be written ({type(error).__name__}: {error}): make sure "
+                "that the disk is in order and has space left, then start again"
+            )
+            if isinstance(error, apsw.Error | OSError):
+                raise JournalFailed(self._failure) from error
+            raise
+
+
+def _read(connection: apsw.Connection, path: Path) -> Iterator[Row]:
+    last_id = 0
+    while True:
+        found: list[Any] = connection.execute(_READ, (last_id, ROWS_PER_READ)).fetchall()
+        for row_id, first_revision, last_revision, changes, checksum in found:
+            if row_id != last_id + 1:
+                raise DamagedJournal(_damage(path, f"row {last_id + 1} is missing"))
+            if batch_checksum(first_revision, last_revision, changes) != checksum:
+                which = f"row {row_id} (revision {first_revision}) has the wrong checksum"
+                raise DamagedJournal(_damage(path, which))
+            yield Row(first_revision, last_revision, changes)
+            last_id = row_id
+        if len(found) < ROWS_PER_READ:
+            return
+
+
+def _read_identity(connection: apsw.Connection, path: Path) -> Identity:
+    found: list[Any] = connection.execute(_READ_IDENTITY).fetchall()
+    if len(found) == 1:
+        cluster_id, member_id, term, checksum = found[0]
+        ids = int.from_bytes(cluster_id[:8], "big"), int.from_bytes(member_id[:8], "big")
+        identity = Identity(*ids, term)
+        if identity_checksum(identity) == checksum:
+            return identity
+    raise DamagedJournal(_damage(path, "its identity has the wrong checksum"))
+
+
+def _damage(path: Path, what: str) -> str:
+    return (
+        f"{path} is damaged: {what}. It was left as it is: "
+        "put a backup in its place, or begin with an empty directory"
+    )
+
+
+@contextlib.contextmanager
+def _told_as_ours(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise DamagedJournal(_damage(path, str(error))) from error
+    except apsw.BusyError as error:
+        raise DirectoryInUse(
+            f"{path} is locked by another program ({error}): end it, then start again"
+        ) from error
+    except apsw.Error as error:
+        raise StorageError(f"{path} cannot be read: {error}") from error
+
+
+def _checkpoint_and_close(connection: apsw.Connection) -> None:
+    # `close` would checkpoint as well, but not tell if that failed.
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    connection.close()
+
+
+def _abandon(connection: apsw.Connection) -> None:
+    """Close without writing anything. Does nothing to a connection that was closed already."""
+    with contextlib.suppress(apsw.Error):
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close(force=True)

@@ -1,0 +1,119 @@
+"""What the journal's file looks like: one SQLite database with two tables.
+
+`batch` has a row for each batch of changes, `identity` has one row. Each row carries a checksum of
+its own, because SQLite checks what it writes to its log but not what it later reads back.
+
+The file is made whole, as bytes, and only then gets its name. So the application id and the version
+of the format are in the first page of every journal, and a file that is not ours is recognised by
+reading that page, without SQLite, which might change the file already by opening it. A later format
+that is made out of this one has to be checkpointed before anything else is written.
+"""
+
+import secrets
+import struct
+import zlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import apsw
+
+from leasehold.errors import ForeignJournal
+
+APPLICATION_ID: Final = 0x4C454153  # "LEAS"
+FORMAT_VERSION: Final = 1
+PAGE_BYTES: Final = 4096
+
+HEADER_BYTES: Final = 100
+_MAGIC: Final = b"SQLite format 3\x00"
+_USER_VERSION_AT: Final = 60
+_APPLICATION_ID_AT: Final = 68
+
+SCHEMA: Final = """
+    CREATE TABLE batch (
+        id INTEGER PRIMARY KEY,
+        first_revision INTEGER NOT NULL,
+        last_revision INTEGER NOT NULL,
+        changes BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE identity (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        cluster_id BLOB NOT NULL,
+        member_id BLOB NOT NULL,
+        term INTEGER NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT;
+"""
+
+
+class Identity(NamedTuple):
+    """Who this journal is, and how often it was opened."""
+
+    cluster_id: int
+    member_id: int
+    term: int
+
+
+def new_identity() -> Identity:
+    """Draw the ids of a journal that was never opened."""
+    return Identity(_random_id(), _random_id(), 0)
+
+
+def _random_id() -> int:
+    return secrets.randbelow(2**64 - 1) + 1
+
+
+def batch_checksum(first_revision: int, last_revision: int, changes: bytes) -> int:
+    """Sum up a batch."""
+    return zlib.crc32(changes, zlib.crc32(struct.pack("<qq", first_revision, last_revision)))
+
+
+def identity_checksum(identity: Identity) -> int:
+    """Sum up an identity."""
+    return zlib.crc32(struct.pack("<QQq", *identity))
+
+
+def empty_journal() -> bytes:
+    """Give the content of a journal that was never opened, with ids of its own."""
+    identity = new_identity()
+    connection = apsw.Connection(":memory:")
+    try:
+        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+        connection.execute(SCHEMA)
+        connection.execute(
+            "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
+            (
+                identity.cluster_id.to_bytes(8, "big"),
+                identity.member_id.to_bytes(8, "big"),
+                identity.term,
+                identity_checksum(identity),
+            ),
+        )
+        return connection.serialize("main")
+    finally:
+        connection.close()
+
+
+def check_header(path: Path) -> None:
+    """Refuse a file that is no journal of ours, without touching it."""
+    with path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+    if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
+        raise ForeignJournal(
+            f"{path} is not a journal (not even a SQLite database): "
+            "move it away, or choose another directory"
+        )
+    application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
+    if application_id != APPLICATION_ID:
+        raise ForeignJournal(
+            f"{path} belongs to another program (its application id is {application_id:#010x}, "
+            f"ours is {APPLICATION_ID:#010x}): choose another directory"
+        )
+    version = int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big")
+    if version != FORMAT_VERSION:
+        raise ForeignJournal(
+            f"{path} has format {version}, this release reads format {FORMAT_VERSION}: "
+            "use the release that wrote it, or a newer one"
+        )
