@@ -1,0 +1,36 @@
+# fmt: off
+# ruff: noqa: E501, F401, RUF100
+# Made by tools/generate_wire.py with grpcio-tools 1.85.1 from protos/journal.proto: change that one.
+"""Messages of `journal.proto`, in the private descriptor pool."""
+
+from leasehold.wire import kv_pb2
+from leasehold.wire.pool import add_file, message_class
+
+DESCRIPTOR = add_file(
+    b'\n\rjournal.proto\x12\x11leaseho'
+    b'ld.journal\x1a\x08kv.proto">\n\x07'
+    b'Changes\x123\n\x07changes\x18\x01 \x03(\x0b'
+    b'2\x19.leasehold.journal.Cha'
+    b'ngeR\x07changes"\xd8\x01\n\x06Change\x12'
+    b'$\n\x03put\x18\x01 \x01(\x0b2\x10.mvccpb.Ke'
+    b'yValueH\x00R\x03put\x126\n\x07deleted'
+    b'\x18\x02 \x01(\x0b2\x1a.leasehold.journ'
+    b'al.DeletedH\x00R\x07deleted\x126\n'
+    b'\x07granted\x18\x03 \x01(\x0b2\x1a.leaseho'
+    b'ld.journal.GrantedH\x00R\x07gr'
+    b'anted\x120\n\x05ended\x18\x04 \x01(\x0b2\x18.l'
+    b'easehold.journal.EndedH\x00'
+    b'R\x05endedB\x06\n\x04what"7\n\x07Delet'
+    b'ed\x12\x10\n\x03key\x18\x01 \x01(\x0cR\x03key\x12\x1a\n\x08'
+    b'revision\x18\x02 \x01(\x03R\x08revision'
+    b'".\n\x07Granted\x12\x0e\n\x02id\x18\x01 \x01(\x03R'
+    b'\x02id\x12\x13\n\x05ttl_s\x18\x02 \x01(\x01R\x04ttlS'
+    b'"\x17\n\x05Ended\x12\x0e\n\x02id\x18\x01 \x01(\x03R\x02i'
+    b'db\x06proto3'
+)
+
+Changes = message_class(DESCRIPTOR, "Changes")
+Change = message_class(DESCRIPTOR, "Change")
+Deleted = message_class(DESCRIPTOR, "Deleted")
+Granted = message_class(DESCRIPTOR, "Granted")
+Ended = message_class(DESCRIPTOR, "Ended")

@@ -1,0 +1,1 @@
+"""Scripts for those who work on Leasehold; nothing here is installed."""
