@@ -1,0 +1,104 @@
+"""All that a connection will send, encoded before the clock starts.
+
+A script is one run of bytes and the places where each call in it begins. Stream numbers follow from
+the order of the calls, so they are in it too; to send the next so many calls is to send a slice.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import cycle
+from random import Random
+
+from benchmarks.etcd.go_hpack import TABLE_SIZE, Field, GoEncoder
+
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+END_STREAM, ACK, END_HEADERS = 0x01, 0x01, 0x04
+FRAME_HEADER = 9
+MESSAGE_PREFIX = 5
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+USER_AGENT = b"grpc-go/1.38.0"
+FIRST_TIMEOUT_US = 4_999_999
+LAST_TIMEOUT_US = 4_000_000
+"""A Go client with a limit of five seconds sends what is left of it. All have seven digits."""
+
+LONGEST_STEP_US = 39
+CONSTANT_TIMEOUT_US = 5_000_000
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """One HTTP/2 frame."""
+    head = len(payload) << 8 | kind
+    return head.to_bytes(4, "big") + bytes((flags,)) + stream.to_bytes(4, "big") + payload
+
+
+def with_prefix(body: bytes) -> bytes:
+    """A message as gRPC frames it: not compressed, its length, itself."""
+    return b"\0" + len(body).to_bytes(4, "big") + body
+
+
+def stream_of(call: int) -> int:
+    """The number of the stream on which a connection's call goes out."""
+    return 2 * call + 1
+
+
+def timeouts(rng: Random) -> Iterator[bytes]:
+    """A different `grpc-timeout` for each call, falling in uneven steps."""
+    left_us = FIRST_TIMEOUT_US
+    while True:
+        left_us -= rng.randint(1, LONGEST_STEP_US)
+        if left_us < LAST_TIMEOUT_US:
+            left_us = FIRST_TIMEOUT_US - rng.randint(1, LONGEST_STEP_US)
+        yield b"%du" % left_us
+
+
+def constant_timeout() -> Iterator[bytes]:
+    """The same `grpc-timeout` for each call."""
+    return cycle([b"%du" % CONSTANT_TIMEOUT_US])
+
+
+class HeaderWriter:
+    """The header blocks of one connection, with the fields of grpc-go 1.38 in their order."""
+
+    def __init__(
+        self, authority: str, timeouts: Iterator[bytes], table_size: int = TABLE_SIZE
+    ) -> None:
+        self._encoder = GoEncoder(table_size)
+        self._timeouts = timeouts
+        self._before: tuple[Field, ...] = ((b":method", b"POST"), (b":scheme", b"http"))
+        self._after: tuple[Field, ...] = (
+            (b":authority", authority.encode()),
+            (b"content-type", b"application/grpc"),
+            (b"user-agent", USER_AGENT),
+            (b"te", b"trailers"),
+        )
+
+    def next_frame(self, stream: int, path: str) -> bytes:
+        """The HEADERS frame that opens a stream."""
+        method: Field = (b":path", path.encode())
+        timeout: Field = (b"grpc-timeout", next(self._timeouts))
+        block = self._encoder.encode((*self._before, method, *self._after, timeout))
+        return frame(HEADERS, END_HEADERS, stream, block)
+
+
+class Script:
+    """The calls of one connection in the order in which they go out."""
+
+    def __init__(self, headers: HeaderWriter, path: str, bodies: Iterable[bytes]) -> None:
+        pieces: list[bytes] = []
+        self.starts = [0]
+        self.data_bytes = [0]
+        size = payload = 0
+        for call, body in enumerate(bodies):
+            stream = stream_of(call)
+            data = frame(DATA, END_STREAM, stream, with_prefix(body))
+            piece = headers.next_frame(stream, path) + data
+            pieces.append(piece)
+            size += len(piece)
+            payload += len(data) - FRAME_HEADER
+            self.starts.append(size)
+            self.data_bytes.append(payload)
+        self.content = memoryview(b"".join(pieces))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1

@@ -1,0 +1,241 @@
+"""What is asked of the servers, and how it is checked that they did it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from time import monotonic
+from typing import ClassVar
+
+from benchmarks.etcd import messages
+from benchmarks.etcd.control import Control
+
+KEYS = 1_000
+"""How many keys or leases our own load spreads its calls over."""
+
+VALUE = bytes(range(ord("a"), ord("a") + 16)) * 2
+PREFIX = b"bench/"
+LONE_KEY = b"lone-bench-key"
+"""The key of loads that can only send the same call again and again."""
+
+TTL_S = 3_600
+"""Long enough that no lease ends while it is looked at."""
+
+CHECKED = 50
+"""How many leases are looked at, one by one, after a load."""
+
+
+class Unverified(Exception):
+    """The server said that it did something, and did not."""
+
+
+class Workload(ABC):
+    """One kind of call against one fresh server; made anew for each load."""
+
+    path: ClassVar[str]
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.rng = Random(0)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make what the calls need."""
+
+    @abstractmethod
+    def body(self) -> bytes:
+        """The message for a load that sends the same one again and again."""
+
+    @abstractmethod
+    def bodies(self, connection: int) -> Iterator[bytes]:
+        """The messages that a connection sends, without end."""
+
+    @abstractmethod
+    def verify(self, done: int, samples: Sequence[bytes]) -> str:
+        """Check that so many calls were really done, and say how; else `Unverified`."""
+
+
+def key_of(number: int) -> bytes:
+    """One of the keys that calls are spread over."""
+    return PREFIX + b"%06d" % number
+
+
+class Put(Workload):
+    """Write a key: our own load takes turns between many, h2load knows one."""
+
+    path = messages.PUT
+
+    def prepare(self) -> None:
+        """Remember what is there."""
+        self._before = self._versions()
+
+    def body(self) -> bytes:
+        """Always the same key."""
+        return messages.put_request(LONE_KEY, VALUE)
+
+    def bodies(self, _connection: int) -> Iterator[bytes]:
+        """Any of the keys."""
+        encoded = [messages.put_request(key_of(number), VALUE) for number in range(KEYS)]
+        while True:
+            yield from self.rng.sample(encoded, KEYS)
+
+    def verify(self, done: int, _samples: Sequence[bytes]) -> str:
+        """Each Put of a key adds one to its version."""
+        added = self._versions() - self._before
+        if added != done:
+            raise Unverified(f"{done} Puts were acknowledged, but versions grew by {added}")
+        return f"versions grew by {added:,}"
+
+    def _versions(self) -> int:
+        many = messages.range_request(PREFIX, messages.prefix_end(PREFIX))
+        return sum(
+            version
+            for request in (messages.range_request(LONE_KEY), many)
+            for _, version, _ in messages.key_values(self.control.call(messages.RANGE, request))
+        )
+
+
+class Range(Workload):
+    """Read one key."""
+
+    path = messages.RANGE
+
+    def prepare(self) -> None:
+        """Write the keys."""
+        for key in (LONE_KEY, *map(key_of, range(KEYS))):
+            self.control.call(messages.PUT, messages.put_request(key, VALUE))
+
+    def body(self) -> bytes:
+        """Always the same key."""
+        return messages.range_request(LONE_KEY)
+
+    def bodies(self, _connection: int) -> Iterator[bytes]:
+        """Any of the keys."""
+        encoded = [messages.range_request(key_of(number)) for number in range(KEYS)]
+        while True:
+            yield from self.rng.sample(encoded, KEYS)
+
+    def verify(self, _done: int, samples: Sequence[bytes]) -> str:
+        """Look into the last answers, or into one more where the load keeps none."""
+        answers = list(samples) or [self.control.call(self.path, self.body())]
+        for answer in answers:
+            found = messages.key_values(answer)
+            if len(found) != 1 or found[0][2] != VALUE:
+                raise Unverified(f"a Range of one key was answered with {found}")
+        return f"{len(answers)} answers had the key's value"
+
+
+class Grant(Workload):
+    """Make a lease. Our own load chooses the IDs; h2load leaves it to the server."""
+
+    path = messages.LEASE_GRANT
+
+    def prepare(self) -> None:
+        """IDs that this run has to itself."""
+        self._first = (self.rng.getrandbits(16) << 32) + (int(monotonic() * 1e3) & 0xFFFFFF) + 1
+        self._taken: list[Iterator[int]] = []
+
+    def body(self) -> bytes:
+        """The server chooses the ID."""
+        return messages.lease_grant_request(TTL_S)
+
+    def bodies(self, connection: int) -> Iterator[bytes]:
+        """Each connection has IDs of its own, counting up."""
+        for lease_id in count(self._id(connection, 0)):
+            yield messages.lease_grant_request(TTL_S, lease_id)
+
+    def verify(self, done: int, samples: Sequence[bytes]) -> str:
+        """Ask for some of them; how many there are in all is for `leases`."""
+        if not samples:
+            return "not by calls"
+        each = done // len(samples)
+        for connection in range(len(samples)):
+            for _ in range(CHECKED // len(samples)):
+                lease_id = self._id(connection, self.rng.randrange(max(1, each // 2)))
+                _check_ttl(self.control, lease_id, 0)
+        return f"{CHECKED} of the leases are there"
+
+    def _id(self, connection: int, number: int) -> int:
+        return self._first + (connection << 48) + number
+
+
+class KeepAlive(Workload):
+    """Renew a lease, in a call that ends after one message, or on a stream that stays."""
+
+    path = messages.LEASE_KEEP_ALIVE
+
+    def prepare(self) -> None:
+        """Grant the leases."""
+        self._ids = [
+            messages.lease_id_and_ttl_s(self.control.call(messages.LEASE_GRANT, request))[0]
+            for request in [messages.lease_grant_request(TTL_S)] * KEYS
+        ]
+        self._asked: set[int] = set()
+
+    def body(self) -> bytes:
+        """Always the same lease."""
+        self._asked = {self._ids[0]}
+        return messages.lease_request(self._ids[0])
+
+    def bodies(self, _connection: int) -> Iterator[bytes]:
+        """Any of the leases."""
+        encoded = {lease_id: messages.lease_request(lease_id) for lease_id in self._ids}
+        while True:
+            for lease_id in self.rng.sample(self._ids, KEYS):
+                self._asked.add(lease_id)
+                yield encoded[lease_id]
+
+    def verify(self, _done: int, samples: Sequence[bytes]) -> str:
+        """The last answers promise the full term, and the leases have it."""
+        for answer in samples:
+            lease_id, ttl_s = messages.lease_id_and_ttl_s(answer)
+            if lease_id not in self._asked or ttl_s != TTL_S:
+                raise Unverified(f"a renewal was answered with lease {lease_id} for {ttl_s} s")
+        ids = sorted(self._asked)
+        chosen = self.rng.sample(ids, min(CHECKED, len(ids)))
+        for lease_id in chosen:
+            _check_ttl(self.control, lease_id, TTL_S - RENEWED_WITHIN_S)
+        return f"{len(chosen)} leases were renewed"
+
+
+RENEWED_WITHIN_S = 3
+"""How much of its term a lease may have used up when it is looked at after a load: all of them were
+renewed in its last moments, and the time to live is in whole seconds, rounded down."""
+
+
+def _check_ttl(control: Control, lease_id: int, least_s: int) -> None:
+    answer = control.call(messages.LEASE_TIME_TO_LIVE, messages.lease_request(lease_id))
+    ttl_s = messages.lease_id_and_ttl_s(answer)[1]
+    if ttl_s > TTL_S or ttl_s < max(1, least_s):
+        raise Unverified(f"lease {lease_id} has {ttl_s} s left; {least_s} or more were expected")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A workload with its load, and the ratio of our throughput to etcd's that is asked for."""
+
+    name: str
+    title: str
+    workload: type[Workload]
+    bar: float
+    connections: int = 10
+    in_flight: int = 32
+    streams: int = 0
+    """Streams that stay open on each connection; 0 where every call has its own."""
+
+    most_per_s: int = 100_000
+    """More calls than any server here answers in a second: so many are encoded."""
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("put", "Put", Put, 1.5),
+        Case("put-one", "Put, one in flight", Put, 1.0, 1, 1, most_per_s=15_000),
+        Case("grant", "LeaseGrant", Grant, 6.0),
+        Case("range", "Range of one key", Range, 1.5),
+        Case("keepalive", "KeepAlive, one-shot", KeepAlive, 1.3),
+        Case("stream", "KeepAlive on long streams", KeepAlive, 1.0, streams=4),
+    )
+}
