@@ -8,16 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 
+from benchmarks.common.machine import machine_line
+from benchmarks.common.plotting import NO_PLOT, can_plot
 from benchmarks.lease_core.children import in_child
 from benchmarks.lease_core.manager import measure_manager
 from benchmarks.lease_core.mass_expiry import MassExpiry, measure_mass_expiry
 from benchmarks.lease_core.memory import measure_bytes, measure_churn
 from benchmarks.lease_core.operations import Effort, measure_operations
 from benchmarks.lease_core.page import PLOT, write_page
-from benchmarks.lease_core.plot import can_plot, write_plot
+from benchmarks.lease_core.plot import write_plot
 from benchmarks.lease_core.profile import measure_profile
 from benchmarks.lease_core.rebuild import measure_rebuild
-from benchmarks.lease_core.report import Results, machine_line, tables
+from benchmarks.lease_core.report import Results, tables
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if plotted:
             write_plot(results, options.output / PLOT)
         else:
-            _tell("no plot: matplotlib is not installed (it is in the dependency group `bench`)")
+            _tell(NO_PLOT)
         page = write_page(options.output, results.machine, report, plot=plotted)
         _tell(f"wrote {page.name}")
 

@@ -8,8 +8,8 @@ import asyncio
 from dataclasses import dataclass
 from time import monotonic, thread_time
 
+from benchmarks.common.stats import quantile
 from benchmarks.lease_core.collector import CollectorMeter, collector
-from benchmarks.lease_core.stats import quantile
 from leasehold import FOREVER, DurationPolicy, EndReason, Landlord
 from leasehold.core.lease_clock import MAX_STEP_S
 

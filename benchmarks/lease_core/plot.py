@@ -1,9 +1,11 @@
 """The plot: cost per operation over the number of leases, and memory over grants and cancels."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.plotting import drawing
+from benchmarks.common.stats import Spread
+from benchmarks.common.tables import count
 from benchmarks.lease_core.memory import ChurnSample
 from benchmarks.lease_core.operations import (
     CANCEL,
@@ -16,8 +18,6 @@ from benchmarks.lease_core.operations import (
     SizeResult,
 )
 from benchmarks.lease_core.report import Results, series
-from benchmarks.lease_core.stats import Spread
-from benchmarks.lease_core.tables import count
 
 LINES = {
     GRANT: ("#CC6677", "grant"),
@@ -33,36 +33,11 @@ LABEL_GAP = 0.045
 """Between the labels of two lines, as a part of the height."""
 
 
-def can_plot() -> bool:
-    """Whether matplotlib is there; it comes with the `bench` dependency group."""
-    return find_spec("matplotlib") is not None
-
-
 def write_plot(results: Results, path: Path) -> None:
     """Draw the plot; the suffix of `path` chooses the format."""
-    import matplotlib as mpl  # noqa: PLC0415  optional
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    settings: Any = {
-        "font.size": 11,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "lease-core",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with mpl.rc_context(settings):
-        figure, (costs, memory) = plt.subplots(
-            2, 1, figsize=(9.0, 9.5), height_ratios=(3, 2), layout="constrained"
-        )
-        figure.patch.set_facecolor("white")
+    with drawing(path, 2, 1, figsize=(9.0, 9.5), height_ratios=(3, 2)) as (costs, memory):
         _draw_costs(costs, results.sizes)
         _draw_memory(memory, results.churn)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, metadata=metadata, dpi=110)
-        plt.close(figure)
 
 
 def _draw_costs(axes: Any, sizes: list[SizeResult]) -> None:

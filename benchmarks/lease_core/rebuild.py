@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 
+from benchmarks.common.stats import quantile
 from benchmarks.lease_core.collector import collector
 from benchmarks.lease_core.estate import Estate, long_terms
 from benchmarks.lease_core.inside import is_rebuilding, queue_of, table_bytes
-from benchmarks.lease_core.stats import quantile
 
 
 @dataclass(frozen=True, slots=True)

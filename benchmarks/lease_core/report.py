@@ -1,12 +1,10 @@
 """From measurements to tables."""
 
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 
+from benchmarks.common.stats import Spread, differences, ratios
+from benchmarks.common.tables import Table, count, figure, spread
 from benchmarks.lease_core.manager import Managed
 from benchmarks.lease_core.mass_expiry import MassExpiry
 from benchmarks.lease_core.memory import BytesPerLease, ChurnSample
@@ -23,8 +21,6 @@ from benchmarks.lease_core.operations import (
 )
 from benchmarks.lease_core.profile import Profiled
 from benchmarks.lease_core.rebuild import Rebuild
-from benchmarks.lease_core.stats import Spread, differences, ratios
-from benchmarks.lease_core.tables import Table, count, figure, spread
 
 OPERATIONS = (RENEW, RENEW_IN_ORDER, RENEW_ALL, GRANT, CANCEL, EXPIRE)
 
@@ -43,20 +39,6 @@ class Results:
     rebuild: Rebuild
     manager: Managed
     profiles: list[Profiled]
-
-
-def machine_line() -> str:
-    """What the figures were measured with: no name of a host, no path."""
-    model = platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    today = datetime.now(UTC).date().isoformat()
-    return f"{python}, {os.cpu_count()} x {model}, {platform.system()}, {today}"
 
 
 def tables(results: Results) -> list[Table]:

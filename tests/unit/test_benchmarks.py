@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.page import END, begin
+from benchmarks.common.stats import Spread, differences, quantile, ratios
+from benchmarks.common.tables import Table, count, figure, spread
 from benchmarks.lease_core import page
-from benchmarks.lease_core.stats import Spread, differences, quantile, ratios
-from benchmarks.lease_core.tables import Table, count, figure, spread
 
 ROOT = Path(__file__).resolve().parents[2]
 TITLES = [
@@ -64,7 +65,7 @@ def test_the_plot_is_written(quick_run: tuple[Path, str]) -> None:
 
 def test_a_page_keeps_what_people_wrote_around_the_results(tmp_path: Path) -> None:
     path = tmp_path / page.PAGE
-    path.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n", encoding="utf-8")
+    path.write_text(f"before\n{begin(page.COMMAND)}\nold\n{END}\nafter\n", encoding="utf-8")
     for _ in range(2):
         page.write_page(tmp_path, "a machine", [Table("T", ["a", "b"], [["1", "2"]])], plot=False)
     text = path.read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.lease_core.stats import Spread
+from benchmarks.common.stats import Spread
 
 
 @dataclass(frozen=True, slots=True)

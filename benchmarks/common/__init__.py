@@ -1,0 +1,1 @@
+"""What benchmarks have in common: spreads, tables, plots, and the pages they are written into."""
