@@ -1,0 +1,210 @@
+"""Header blocks, judged by the library `hpack`: what it encodes, and what nobody should send.
+
+The two must agree on every block, on the fields, on the dynamic table after it, and on refusal.
+Where the judge is not asked, because it decides otherwise than we want:
+
+- a header list over the limit: the judge gives up at once and its table is then unusable, ours goes
+  on to the end of the block. So the judge has no limit here, and the size of its list is compared
+  with ours;
+- a `grpc-timeout` is not among our fields: it is taken out of the judge's.
+
+The RFC leaves open how long an integer may be; both allow five bytes behind the prefix.
+"""
+
+from typing import Final
+
+import hpack
+import pytest
+from hpack.hpack import encode_integer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.rpc.hpack import (
+    MAX_HEADER_LIST_BYTES,
+    HeaderDecoder,
+    HeaderError,
+    HeaderListTooLarge,
+)
+from leasehold.rpc.huffman import HuffmanError, decode_huffman, encode_huffman
+from leasehold.rpc.static_table import STATIC_TABLE
+from tests.property.support import effort
+
+Pairs = list[tuple[bytes, bytes]]
+Calls = list[tuple[list[int], list[tuple[bytes, bytes, bool]], bool]]
+"""Per call: sizes the encoder gives its table first, fields (with: sensitive?), and Huffman or not.
+"""
+
+UNLIMITED: Final = 2**40
+TIMEOUT: Final = b"grpc-timeout"
+
+
+class Peers:
+    """Our decoder and the judge, on the same connection."""
+
+    def __init__(self) -> None:
+        self.ours = HeaderDecoder()
+        self.judge = hpack.Decoder(max_header_list_size=UNLIMITED)
+
+    def agree_on(self, block: bytes) -> Pairs | None:
+        """Let both decode a block, compare, and give its fields; None if both refuse it."""
+        try:
+            judged = [(header[0], header[1]) for header in self.judge.decode(block, raw=True)]
+        except hpack.HPACKError:
+            with pytest.raises(HeaderError):
+                self.ours.decode(block)
+            return None
+        list_bytes = sum(len(name) + len(value) + 32 for name, value in judged)
+        try:
+            fields = self.ours.decode(block)
+        except HeaderListTooLarge:
+            assert list_bytes > MAX_HEADER_LIST_BYTES
+        else:
+            assert list_bytes <= MAX_HEADER_LIST_BYTES
+            assert [(f.name, f.value) for f in fields] == [p for p in judged if p[0] != TIMEOUT]
+            timeouts = [value for name, value in judged if name == TIMEOUT]
+            assert self.ours.timeout == (timeouts[-1] if timeouts else None)
+        self.compare_tables()
+        return judged
+
+    def compare_tables(self) -> None:
+        entries = self.ours._table[: -len(STATIC_TABLE)]
+        judged = self.judge.header_table.dynamic_entries
+        assert [(e.name, e.value) for e in reversed(entries)] == list(judged)
+
+
+names = st.sampled_from(
+    [b":path", b":authority", b"te", b"user-agent", TIMEOUT, b"x", b"", b"token"]
+) | st.binary(max_size=12)
+values = (
+    st.sampled_from([b"", b"/", b"trailers", b"http", b"1S", b"4999123u"])
+    | st.binary(max_size=40)
+    | st.integers(0, 5000).map(lambda length: b"v" * length)
+)
+headers = st.lists(st.tuples(names, values, st.booleans()), max_size=8)
+table_sizes = st.lists(st.sampled_from([0, 33, 64, 100, 1000, 4095, 4096]), max_size=3)
+calls = st.lists(st.tuples(table_sizes, headers, st.booleans()), min_size=1, max_size=6)
+
+
+def _encoded(calls: Calls) -> list[bytes]:
+    encoder = hpack.Encoder()
+    blocks = []
+    for sizes, fields, coded in calls:
+        for size in sizes:
+            # Told its own size again, the encoder forgets to announce a change before.
+            if size != encoder.header_table_size:
+                encoder.header_table_size = size
+        blocks.append(encoder.encode(fields, huffman=coded))
+    return blocks
+
+
+@given(calls)
+@effort(150)
+def test_what_the_library_encodes_is_decoded_to_the_same_fields(calls: Calls) -> None:
+    peers = Peers()
+    for block, (_, fields, _) in zip(_encoded(calls), calls, strict=True):
+        assert peers.agree_on(block) == [(name, value) for name, value, _ in fields]
+
+
+def _integer(number: int, prefix_bits: int, pattern: int, zeros: int) -> bytes:
+    """Encode an integer, drawn out by bytes that add nothing to it, as a peer may."""
+    coded = encode_integer(number, prefix_bits)
+    coded[0] |= pattern
+    if zeros and len(coded) > 1:
+        coded[-1] |= 0x80
+        coded += b"\x80" * (zeros - 1) + b"\x00"
+    return bytes(coded)
+
+
+zeros = st.sampled_from([0, 0, 0, 0, 1, 2, 3, 4, 5, 6])
+indices = st.integers(1, 66) | st.integers(0, 300) | st.sampled_from([2**14, 2**32, 2**36])
+resizes = st.builds(
+    _integer,
+    st.integers(0, 200) | st.sampled_from([4095, 4096, 4097, 2**33]),
+    st.just(5),
+    st.just(0x20),
+    zeros,
+)
+indexed = st.builds(_integer, indices, st.just(7), st.just(0x80), zeros)
+
+
+def _string(text: bytes, zeros: int) -> bytes:
+    return _integer(len(text), 7, 0, zeros) + text
+
+
+def _coded(text: bytes, zeros: int) -> bytes:
+    return _integer(len(text), 7, 0x80, zeros) + text
+
+
+strings = (
+    st.builds(_string, names | values, zeros)
+    | st.builds(_coded, (names | values).map(encode_huffman), zeros)
+    | st.builds(_coded, st.binary(max_size=6), zeros)
+)
+patterns = st.sampled_from([(6, 0x40), (6, 0x40), (4, 0x00), (4, 0x10)])
+literals = st.builds(
+    lambda kind, index, drawn, value: _integer(index, kind[0], kind[1], drawn) + value,
+    patterns,
+    indices.filter(bool),
+    zeros,
+    strings,
+) | st.builds(lambda kind, name, value: bytes([kind[1]]) + name + value, patterns, strings, strings)
+pieces = st.one_of(indexed, literals, literals, indexed)
+blocks = st.builds(
+    lambda sizes, fields, rest: b"".join([*sizes, *fields, rest]),
+    st.lists(resizes, max_size=2),
+    st.lists(pieces, max_size=8),
+    st.just(b"") | st.just(b"") | resizes | st.binary(max_size=4),
+)
+
+
+@given(st.lists(blocks, min_size=1, max_size=6))
+@effort(150)
+def test_blocks_put_together_from_any_parts_are_accepted_or_refused_by_both(
+    blocks: list[bytes],
+) -> None:
+    peers = Peers()
+    for block in blocks:
+        # The second time it may come from the memo, or mean something else by then.
+        if peers.agree_on(block) is None or peers.agree_on(block) is None:
+            return
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=5))
+@effort(300)
+def test_random_bytes_are_accepted_or_refused_by_both(blocks: list[bytes]) -> None:
+    peers = Peers()
+    for block in blocks:
+        if peers.agree_on(block) is None:
+            return
+
+
+@given(calls, st.data())
+@effort(150)
+def test_a_damaged_block_is_accepted_or_refused_by_both(calls: Calls, data: st.DataObject) -> None:
+    peers = Peers()
+    for block in _encoded(calls):
+        at = data.draw(st.integers(0, len(block)))
+        length = data.draw(st.integers(0, 3))
+        damaged = block[:at] + data.draw(st.binary(max_size=3)) + block[at + length :]
+        if peers.agree_on(damaged) is None:
+            return
+
+
+@given(st.binary(max_size=40))
+@effort(300)
+def test_any_bytes_are_the_same_huffman_string_to_both_or_none(coded: bytes) -> None:
+    try:
+        judged = hpack.huffman_table.decode_huffman(coded)
+    except hpack.HPACKDecodingError:
+        judged = None
+    try:
+        ours = decode_huffman(coded)
+    except HuffmanError:
+        ours = None
+    assert ours == judged
+
+
+@given(st.binary(max_size=200))
+@effort(150)
+def test_any_text_survives_the_huffman_code(text: bytes) -> None:
+    assert decode_huffman(encode_huffman(text)) == text
