@@ -2,6 +2,8 @@
 
     LeaseholdError
     ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
+    ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
+    ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
     ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
     ├── Closed             FAILED_PRECONDITION  this landlord or manager was closed
@@ -78,6 +80,32 @@ class UnknownLease(LeaseholdError):
                 return f"no lease {self.lease!r} is known here (it never was, or ended long ago)"
             case _:
                 return f"lease {self.lease!r} is over: {self.reason}"
+
+
+class LeaseExists(LeaseholdError):
+    """A lease was to be granted under an id that a live lease has."""
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(self, lease: int) -> None:
+        super().__init__(lease)
+        self.lease = lease
+
+    def __str__(self) -> str:
+        return f"lease {self.lease} is there already; take another id, or 0 to have one chosen"
+
+
+class UnknownKey(LeaseholdError):
+    """A key was to keep its value or its lease, and is not there."""
+
+    status = Status.INVALID_ARGUMENT
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"key {self.key!r} is not there, so it has no value and no lease to keep"
 
 
 class LeaseDenied(LeaseholdError):

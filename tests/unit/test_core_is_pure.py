@@ -20,6 +20,7 @@ ALLOWED = {
     "heapq",
     "itertools",
     "math",
+    "sortedcontainers",
     "struct",
     "types",
     "typing",

@@ -171,6 +171,10 @@ class LeaseTable(Generic[R]):
         leased.deadline = self.clock.now + term_s
         self._place(leased)
 
+    def find(self, cookie: Hashable) -> LeasedResource[R] | None:
+        """Look into the table as it is, without the expiry step: the lease may be due to leave."""
+        return self._leases.get(cookie)
+
     def current(self, cookie: Hashable) -> LeasedResource[R]:
         """Return the live lease, or raise `UnknownLease`. Runs the expiry step for it first."""
         leased = self._leases.get(cookie)

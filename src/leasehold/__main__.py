@@ -1,0 +1,7 @@
+"""`python -m leasehold` is the command `leasehold`."""
+
+import sys
+
+from leasehold.cli import main
+
+sys.exit(main())

@@ -1,0 +1,25 @@
+"""The command `leasehold`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from leasehold import __version__
+from leasehold.cli import serve
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="leasehold", description="Leases: promises with an end. An etcd v3 server and more."
+    )
+    parser.add_argument("--version", action="version", version=f"leasehold {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    serve.add_command(commands)
+    arguments = parser.parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

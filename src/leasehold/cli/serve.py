@@ -1,0 +1,136 @@
+"""`leasehold serve`: run the server."""
+
+import argparse
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leasehold.errors import StorageError
+from leasehold.server.app import LeaseholdServer, tune_interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+DEFAULT_DIRECTORY: Final = Path("leasehold.data")
+DEFAULT_LISTEN: Final = "127.0.0.1:2379"
+MAX_PORT: Final = 65535
+
+_EPILOG: Final = """\
+example:
+  leasehold serve --data-dir ./leasehold.data --listen 127.0.0.1:2379
+  etcdctl --endpoints 127.0.0.1:2379 put greeting hello
+"""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `serve` to the commands."""
+    parser = commands.add_parser(
+        "serve",
+        help="run the server",
+        description="Serve keys and leases to clients of etcd v3, and keep them on disk.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR",
+        help=f"where everything is kept; made if it is not there (default: ./{DEFAULT_DIRECTORY})",
+    )
+    parser.add_argument(
+        "--listen",
+        type=address,
+        default=address(DEFAULT_LISTEN),
+        metavar="HOST:PORT",
+        help=f"where to listen; port 0 takes a free one (default: {DEFAULT_LISTEN})",
+    )
+    parser.set_defaults(run=run)
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT; an IPv6 host is in brackets."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > MAX_PORT:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not HOST:PORT with a port of 0 to {MAX_PORT}, such as {DEFAULT_LISTEN}"
+        )
+    if not _is_loopback(host):
+        raise argparse.ArgumentTypeError(
+            f"{host!r} is not a loopback address: this version has no TLS and no passwords, "
+            "so it serves this machine only, such as 127.0.0.1 or [::1]"
+        )
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop; 0 if that went well."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    host, port = arguments.listen
+    try:
+        return _run_on_best_loop(_serve(arguments.data_dir, host, port))
+    except StorageError as error:
+        return _complain(str(error))
+    except OSError as error:
+        return _complain(f"cannot listen on {host}:{port}: {error.strerror or error}")
+
+
+def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
+    try:
+        import uvloop  # noqa: PLC0415  it is not there on every platform
+    except ImportError:
+        make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    else:
+        make_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        return runner.run(main)
+
+
+async def _serve(directory: Path, host: str, port: int) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = LeaseholdServer(directory)
+    async with server:
+        bound = await server.start(host, port)
+        tune_interpreter()
+        _greet(directory, host, bound)
+        told = asyncio.ensure_future(stop.wait())
+        failed = asyncio.ensure_future(server.stopped.wait())
+        await asyncio.wait((told, failed), return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        failed.cancel()
+    if server.failure is not None:
+        return _complain(f"stopped, because a commit failed: {server.failure}")
+    return 0
+
+
+def _greet(directory: Path, host: str, port: int) -> None:
+    shown = f"[{host}]" if ":" in host else host
+    _say(f"leasehold serves etcd v3 on {shown}:{port}, from {directory} (one disk, no replicas)")
+    _say(f"try it: etcdctl --endpoints {shown}:{port} put greeting hello")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _complain(line: str) -> int:
+    sys.stderr.write(f"leasehold: {line}\n")
+    return 1

@@ -1,0 +1,178 @@
+"""Group commit: batches go to disk one after the other, and a batch is whatever has come meanwhile.
+
+Theory of operation. The first change that is applied asks for a flush at the next turn of the event
+loop; by then everything that was waiting in the sockets is in the open batch too. A flush writes
+the batch *inline* or hands it to *the thread*, and while one is under way the next one collects.
+
+Inline, a commit costs what it costs, and the loop stands still for so long. In the thread the loop
+goes on, which is what matters when the disk is slow, and the price is the way there and back: two
+wake-ups, and a thread that fights the loop for the interpreter each time it comes back from SQLite.
+`Pace` chooses by what commits cost lately.
+
+A commit that fails is the end: memory is ahead of the disk and must not be shown. `on_failure` is
+told once, and nothing is committed or released any more.
+"""
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from leasehold.engine.batch import Batch
+from leasehold.engine.journal import Journal
+from leasehold.engine.store import Store
+
+logger = logging.getLogger(__name__)
+
+INLINE_S: Final = 0.001
+"""A commit that takes longer than this should not hold the event loop up."""
+
+RECENT: Final = 8
+"""How many commits the choice looks back on."""
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long the loop may keep the interpreter from the thread (`sys.setswitchinterval`)."""
+
+_CROSSINGS_S: Final = 3 * SWITCH_INTERVAL_S
+
+
+class Pace:
+    """Decides where the next commit is to be done, by what the last ones cost.
+
+    In the thread part of the cost is waiting for the interpreter, which is not the disk's fault; so
+    there the fastest of the recent commits counts, less what the crossings may have cost. Inline
+    the cost is what it is, and a second slow one among the recent is enough to leave.
+    """
+
+    __slots__ = ("_costs_s", "is_inline")
+
+    def __init__(self) -> None:
+        self.is_inline = False
+        self._costs_s: deque[float] = deque(maxlen=RECENT)
+
+    def note(self, cost_s: float) -> None:
+        """Take what the last commit cost, where it was to be done."""
+        costs_s = self._costs_s
+        costs_s.append(cost_s)
+        if self.is_inline:
+            change = cost_s > INLINE_S and sum(cost > INLINE_S for cost in costs_s) > 1
+        else:
+            change = len(costs_s) == RECENT and min(costs_s) < INLINE_S + _CROSSINGS_S
+        if change:
+            self.is_inline = not self.is_inline
+            costs_s.clear()
+
+
+class Committer:
+    """Writes the batches of a store to its journal."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        on_failure: Callable[[BaseException], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.pace = Pace()
+        self._store = store
+        self._journal = journal
+        self._on_failure = on_failure
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="leasehold-commit", daemon=True)
+        self._is_busy = False
+        self._failed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        store.on_pending = self._ask
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Write what is left, and stop."""
+        self._flush()
+        while not self._failed and not self._idle.is_set():
+            await self._idle.wait()
+            self._flush()
+        self._store.on_pending = _nothing
+        self._work.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _ask(self) -> None:
+        self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._is_busy or self._failed:
+            return
+        batch = self._store.take_batch()
+        if batch is None:
+            return
+        if self.pace.is_inline and not self._journal.wants_checkpoint:
+            self._commit_inline(batch)
+        else:
+            self._is_busy = True
+            self._idle.clear()
+            self._work.put(batch)
+
+    def _commit_inline(self, batch: Batch) -> None:
+        try:
+            cost_s = self._append(batch)
+        except Exception as error:  # noqa: BLE001  whatever it is, it was not committed
+            self._fail(error)
+            return
+        self._committed(cost_s)
+
+    def _append(self, batch: Batch) -> float:
+        changes = b"".join(batch.changes)
+        began = self._clock()
+        self._journal.append(batch.first_revision, batch.last_revision, changes)
+        return self._clock() - began
+
+    def _committed(self, cost_s: float) -> None:
+        self.pace.note(cost_s)
+        self._store.committed()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = True
+        self._idle.set()
+        self._on_failure(error)
+
+    # In the thread.
+
+    def _run(self) -> None:
+        while (batch := self._work.get()) is not None:
+            try:
+                cost_s = self._append(batch)
+                if self._journal.wants_checkpoint:  # the answers need not wait for it
+                    self._tell(self._committed, cost_s)
+                    self._journal.checkpoint()
+                    self._tell(self._thread_is_free)
+                else:
+                    self._tell(self._committed_and_free, cost_s)
+            except Exception as error:  # noqa: BLE001  whatever it is, it was not committed
+                self._tell(self._fail, error)
+                return
+
+    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    # Told by the thread.
+
+    def _committed_and_free(self, cost_s: float) -> None:
+        self._committed(cost_s)
+        self._thread_is_free()
+
+    def _thread_is_free(self) -> None:
+        self._is_busy = False
+        self._idle.set()
+        self._flush()
+
+
+def _nothing() -> None:
+    return

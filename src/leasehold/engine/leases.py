@@ -1,0 +1,141 @@
+"""The leases of a store: the lease core, wired to the event loop.
+
+A lease's term begins when its grant is answered, which is when it is on disk; until then it does
+not age. Lease time is brought up to date by `enter`, which comes first on each entry from the event
+loop. Whether a lease expires or is revoked, the store learns of its end in the same way, through
+`on_ended`, and takes the keys with it.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.core.duration import FOREVER, NEVER
+from leasehold.core.lease_clock import LeaseClock
+from leasehold.core.policy import DurationPolicy
+from leasehold.core.table import LeasedResource, LeaseTable
+from leasehold.errors import LeaseExists
+from leasehold.expiry import exact
+
+_ID_BITS: Final = 63
+
+
+class LeaseRecord:
+    """What a store knows of a lease, beside its deadline."""
+
+    __slots__ = ("answer", "answer_header", "id", "keys", "ttl_s")
+
+    def __init__(self, lease: int, ttl_s: float) -> None:
+        self.id = lease
+        self.ttl_s = ttl_s
+        self.keys: set[bytes] = set()
+        self.answer = b""
+        """The encoded answer to a renewal, valid with the header `answer_header`."""
+        self.answer_header: bytes | None = None
+
+
+class Leases:
+    """Grants, renews and ends the leases of one store."""
+
+    def __init__(
+        self, on_ended: Callable[[LeaseRecord], None], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._on_ended = on_ended
+        self.monotonic = clock.monotonic
+        self.table: LeaseTable[LeaseRecord] = LeaseTable(
+            DurationPolicy(maximum=FOREVER, default=FOREVER),
+            LeaseClock(clock.monotonic()),
+            self._on_placed,
+        )
+        self._caretaker = exact().attend(self)
+        self.enter = self._caretaker.enter
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def start(self, records: Iterable[LeaseRecord]) -> None:
+        """Begin to keep time on the running event loop, with leases from before, in full terms."""
+        self._caretaker.prepare()
+        self.enter()
+        for record in records:
+            self.table.grant(record.id, record, record.ttl_s)
+
+    def grant(self, lease: int, ttl_s: float) -> LeaseRecord:
+        """Begin a lease whose term begins when it is `answered`; for id 0 one is chosen."""
+        while lease == 0 or lease in self.table:
+            if lease:
+                raise LeaseExists(lease)
+            lease = secrets.randbits(_ID_BITS)
+        record = LeaseRecord(lease, ttl_s)
+        self.table.grant(lease, record, ttl_s, pending=True)
+        return record
+
+    def answered(self, leases: Iterable[int]) -> None:
+        """Let the terms of these leases begin, as far as they have not ended already."""
+        for lease in leases:
+            leased = self.table.find(lease)
+            if leased is not None and leased.pending:
+                self.table.answer(lease)
+
+    def current(self, lease: int) -> LeaseRecord:
+        """Return a live lease, or raise `UnknownLease`."""
+        try:
+            return self.table.current(lease).resource
+        finally:
+            if self.table.ended:
+                self._deliver()
+
+    def renew(self, lease: int) -> LeaseRecord:
+        """Begin a new full term, or raise `UnknownLease`."""
+        record = self.current(lease)
+        self.table.renew(lease, record.ttl_s)
+        return record
+
+    def remaining_s(self, lease: int) -> float:
+        """How long a live lease has to run: its whole term while that has not begun."""
+        leased = self.table.current(lease)
+        if leased.deadline == NEVER:
+            return leased.term_s
+        return max(0.0, leased.deadline - self.table.clock.now)
+
+    def revoke(self, lease: int) -> None:
+        """End a lease now, or raise `UnknownLease`."""
+        try:
+            self.table.cancel(lease)
+        finally:
+            self._deliver()
+
+    def detach(self, key: bytes, lease: int) -> None:
+        """Take a key from a lease, whether that is due to end or not."""
+        leased = self.table.find(lease)
+        if leased is not None:
+            leased.resource.keys.discard(key)
+
+    def close(self) -> None:
+        """End nothing any more."""
+        self._caretaker.close()
+
+    # What the caretaker calls.
+
+    def reap(self, budget: int) -> bool:
+        """Run the expiry step, bounded; True if more may be due."""
+        more = self.table.expire(budget)
+        self._deliver()
+        return more
+
+    def look(self, leased: LeasedResource[LeaseRecord]) -> bool:
+        """Run the expiry step for one live lease; True if it stays alive."""
+        alive = self.table.settle(leased)
+        self._deliver()
+        return alive
+
+    def _on_placed(self, leased: LeasedResource[LeaseRecord]) -> None:
+        self._caretaker.placed(leased)
+
+    def _deliver(self) -> None:
+        ended = self.table.ended
+        while ended:
+            leased, _, _ = ended.popleft()
+            self._caretaker.left(leased)
+            self._on_ended(leased.resource)

@@ -1,0 +1,160 @@
+"""HTTP/2 frames (RFC 9113): names for the numbers, and how frames are written.
+
+A frame is nine octets of head and then its payload: 24 bits of length, 8 of type, 8 of flags, and
+31 bits that name the stream. Length and type are read as one word, because one number is cheaper
+than two: `HEAD.unpack_from(data, at)` gives `(length << 8 | type, flags, stream_id)`.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client with prior knowledge sends first."""
+
+HEAD: Final = Struct(">IBI")
+HEAD_BYTES: Final = HEAD.size
+
+# Types. Plain ints: they are compared for each frame, and a member of an enum is slower to reach.
+DATA: Final = 0x0
+HEADERS: Final = 0x1
+PRIORITY: Final = 0x2
+RST_STREAM: Final = 0x3
+SETTINGS: Final = 0x4
+PUSH_PROMISE: Final = 0x5
+PING: Final = 0x6
+GOAWAY: Final = 0x7
+WINDOW_UPDATE: Final = 0x8
+CONTINUATION: Final = 0x9
+
+# Flags.
+ACK: Final = 0x1
+END_STREAM: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITISED: Final = 0x20
+
+MIN_MAX_FRAME_BYTES: Final = 1 << 14
+"""The largest payload that every peer must take, and the largest that we take."""
+MAX_MAX_FRAME_BYTES: Final = (1 << 24) - 1
+DEFAULT_WINDOW: Final = (1 << 16) - 1
+MAX_WINDOW: Final = (1 << 31) - 1
+STREAM_ID_MASK: Final = (1 << 31) - 1
+
+
+class Setting(IntEnum):
+    """What a peer can be told about a connection."""
+
+    HEADER_TABLE_SIZE = 0x1
+    ENABLE_PUSH = 0x2
+    MAX_CONCURRENT_STREAMS = 0x3
+    INITIAL_WINDOW_SIZE = 0x4
+    MAX_FRAME_SIZE = 0x5
+    MAX_HEADER_LIST_SIZE = 0x6
+
+
+class ErrorCode(IntEnum):
+    """Why a stream or a connection was ended."""
+
+    NO_ERROR = 0x0
+    PROTOCOL_ERROR = 0x1
+    INTERNAL_ERROR = 0x2
+    FLOW_CONTROL_ERROR = 0x3
+    SETTINGS_TIMEOUT = 0x4
+    STREAM_CLOSED = 0x5
+    FRAME_SIZE_ERROR = 0x6
+    REFUSED_STREAM = 0x7
+    CANCEL = 0x8
+    COMPRESSION_ERROR = 0x9
+    CONNECT_ERROR = 0xA
+    ENHANCE_YOUR_CALM = 0xB
+    INADEQUATE_SECURITY = 0xC
+    HTTP_1_1_REQUIRED = 0xD
+
+
+class ConnectionFailed(Exception):
+    """The peer broke a rule that concerns the whole connection: it ends with a GOAWAY."""
+
+    def __init__(self, code: ErrorCode, why: str) -> None:
+        super().__init__(code, why)
+        self.code = code
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.why}"
+
+
+class StreamFailed(Exception):
+    """The peer broke a rule that concerns one stream: it ends with an RST_STREAM."""
+
+    def __init__(self, code: ErrorCode, why: str) -> None:
+        super().__init__(code, why)
+        self.code = code
+        self.why = why
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    """Write one frame."""
+    return HEAD.pack(len(payload) << 8 | kind, flags, stream_id) + payload
+
+
+def settings(values: dict[Setting, int]) -> bytes:
+    """Write a SETTINGS frame."""
+    payload = b"".join(_SETTING.pack(name, value) for name, value in values.items())
+    return frame(SETTINGS, 0, 0, payload)
+
+
+def parse_settings(payload: bytes) -> list[tuple[int, int]]:
+    """Read the payload of a SETTINGS frame."""
+    if len(payload) % _SETTING.size:
+        raise ConnectionFailed(
+            ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} octets; each takes six"
+        )
+    return [(name, value) for name, value in _SETTING.iter_unpack(payload)]
+
+
+def window_update(stream_id: int, increment: int) -> bytes:
+    """Write a WINDOW_UPDATE frame."""
+    return frame(WINDOW_UPDATE, 0, stream_id, _WORD.pack(increment))
+
+
+def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
+    """Write an RST_STREAM frame."""
+    return frame(RST_STREAM, 0, stream_id, _WORD.pack(code))
+
+
+def goaway(last_stream_id: int, code: ErrorCode, why: str = "") -> bytes:
+    """Write a GOAWAY frame; `why` is for whoever reads a log at the other end."""
+    return frame(GOAWAY, 0, 0, _TWO_WORDS.pack(last_stream_id, code) + why.encode())
+
+
+def word_of(payload: bytes, what: str) -> int:
+    """Read the 32 bits that are the whole payload of WINDOW_UPDATE and RST_STREAM."""
+    if len(payload) != _WORD.size:
+        raise ConnectionFailed(
+            ErrorCode.FRAME_SIZE_ERROR, f"{what} of {len(payload)} octets; it has four"
+        )
+    word: int = _WORD.unpack(payload)[0]
+    return word
+
+
+def without_padding(payload: bytes, flags: int, *, prioritised: bool = False) -> bytes:
+    """Take padding, and the priority that nobody uses any more, off DATA and HEADERS."""
+    start, padding = 0, 0
+    if flags & PADDED:
+        padding = payload[0] if payload else 1
+        start = 1
+    if prioritised and flags & PRIORITISED:
+        start += _PRIORITY_BYTES
+    if start + padding > len(payload):
+        raise ConnectionFailed(
+            ErrorCode.PROTOCOL_ERROR,
+            f"{padding} octets of padding in a frame of {len(payload)}",
+        )
+    return payload[start : len(payload) - padding]
+
+
+_SETTING: Final = Struct(">HI")
+_WORD: Final = Struct(">I")
+_TWO_WORDS: Final = Struct(">II")
+_PRIORITY_BYTES: Final = 5

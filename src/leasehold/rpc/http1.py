@@ -1,0 +1,93 @@
+"""Just enough HTTP/1.1 to answer plain GETs on the port that speaks gRPC."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+MAX_HEAD_BYTES: Final = 8 * 1024
+"""The request line and header fields of one request."""
+
+
+class Reply(NamedTuple):
+    """What a page answers with."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Page = Callable[[], Reply]
+
+
+class HTTP1:
+    """The server's side of one HTTP/1.1 connection. It does no I/O."""
+
+    def __init__(self, pages: dict[str, Page], transmit: Callable[[bytes], None]) -> None:
+        self._pages = pages
+        self._transmit = transmit
+        self._buffer = b""
+        self.is_closing = False
+        """Whether the connection is to be closed once the output is written."""
+
+    def receive(self, data: bytes) -> None:
+        """Take what came in, and answer the requests that are complete."""
+        self._buffer += data
+        while not self.is_closing:
+            head, end, rest = self._buffer.partition(b"\r\n\r\n")
+            if len(head) > MAX_HEAD_BYTES:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            elif not end:
+                return
+            else:
+                self._buffer = rest
+                self._request(head)
+
+    def lost(self) -> None:
+        """Learn that the connection is gone."""
+        self.is_closing = True
+
+    def _request(self, head: bytes) -> None:
+        line, _, fields = head.partition(b"\r\n")
+        parts = line.split(b" ")
+        if len(parts) != _PARTS or not parts[2].startswith(b"HTTP/1."):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        method, target, version = parts
+        names = {
+            name.strip().lower(): value.strip().lower()
+            for name, _, value in (field.partition(b":") for field in fields.split(b"\r\n"))
+        }
+        if names.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in names:
+            self._refuse(HTTPStatus.NOT_IMPLEMENTED)  # there is nothing here to post to
+            return
+        keeps_alive = version == b"HTTP/1.1" and names.get(b"connection") != b"close"
+        self._reply(self._find(method, target), is_head=method == b"HEAD", keeps_alive=keeps_alive)
+
+    def _find(self, method: bytes, target: bytes) -> Reply:
+        page = self._pages.get(target.partition(b"?")[0].decode(errors="replace"))
+        if page is None:
+            return _plain(HTTPStatus.NOT_FOUND)
+        if method not in (b"GET", b"HEAD"):
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
+        return page()
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self._reply(_plain(status), is_head=False, keeps_alive=False)
+
+    def _reply(self, reply: Reply, *, is_head: bool, keeps_alive: bool) -> None:
+        self.is_closing = not keeps_alive
+        fields = [
+            f"HTTP/1.1 {reply.status.value} {reply.status.phrase}",
+            f"Content-Type: {reply.content_type}",
+            f"Content-Length: {len(reply.body)}",
+            f"Connection: {'keep-alive' if keeps_alive else 'close'}",
+        ]
+        head = "\r\n".join((*fields, "", "")).encode()
+        self._transmit(head if is_head else head + reply.body)
+
+
+def _plain(status: HTTPStatus) -> Reply:
+    return Reply(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
+
+
+_PARTS: Final = 3

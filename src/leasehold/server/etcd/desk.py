@@ -1,0 +1,68 @@
+"""What all of etcd's services share: the store behind them, headers, refusals, and texts."""
+
+from collections.abc import Callable
+from typing import Final, NoReturn, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from leasehold.engine.journal_format import Identity
+from leasehold.engine.store import Store
+from leasehold.errors import LeaseExists, Status, UnknownKey, UnknownLease
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import RpcError
+from leasehold.wire.encode import HeaderEncoder
+
+MAX_REQUEST_BYTES: Final = 1536 * 1024
+"""The largest request that may change anything."""
+
+M = TypeVar("M", bound=Message)
+
+
+class Desk:
+    """Where calls come in and answers go out."""
+
+    __slots__ = ("_durable_headers", "_headers", "gate", "header", "store")
+
+    def __init__(self, store: Store, gate: Gate, identity: Identity) -> None:
+        self.store = store
+        self.gate = gate
+        self._headers = HeaderEncoder(*identity)
+        self._durable_headers = HeaderEncoder(*identity)
+        self.header = self._headers.encode
+        """Encodes the header field of an answer at a revision."""
+
+    def durable_header(self) -> bytes:
+        """The header field at the durable revision: the same object until that changes."""
+        return self._durable_headers.encode(self.store.durable_revision)
+
+    def check_room(self, request_bytes: int) -> None:
+        """Refuse a change while too much is waiting for the disk, or if it is too large."""
+        if request_bytes > MAX_REQUEST_BYTES:
+            raise invalid("request is too large")
+        if self.gate.is_full or self.store.is_full:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, "etcdserver: too many requests")
+
+    def refuse(self, error: UnknownLease | LeaseExists | UnknownKey) -> NoReturn:
+        """Say no in etcd's words, once what the refusal is based on is on disk."""
+        store = self.store
+        match error:
+            case UnknownLease(lease=int(lease)):
+                text, position = "requested lease not found", store.lease_position(lease)
+            case LeaseExists(lease=lease):
+                text, position = "lease already exists", store.lease_position(lease)
+            case _:
+                text, position = "key not found", store.position
+        raise RpcError(error.status, f"etcdserver: {text}", position) from error
+
+
+def invalid(text: str) -> RpcError:
+    """Refuse an argument in etcd's words."""
+    return RpcError(Status.INVALID_ARGUMENT, f"etcdserver: {text}")
+
+
+def parse(parser: Callable[[bytes], M], message: bytes) -> M:
+    """Read a message; one that is none is the client's mistake."""
+    try:
+        return parser(message)
+    except DecodeError as error:
+        raise RpcError(Status.INTERNAL, f"grpc: error unmarshalling request: {error}") from error

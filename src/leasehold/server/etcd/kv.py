@@ -1,0 +1,104 @@
+"""etcd's KV service, as far as it goes: Put and Range."""
+
+from leasehold.core.keyspace import Item
+from leasehold.core.ops import Put
+from leasehold.errors import Status, UnknownKey, UnknownLease
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.routes import Answer, Exchange, Method
+from leasehold.server.etcd.desk import Desk, invalid, parse
+from leasehold.server.etcd.ranges import select
+from leasehold.wire.encode import field, varint
+from leasehold.wire.rpc_pb2 import PutRequest, RangeRequest
+
+_parse_put = PutRequest.FromString
+_parse_range = RangeRequest.FromString
+
+
+class KV:
+    """Reads and writes keys."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._store = desk.store
+
+    def methods(self) -> dict[str, Method]:
+        """The methods of the service, by path."""
+        return {
+            "/etcdserverpb.KV/Put": Exchange(self.put),
+            "/etcdserverpb.KV/Range": Exchange(self.range),
+        }
+
+    def put(self, message: bytes) -> Answer:
+        """Set a key."""
+        request = parse(_parse_put, message)
+        key, value, lease = request.key, request.value, request.lease
+        if not key:
+            raise invalid("key is not provided")
+        keeps_value, keeps_lease = request.ignore_value, request.ignore_lease
+        if keeps_value and value:
+            raise invalid("value is provided")
+        if keeps_lease and lease:
+            raise invalid("lease is provided")
+        desk = self._desk
+        desk.check_room(len(message))
+        try:
+            (revision, previous), position = self._store.apply(
+                Put(key, None if keeps_value else value, None if keeps_lease else lease)
+            )
+        except (UnknownLease, UnknownKey) as error:
+            desk.refuse(error)
+        answer = desk.header(revision)
+        if previous is not None and request.prev_kv:
+            answer += field(2, previous[0])
+        return answer, position
+
+    def range(self, message: bytes) -> Answer:
+        """Read a key, or a range of keys."""
+        request = parse(_parse_range, message)
+        key, end = request.key, request.range_end
+        if not key:
+            raise invalid("key is not provided")
+        store = self._store
+        if request.revision > 0:
+            self._check_revision(request.revision)
+        if not end and len(message) == len(key) + _KEY_ONLY_BYTES and len(key) < _SHORT:
+            return self._one(key)
+        if store.is_range_durable(key, end):
+            revision, position = store.durable_revision, 0
+        else:
+            revision, position = store.revision, store.position
+        chosen = select(request, store.keyspace)
+        answer = self._desk.header(revision) + b"".join([field(2, pair) for pair in chosen.pairs])
+        if chosen.more:
+            answer += b"\x18\x01"
+        if chosen.total:
+            answer += b"\x20" + varint(chosen.total)
+        return answer, position
+
+    def _one(self, key: bytes) -> Answer:
+        """Read one key without any option: the call that is made most."""
+        store = self._store
+        item: Item | None = store.keyspace.get(key)
+        if store.is_durable(key):
+            header, position = self._desk.durable_header(), 0
+        else:
+            header, position = self._desk.header(store.revision), store.position
+        if item is None:
+            return header, position
+        pair = item[0]
+        return b"%b\x12%b%b\x20\x01" % (header, varint(len(pair)), pair), position
+
+    def _check_revision(self, revision: int) -> None:
+        """Refuse what is not there: the future, and (in this version) any past."""
+        if revision > self._store.revision:
+            what = "required revision is a future revision"
+        elif revision < self._store.revision:
+            what = "required revision has been compacted"
+        else:
+            return
+        raise RpcError(Status.OUT_OF_RANGE, f"etcdserver: mvcc: {what}", self._store.position)
+
+
+_SHORT = 128
+_KEY_ONLY_BYTES = 2
+"""The tag and length of a short key: a request of so much and the key asks for nothing else."""

@@ -1,0 +1,111 @@
+"""etcd's Lease service: grant, keep alive, revoke, and how long is left."""
+
+from typing import Final
+
+from leasehold.core.ops import Grant, Revoke
+from leasehold.engine.leases import LeaseRecord
+from leasehold.errors import LeaseExists, Status, UnknownLease
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.routes import Answer, Exchange, Method
+from leasehold.server.etcd.desk import Desk, parse
+from leasehold.wire.encode import field, varint
+from leasehold.wire.rpc_pb2 import (
+    LeaseGrantRequest,
+    LeaseKeepAliveRequest,
+    LeaseRevokeRequest,
+    LeaseTimeToLiveRequest,
+)
+
+MIN_TTL_S: Final = 2
+"""What a shorter term is raised to, as etcd does with its default timing."""
+
+MAX_TTL_S: Final = 9_000_000_000
+
+_MINUS_ONE: Final = varint(-1)
+_parse_grant = LeaseGrantRequest.FromString
+_parse_keep_alive = LeaseKeepAliveRequest.FromString
+_parse_revoke = LeaseRevokeRequest.FromString
+_parse_time_to_live = LeaseTimeToLiveRequest.FromString
+
+
+class Lease:
+    """Grants leases, and keeps them alive."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._store = desk.store
+        self._leases = desk.store.leases
+
+    def methods(self) -> dict[str, Method]:
+        """The methods of the service, by path; the old place of some of them too."""
+        path = "/etcdserverpb.Lease/"
+        return {
+            path + "LeaseGrant": Exchange(self.grant),
+            path + "LeaseRevoke": Exchange(self.revoke),
+            path + "LeaseKeepAlive": Exchange(self.keep_alive, is_unary=False),
+            path + "LeaseTimeToLive": Exchange(self.time_to_live),
+        }
+
+    def grant(self, message: bytes) -> Answer:
+        """Begin a lease."""
+        request = parse(_parse_grant, message)
+        ttl_s = request.TTL
+        if ttl_s > MAX_TTL_S:
+            raise RpcError(Status.OUT_OF_RANGE, "etcdserver: too large lease TTL")
+        ttl_s = max(ttl_s, MIN_TTL_S)
+        self._desk.check_room(len(message))
+        try:
+            lease, position = self._store.apply(Grant(request.ID, float(ttl_s)))
+        except LeaseExists as error:
+            self._desk.refuse(error)
+        header = self._desk.header(self._store.revision)
+        return b"%b\x10%b\x18%b" % (header, varint(lease), varint(ttl_s)), position
+
+    def revoke(self, message: bytes) -> Answer:
+        """End a lease, and its keys with it."""
+        request = parse(_parse_revoke, message)
+        self._desk.check_room(len(message))
+        try:
+            revision, position = self._store.apply(Revoke(request.ID))
+        except UnknownLease as error:
+            self._desk.refuse(error)
+        return self._desk.header(revision), position
+
+    def keep_alive(self, message: bytes) -> Answer:
+        """Begin a new full term: in memory only, so it waits for no disk."""
+        lease = parse(_parse_keep_alive, message).ID
+        header = self._desk.durable_header()
+        try:
+            record = self._leases.renew(lease)
+        except UnknownLease:
+            return header + b"\x10" + varint(lease), self._store.lease_position(lease)
+        if record.answer_header is not header:
+            record.answer = b"%b\x10%b\x18%b" % (header, varint(lease), varint(int(record.ttl_s)))
+            record.answer_header = header
+        return record.answer, self._store.lease_position(lease)
+
+    def time_to_live(self, message: bytes) -> Answer:
+        """Say how long a lease has to run, and which keys it has."""
+        request = parse(_parse_time_to_live, message)
+        lease = request.ID
+        try:
+            record = self._leases.current(lease)
+        except UnknownLease:
+            header = self._desk.durable_header()
+            answer = b"%b\x10%b\x18%b" % (header, varint(lease), _MINUS_ONE)
+            return answer, self._store.lease_position(lease)
+        return self._alive(record, with_keys=request.keys)
+
+    def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer:
+        store, lease = self._store, record.id
+        header, position = self._desk.durable_header(), store.lease_position(lease)
+        if with_keys and not all(map(store.is_durable, record.keys)):
+            header, position = self._desk.header(store.revision), store.position
+        answer = header + b"\x10" + varint(lease)
+        remaining_s = int(self._leases.remaining_s(lease))
+        if remaining_s:
+            answer += b"\x18" + varint(remaining_s)
+        answer += b"\x20" + varint(int(record.ttl_s))
+        if with_keys:
+            answer += b"".join([field(5, key) for key in sorted(record.keys)])
+        return answer, position
