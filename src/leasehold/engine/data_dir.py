@@ -15,7 +15,7 @@ LOCK_NAME: Final = "LOCK"
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 PID_DIGITS: Final = 20
-"""How much of a lock file is read: no process id is longer."""
+"""A process id fills as many columns, so that it covers that of the last holder, however long."""
 
 
 class DataDirectory:
@@ -66,8 +66,7 @@ def _lock(directory: Path) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DirectoryInUse(_in_use(directory, os.pread(fd, PID_DIGITS, 0))) from None
-        os.ftruncate(fd, 0)
-        _write_all(fd, b"%d\n" % os.getpid())
+        _write_all(fd, f"{os.getpid():<{PID_DIGITS}}\n".encode())
     except BaseException:
         os.close(fd)
         raise

@@ -9,9 +9,10 @@ commit in a thread pays for dearly beside a busy event loop.
             also syncs what a process that was killed had written and not synced: whatever `rows`
             gives is on disk, and may be shown to anybody.
     append  writes to the log (`leasehold.db-wal`).
-    checkpoint  moves what is in the log into the database. Only when it is asked for: it would
-            stall the commit in which it happened. The log keeps its length and is written over,
-            because a write that does not make a file longer is synced in half the time.
+    checkpoint  moves what is in the log into the database, after a note of how many batches there
+            are. Only when it is asked for: it would stall the commit in which it happened. The log
+            keeps its length and is written over, because a write that makes no file longer is
+            synced in half the time.
     close   checkpoints, and removes the log.
 
 Damage is looked for before anything is written, and nothing is repaired: a journal that is refused
@@ -37,9 +38,13 @@ from leasehold.engine.journal_format import (
     batch_checksum,
     check_header,
     empty_journal,
-    identity_checksum,
+    is_whole,
+    pack_identity,
+    unpack_identity,
 )
 from leasehold.errors import Closed, DamagedJournal, DirectoryInUse, JournalFailed, StorageError
+
+__all__ = ["CHECKPOINT_PAGES", "Identity", "Journal", "Row"]
 
 FILE_NAME: Final = "leasehold.db"
 LOG_SUFFIXES: Final = ("-wal", "-journal")
@@ -47,15 +52,13 @@ CHECKPOINT_PAGES: Final = 1000
 ROWS_PER_READ: Final = 256
 """Rows are read in slices, so that no open query stands in the way of a checkpoint."""
 
-_APPEND: Final = (
-    "INSERT INTO batch (first_revision, last_revision, changes, checksum) VALUES (?, ?, ?, ?)"
-)
+_APPEND: Final = "INSERT INTO batch VALUES (?, ?, ?, ?, ?)"
 _READ: Final = (
     "SELECT id, first_revision, last_revision, changes, checksum"
     " FROM batch WHERE id > ? ORDER BY id LIMIT ?"
 )
-_READ_IDENTITY: Final = "SELECT cluster_id, member_id, term, checksum FROM identity"
-_RAISE_TERM: Final = "UPDATE identity SET term = ?, checksum = ?"
+_READ_IDENTITY: Final = "SELECT cluster_id, member_id, term, batches, checksum FROM identity"
+_WRITE_IDENTITY: Final = "REPLACE INTO identity VALUES (1, ?, ?, ?, ?, ?)"
 
 _T = TypeVar("_T")
 
@@ -81,6 +84,10 @@ class Journal:
         self._path = directory / FILE_NAME
         self._failure: str | None = None
         self._log_pages = 0
+        self._batches = 0
+        self._batches_noted = 0
+        if vfs is not None and vfs not in apsw.vfs_names():
+            raise ValueError(f"there is no vfs {vfs!r}, only {', '.join(apsw.vfs_names())}")
         try:
             self._directory = DataDirectory(directory)
         except OSError as error:
@@ -115,8 +122,9 @@ class Journal:
         """
         connection = self._open_connection()
         checksum = batch_checksum(first_revision, last_revision, changes)
-        row = (first_revision, last_revision, changes, checksum)
+        row = (self._batches + 1, first_revision, last_revision, changes, checksum)
         self._must_succeed(lambda: connection.execute(_APPEND, row))
+        self._batches += 1
         # Counted here, because to be told by SQLite would be one more crossing of the GIL: the
         # leaf, and a page of overflow for each page's worth of changes. A page of the tree more
         # once in a while makes no difference.
@@ -125,8 +133,7 @@ class Journal:
     def checkpoint(self) -> None:
         """Move what is in the log into the database, and begin the log anew."""
         connection = self._open_connection()
-        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
-        in_log, moved = self._must_succeed(lambda: connection.wal_checkpoint(mode=mode))
+        in_log, moved = self._must_succeed(lambda: self._checkpoint(connection))
         self._log_pages = in_log - moved
 
     def close(self) -> None:
@@ -139,7 +146,7 @@ class Journal:
             return
         try:
             if self._failure is None:
-                self._must_succeed(lambda: _checkpoint_and_close(connection))
+                self._must_succeed(lambda: self._checkpoint_and_close(connection))
         finally:
             _abandon(connection)
             self._directory.close()
@@ -182,12 +189,31 @@ class Journal:
         connection.execute("PRAGMA wal_autocheckpoint=0")
 
     def _take_office(self, connection: apsw.Connection) -> Identity:
-        identity = _read_identity(connection, self._path)
-        for _ in _read(connection, self._path):
-            pass
+        found = connection.execute(_READ_IDENTITY).fetchall()
+        known = unpack_identity(found[0]) if len(found) == 1 else None
+        if known is None:
+            raise DamagedJournal(_damage(self._path, "its identity has the wrong checksum"))
+        identity, noted = known
+        self._batches = sum(1 for _ in _read(connection, self._path))
+        if self._batches < noted:
+            missing = f"row {self._batches + 1} is missing, and all up to row {noted}"
+            raise DamagedJournal(_damage(self._path, missing))
         identity = identity._replace(term=identity.term + 1)
-        connection.execute(_RAISE_TERM, (identity.term, identity_checksum(identity)))
+        self._note_batches(connection, identity)
         return identity
+
+    def _note_batches(self, connection: apsw.Connection, identity: Identity) -> None:
+        connection.execute(_WRITE_IDENTITY, pack_identity(identity, self._batches))
+        self._batches_noted = self._batches
+
+    def _checkpoint(self, connection: apsw.Connection) -> tuple[int, int]:
+        if self._batches != self._batches_noted:
+            self._note_batches(connection, self.identity)
+        return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _checkpoint_and_close(self, connection: apsw.Connection) -> None:
+        self._checkpoint(connection)  # closing would do that too, but not tell if it failed
+        connection.close()
 
     def _open_connection(self) -> apsw.Connection:
         if self._connection is None:
@@ -216,24 +242,13 @@ def _read(connection: apsw.Connection, path: Path) -> Iterator[Row]:
         for row_id, first_revision, last_revision, changes, checksum in found:
             if row_id != last_id + 1:
                 raise DamagedJournal(_damage(path, f"row {last_id + 1} is missing"))
-            if batch_checksum(first_revision, last_revision, changes) != checksum:
+            if not is_whole(first_revision, last_revision, changes, checksum):
                 which = f"row {row_id} (revision {first_revision}) has the wrong checksum"
                 raise DamagedJournal(_damage(path, which))
             yield Row(first_revision, last_revision, changes)
             last_id = row_id
         if len(found) < ROWS_PER_READ:
             return
-
-
-def _read_identity(connection: apsw.Connection, path: Path) -> Identity:
-    found: list[Any] = connection.execute(_READ_IDENTITY).fetchall()
-    if len(found) == 1:
-        cluster_id, member_id, term, checksum = found[0]
-        ids = int.from_bytes(cluster_id[:8], "big"), int.from_bytes(member_id[:8], "big")
-        identity = Identity(*ids, term)
-        if identity_checksum(identity) == checksum:
-            return identity
-    raise DamagedJournal(_damage(path, "its identity has the wrong checksum"))
 
 
 def _damage(path: Path, what: str) -> str:
@@ -247,7 +262,7 @@ def _damage(path: Path, what: str) -> str:
 def _told_as_ours(path: Path) -> Iterator[None]:
     try:
         yield
-    except (apsw.CorruptError, apsw.NotADBError) as error:
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
         raise DamagedJournal(_damage(path, str(error))) from error
     except apsw.BusyError as error:
         raise DirectoryInUse(
@@ -255,12 +270,6 @@ def _told_as_ours(path: Path) -> Iterator[None]:
         ) from error
     except apsw.Error as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
-
-
-def _checkpoint_and_close(connection: apsw.Connection) -> None:
-    # `close` would checkpoint as well, but not tell if that failed.
-    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-    connection.close()
 
 
 def _abandon(connection: apsw.Connection) -> None:

@@ -1,19 +1,22 @@
 """What the journal's file looks like: one SQLite database with two tables.
 
 `batch` has a row for each batch of changes, `identity` has one row. Each row carries a checksum of
-its own, because SQLite checks what it writes to its log but not what it later reads back.
+its own, because SQLite checks what it writes to its log but not what it later reads back. With the
+identity is the number of batches as of the last checkpoint, so that none is missing at the end.
 
 The file is made whole, as bytes, and only then gets its name. So the application id and the version
 of the format are in the first page of every journal, and a file that is not ours is recognised by
 reading that page, without SQLite, which might change the file already by opening it. A later format
-that is made out of this one has to be checkpointed before anything else is written.
+that is made out of this one has to be checkpointed before anything else is written. The first page
+also says that the database has a write-ahead log, so that SQLite never converts it: the rollback
+journal of that one change might come back after a power cut, and take later changes with it.
 """
 
 import secrets
 import struct
 import zlib
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import apsw
 
@@ -25,6 +28,8 @@ PAGE_BYTES: Final = 4096
 
 HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\x00"
+_FILE_FORMAT_AT: Final = 18
+_WITH_LOG: Final = b"\x02\x02"  # to be written, and to be read, with a write-ahead log
 _USER_VERSION_AT: Final = 60
 _APPLICATION_ID_AT: Final = 68
 
@@ -41,6 +46,7 @@ SCHEMA: Final = """
         cluster_id BLOB NOT NULL,
         member_id BLOB NOT NULL,
         term INTEGER NOT NULL,
+        batches INTEGER NOT NULL,
         checksum INTEGER NOT NULL
     ) STRICT;
 """
@@ -68,32 +74,49 @@ def batch_checksum(first_revision: int, last_revision: int, changes: bytes) -> i
     return zlib.crc32(changes, zlib.crc32(struct.pack("<qq", first_revision, last_revision)))
 
 
-def identity_checksum(identity: Identity) -> int:
-    """Sum up an identity."""
-    return zlib.crc32(struct.pack("<QQq", *identity))
+def pack_identity(identity: Identity, batches: int) -> tuple[bytes, bytes, int, int, int]:
+    """Give the row of an identity, with the number of batches that are there for sure."""
+    cluster_id, member_id, term = identity
+    checksum = zlib.crc32(struct.pack("<QQqq", cluster_id, member_id, term, batches))
+    # As bytes, because SQLite's integers are signed.
+    return cluster_id.to_bytes(8, "big"), member_id.to_bytes(8, "big"), term, batches, checksum
+
+
+def unpack_identity(row: tuple[Any, ...]) -> tuple[Identity, int] | None:
+    """Give the identity and the number of batches in a row, or None if its checksum is wrong."""
+    try:
+        cluster_id, member_id, term, batches, _ = row
+        ids = int.from_bytes(cluster_id, "big"), int.from_bytes(member_id, "big")
+        identity = Identity(*ids, term)
+        as_written = pack_identity(identity, batches)
+    except (TypeError, OverflowError, struct.error):  # damage may look like anything
+        return None
+    return (identity, batches) if row == as_written else None
+
+
+def is_whole(first_revision: Any, last_revision: Any, changes: Any, checksum: Any) -> bool:
+    """Say whether a batch is as it was written."""
+    try:
+        expected = batch_checksum(first_revision, last_revision, changes)
+    except (TypeError, struct.error):  # damage may look like anything
+        return False
+    return bool(expected == checksum)
 
 
 def empty_journal() -> bytes:
     """Give the content of a journal that was never opened, with ids of its own."""
-    identity = new_identity()
     connection = apsw.Connection(":memory:")
     try:
         connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
         connection.execute(SCHEMA)
-        connection.execute(
-            "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
-            (
-                identity.cluster_id.to_bytes(8, "big"),
-                identity.member_id.to_bytes(8, "big"),
-                identity.term,
-                identity_checksum(identity),
-            ),
-        )
-        return connection.serialize("main")
+        row = pack_identity(new_identity(), batches=0)
+        connection.execute("INSERT INTO identity VALUES (1, ?, ?, ?, ?, ?)", row)
+        content = connection.serialize("main")
     finally:
         connection.close()
+    return content[:_FILE_FORMAT_AT] + _WITH_LOG + content[_FILE_FORMAT_AT + len(_WITH_LOG) :]
 
 
 def check_header(path: Path) -> None:

@@ -1,0 +1,174 @@
+"""A data directory: what is synced when it is made, and that one process at a time has it."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leasehold.engine.data_dir import LOCK_NAME, DataDirectory
+from leasehold.errors import DirectoryInUse
+
+STEPS_TO_WRITE_A_FILE = ("write", "fsync", "replace", "fsync")
+
+
+class Stopped(BaseException):
+    """The process ends here."""
+
+
+class Steps:
+    """The system calls that change the disk, in order; the process ends before the chosen one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stop_before: int | None = None) -> None:
+        self.taken: list[str] = []
+        self.synced: list[Path] = []
+        self._stop_before = stop_before
+        for name in ("write", "fsync", "replace", "mkdir"):
+            monkeypatch.setattr(f"leasehold.engine.data_dir.os.{name}", self._wrap(name))
+
+    def _wrap(self, name: str) -> object:
+        real = getattr(os, name)
+
+        def step(*arguments: object, **options: object) -> object:
+            if len(self.taken) == self._stop_before:
+                raise Stopped
+            self.taken.append(name)
+            if name == "fsync":
+                self.synced.append(Path(f"/proc/self/fd/{arguments[0]}").readlink())
+            return real(*arguments, **options)
+
+        return step
+
+
+def test_a_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    DataDirectory(directory).close()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir(0o750)
+    DataDirectory(directory).close()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o750
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_each_directory_that_is_made_is_synced_into_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(monkeypatch)
+    DataDirectory(tmp_path / "a" / "b").close()
+    assert steps.taken[:4] == ["mkdir", "fsync", "mkdir", "fsync"]
+    assert steps.synced == [tmp_path, tmp_path / "a"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_file_is_synced_before_it_gets_its_name_and_its_name_thereafter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = DataDirectory(tmp_path)
+    steps = Steps(monkeypatch)
+    directory.write_whole("file", b"content")
+    assert tuple(steps.taken) == STEPS_TO_WRITE_A_FILE
+    assert steps.synced == [tmp_path / "file.new", tmp_path]
+    assert (tmp_path / "file").read_bytes() == b"content"
+    directory.close()
+
+
+@pytest.mark.parametrize("step", range(len(STEPS_TO_WRITE_A_FILE)))
+def test_a_file_is_there_whole_or_not_at_all_wherever_its_making_ends(
+    step: int, tmp_path: Path
+) -> None:
+    directory = DataDirectory(tmp_path)
+    with pytest.MonkeyPatch.context() as patched:
+        Steps(patched, stop_before=step)
+        with pytest.raises(Stopped):
+            directory.write_whole("file", b"content")
+    named = step > STEPS_TO_WRITE_A_FILE.index("replace")
+    assert (tmp_path / "file").exists() == named
+    directory.write_whole("file", b"other")
+    assert (tmp_path / "file").read_bytes() == b"other"
+    directory.close()
+
+
+def test_what_a_system_call_takes_in_parts_is_written_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    directory = DataDirectory(tmp_path)
+    monkeypatch.setattr(
+        "leasehold.engine.data_dir.os.write", lambda fd, data: write(fd, bytes(data[:3]))
+    )
+    directory.write_whole("file", b"0123456789")
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
+    directory.close()
+
+
+def test_a_second_use_in_the_same_process_is_refused(tmp_path: Path) -> None:
+    first = DataDirectory(tmp_path)
+    with pytest.raises(DirectoryInUse, match="in use by this very process"):
+        DataDirectory(tmp_path)
+    first.close()
+    DataDirectory(tmp_path).close()
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from leasehold.engine.data_dir import DataDirectory
+held = DataDirectory(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def _hold(directory: Path) -> "subprocess.Popen[str]":
+    holder = subprocess.Popen(  # noqa: S603  our own script
+        [sys.executable, "-c", HOLDER, directory],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+def test_a_second_process_is_refused_and_told_the_first(tmp_path: Path) -> None:
+    with _hold(tmp_path) as holder:
+        with pytest.raises(DirectoryInUse) as refused:
+            DataDirectory(tmp_path)
+        assert str(refused.value) == (
+            f"{tmp_path} is in use by process {holder.pid}: "
+            "stop that one first, or choose another directory"
+        )
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        DataDirectory(tmp_path).close()  # the lock went with the process
+
+
+def test_a_holder_that_has_not_yet_written_its_name_is_another_process(tmp_path: Path) -> None:
+    with _hold(tmp_path) as holder:
+        (tmp_path / LOCK_NAME).write_bytes(b"")
+        with pytest.raises(DirectoryInUse, match="in use by another process"):
+            DataDirectory(tmp_path)
+        holder.kill()
+
+
+@pytest.mark.parametrize("left", [b"", b"1\n", b"99999999999999999999", b"nonsense" * 9])
+def test_a_lock_file_that_was_left_behind_means_nothing(left: bytes, tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_bytes(left)
+    directory = DataDirectory(tmp_path)
+    assert (tmp_path / LOCK_NAME).read_bytes().split()[0] == b"%d" % os.getpid()
+    directory.close()
+
+
+def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    directory.close()
+    directory.close()
+    DataDirectory(tmp_path).close()
