@@ -2,16 +2,16 @@
 
 Theory of operation. `receive` is given whatever came in, in pieces of any size, and calls the
 handlers of complete messages as it goes. Handlers are plain functions: no task is made for a call.
-What is to be sent collects in a list, and `flush` hands it to `transmit` in one piece: at the end
-of `receive`, and when the gate has released what waited for the disk.
+What is to be sent collects in `Outbound`, and leaves in one piece: at the end of `receive`, and
+when the gate has released what waited for the disk.
 
-A stream is in `_streams` from its HEADERS until its last frame was put into the output, it was
-reset by either side, or the connection ended. A number that is not there and not above `_last_id`
-belongs to a stream that is over; frames for it may still be on their way and are ignored.
+A stream is in `_streams` from its HEADERS until its last frame was put out, it was reset by either
+side, or the connection ended. A number that is not there and not above `_last_id` belongs to a
+stream that is over; frames for it may still be on their way and are ignored.
 
-The usual call is a HEADERS frame, and a DATA frame that carries one whole message and ends the
-stream. It takes the short way: one look into the memo of request heads, one call, and one write of
-three frames of known shape. Everything else takes the long way, over `Stream.unsent`.
+The usual call is a HEADERS frame, and a DATA frame that has one whole message and ends the stream.
+It takes the short way: one look into the memo of request heads, one call, one answer of known
+shape.
 
 A rule broken on a stream resets the stream (`StreamFailed`); one that concerns the whole connection
 ends it with a GOAWAY (`ConnectionFailed`), after which nothing is read any more.
@@ -19,16 +19,14 @@ ends it with a GOAWAY (`ConnectionFailed`), after which nothing is read any more
 
 import logging
 from collections.abc import Callable
-from struct import Struct
 from typing import Final
 
 from leasehold.errors import Status
-from leasehold.rpc import answers, frames
-from leasehold.rpc.answers import AnswerBlocks, http_refusal
+from leasehold.rpc import frames
+from leasehold.rpc.answers import http_refusal
 from leasehold.rpc.frames import (
     HEAD,
     HEAD_BYTES,
-    MAX_WINDOW,
     STREAM_ID_MASK,
     ConnectionFailed,
     ErrorCode,
@@ -44,6 +42,7 @@ from leasehold.rpc.hpack import (
     HeaderError,
     HeaderListTooLarge,
 )
+from leasehold.rpc.outbound import MAX_UNSENT_BYTES, Outbound
 from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.stream import Stream
 
@@ -58,21 +57,20 @@ MAX_BLOCK_BYTES: Final = 64 * 1024
 MAX_HEADS: Final = 256
 """Different request heads remembered for one connection."""
 
-MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""Output that waits for the peer's windows; a peer that takes nothing is cut off beyond it."""
-
 STREAM_WINDOW: Final = 4 * 1024 * 1024
 """What a peer may send on a stream unasked: more than the largest message."""
 
 CONNECTION_WINDOW: Final = 16 * 1024 * 1024
 
-_ANSWER: Final = Struct(">5sI2sIBIBI")  # HEADERS, and the heads of DATA frame and message
-_TRAILERS: Final = Struct(">5sI1s")
-_HEADERS_FRAME: Final = bytes((0, 0, len(answers.HEAD), frames.HEADERS, frames.END_HEADERS))
-_TRAILERS_FRAME: Final = bytes(
-    (0, 0, len(answers.TRAILERS), frames.HEADERS, frames.END_HEADERS | frames.END_STREAM)
-)
-_SHORT_ANSWER_BYTES: Final = frames.MIN_MAX_FRAME_BYTES - PREFIX_BYTES
+_LARGEST_FRAME: Final = frames.MIN_MAX_FRAME_BYTES << 8 | 0xFF
+_GREETING: Final = frames.settings(
+    {
+        Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+        Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+        Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES,
+    }
+) + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
+_PING_BYTES: Final = 8
 
 
 class Connection:
@@ -83,94 +81,130 @@ class Connection:
         self.is_closing = False
         """Whether the connection is to be closed once the output is written."""
         self._methods = methods
-        self._transmit = transmit
         self._decoder = HeaderDecoder()
         self._heads: dict[tuple[Field, ...], Head] = {}
-        self._blocks = AnswerBlocks()
         self._streams: dict[int, Stream] = {}
         self._last_id = 0
         self._tail = b""
+        self._has_settings = False
         self._block: bytearray | None = None
         self._block_of = (0, 0)  # stream id and flags of the HEADERS that CONTINUATIONs go on with
-        self._settled = False
-        self._window = frames.DEFAULT_WINDOW
-        self._initial_window = frames.DEFAULT_WINDOW
-        self._max_frame_bytes = frames.MIN_MAX_FRAME_BYTES
         self._replenish = 0
-        self._unsent: dict[Stream, None] = {}
-        self._unsent_bytes = 0
-        self._out: list[bytes] = [
-            frames.settings(
-                {
-                    Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
-                    Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-                    Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES,
-                }
-            ),
-            frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW),
-        ]
+        self._outbound = Outbound(transmit, self._forget)
+        self._outbound.put_frame(_GREETING)
+        self.has_unsent = self._outbound.has_unsent
 
-    # What comes in.
+    # Frames.
 
     def receive(self, data: bytes) -> None:
         """Take what came in after the preface, and answer what can be answered at once."""
         try:
-            self._read(data)
+            if not self.is_closing:
+                self._read(self._tail + data if self._tail else data)
         except ConnectionFailed as failed:
             self.close(failed.code, failed.why)
         self.flush()
 
     def _read(self, data: bytes) -> None:
-        if self.is_closing:
-            return
-        if self._tail:
-            data = self._tail + data
         at, end = 0, len(data)
         unpack = HEAD.unpack_from
         while end - at >= HEAD_BYTES:
             word, flags, stream_id = unpack(data, at)
+            if word > _LARGEST_FRAME:
+                raise ConnectionFailed(
+                    ErrorCode.FRAME_SIZE_ERROR,
+                    f"a frame of {word >> 8} octets; at most {frames.MIN_MAX_FRAME_BYTES}",
+                )
             start = at + HEAD_BYTES
             following = start + (word >> 8)
             if following > end:
-                if word >> 8 > frames.MIN_MAX_FRAME_BYTES:
-                    break
-                self._tail = data[at:]
-                return
-            try:
-                self._frame(word, flags, stream_id & STREAM_ID_MASK, data[start:following])
-            except StreamFailed as failed:
-                self._reset(stream_id, failed)
+                break
             at = following
-        else:
-            self._tail = data[at:]
-            return
-        raise ConnectionFailed(
-            ErrorCode.FRAME_SIZE_ERROR,
-            f"a frame of {word >> 8} octets; at most {frames.MIN_MAX_FRAME_BYTES}",
-        )
+            try:
+                self._frame(word & 0xFF, flags, stream_id & STREAM_ID_MASK, data[start:following])
+            except StreamFailed as failed:
+                self._reset(stream_id & STREAM_ID_MASK, failed)
+        self._tail = data[at:]
 
-    def _frame(self, word: int, flags: int, stream_id: int, payload: bytes) -> None:
-        kind = word & 0xFF
+    def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if self._block is not None and kind != frames.CONTINUATION:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a header block was not finished")
         if kind == frames.DATA:
             self._data(flags, stream_id, payload)
         elif kind == frames.HEADERS:
             self._headers(flags, stream_id, payload)
-        elif len(payload) > frames.MIN_MAX_FRAME_BYTES:
-            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "a frame that is too large")
-        else:
-            self._rare_frame(kind, flags, stream_id, payload)
+        elif kind == frames.WINDOW_UPDATE:
+            self._window_update(stream_id, frames.word_of(payload, "WINDOW_UPDATE"))
+        elif kind == frames.SETTINGS:
+            self._settings(flags, stream_id, payload)
+        elif kind == frames.PING:
+            self._ping(flags, stream_id, payload)
+        elif kind == frames.RST_STREAM:
+            self._rst_stream(stream_id, payload)
+        elif kind == frames.CONTINUATION:
+            self._continuation(flags, stream_id, payload)
+        elif kind == frames.PUSH_PROMISE:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
+        # PRIORITY and GOAWAY change nothing here, and unknown types are to be ignored.
+
+    def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
+        if len(payload) != _PING_BYTES:
+            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"PING of {len(payload)} octets")
+        if not flags & frames.ACK:
+            self._outbound.put_frame(frames.frame(frames.PING, frames.ACK, 0, payload))
+
+    def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if flags & frames.ACK:
+            if payload:
+                raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS: an ACK with values")
+            return
+        self._has_settings = True
+        for name, value in frames.parse_settings(payload):
+            if name == Setting.HEADER_TABLE_SIZE:
+                self._outbound.set_table_size(value)
+            elif name == Setting.INITIAL_WINDOW_SIZE:
+                grown = self._outbound.set_initial_window(value)
+                for stream in self._streams.values():
+                    stream.window += grown
+            elif name == Setting.MAX_FRAME_SIZE:
+                self._outbound.set_max_frame(value)
+        self._outbound.put_frame(frames.frame(frames.SETTINGS, frames.ACK, 0))
+
+    def _window_update(self, stream_id: int, increment: int) -> None:
+        increment &= frames.MAX_WINDOW
+        if not stream_id:
+            self._outbound.grow(increment)
+            return
+        self._check_not_idle(stream_id, "WINDOW_UPDATE")
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            self._outbound.grow_stream(stream, increment)
+
+    def _rst_stream(self, stream_id: int, payload: bytes) -> None:
+        frames.word_of(payload, "RST_STREAM")
+        self._check_not_idle(stream_id, "RST_STREAM")
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            self._forget(stream)
+
+    def _check_not_idle(self, stream_id: int, what: str) -> None:
+        if stream_id > self._last_id or not stream_id & 1:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"{what} on idle stream {stream_id}")
+
+    # Headers.
 
     def _headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if flags & (frames.PADDED | frames.PRIORITISED):
             payload = frames.without_padding(payload, flags, prioritised=True)
-        if stream_id <= self._last_id or not stream_id & 1:
-            if stream_id not in self._streams:
-                code = ErrorCode.STREAM_CLOSED if stream_id & 1 else ErrorCode.PROTOCOL_ERROR
-                raise ConnectionFailed(code, f"HEADERS on stream {stream_id}")
-        else:
+        if stream_id > self._last_id and stream_id & 1:
             self._last_id = stream_id
+        elif stream_id not in self._streams:
+            code = ErrorCode.STREAM_CLOSED if stream_id & 1 else ErrorCode.PROTOCOL_ERROR
+            raise ConnectionFailed(code, f"HEADERS on stream {stream_id}")
         if flags & frames.END_HEADERS:
             self._request(flags, stream_id, payload)
         else:
@@ -183,7 +217,8 @@ class Connection:
         self._block += payload
         if len(self._block) > MAX_BLOCK_BYTES or not payload:
             raise ConnectionFailed(
-                ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {MAX_BLOCK_BYTES} octets"
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"headers of more than {MAX_BLOCK_BYTES} octets, or in empty frames",
             )
         if flags & frames.END_HEADERS:
             block, self._block = bytes(self._block), None
@@ -197,18 +232,15 @@ class Connection:
             raise StreamFailed(ErrorCode.ENHANCE_YOUR_CALM, str(error)) from error
         except HeaderError as error:
             raise ConnectionFailed(ErrorCode.COMPRESSION_ERROR, str(error)) from error
-        known = self._streams.get(stream_id)
-        if known is not None:
-            if not flags & frames.END_STREAM or known.remote_done:
-                raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "a second HEADERS frame")
-            self._remote_done(known)
+        if stream_id in self._streams:
+            self._trailers(flags, self._streams[stream_id])
             return
         head = self._heads.get(fields)
         if head is None:
             head = self._resolve(fields)
         if len(self._streams) >= MAX_STREAMS:
             raise StreamFailed(ErrorCode.REFUSED_STREAM, f"{MAX_STREAMS} streams are open")
-        stream = Stream(self, stream_id, head, self._initial_window)
+        stream = Stream(self, stream_id, head, self._outbound.initial_window)
         self._streams[stream_id] = stream
         if head.call is None:
             self._open(stream)
@@ -216,11 +248,18 @@ class Connection:
             self._remote_done(stream)
 
     def _resolve(self, fields: tuple[Field, ...]) -> Head:
+        if not self._has_settings:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a request before any SETTINGS")
         head = resolve(fields, self._methods)
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
         self._heads[fields] = head
         return head
+
+    def _trailers(self, flags: int, stream: Stream) -> None:
+        if not flags & frames.END_STREAM or stream.remote_done:
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "a second HEADERS frame")
+        self._remote_done(stream)
 
     def _open(self, stream: Stream) -> None:
         """Begin a call that is not an exchange."""
@@ -231,14 +270,16 @@ class Connection:
             stream.end(head.error)
         else:
             assert head.http_refusal is not None
-            self._put_headers(stream, http_refusal(*head.http_refusal), frames.END_STREAM)
+            self._outbound.refuse(stream, http_refusal(*head.http_refusal))
             self._forget(stream)
+
+    # Messages.
 
     def _data(self, flags: int, stream_id: int, payload: bytes) -> None:
         length = len(payload)
         self._replenish += length
         if self._replenish > CONNECTION_WINDOW >> 1:
-            self._out.append(frames.window_update(0, self._replenish))
+            self._outbound.put_frame(frames.window_update(0, self._replenish))
             self._replenish = 0
         stream = self._streams.get(stream_id)
         if stream is None:
@@ -250,7 +291,6 @@ class Connection:
             payload = frames.without_padding(payload, flags)
         if (
             flags & frames.END_STREAM
-            and stream.exchanges == 0
             and stream.reader is None
             and len(payload) >= PREFIX_BYTES
             and PREFIX.unpack_from(payload) == (0, len(payload) - PREFIX_BYTES)
@@ -272,7 +312,7 @@ class Connection:
         if position <= self.gate.released:
             self.answer(stream, answer)
         else:
-            self.gate.hold(position, stream.answer, answer)
+            self.gate.hold(position, stream.put_answer, answer)
 
     def _pieces(self, stream: Stream, flags: int, payload: bytes, length: int) -> None:
         """The long way: messages in several frames, several messages in one, and streams."""
@@ -291,7 +331,7 @@ class Connection:
             return
         stream.replenish += length
         if stream.replenish > STREAM_WINDOW >> 1 and not stream.is_over:
-            self._out.append(frames.window_update(stream.id, stream.replenish))
+            self._outbound.put_frame(frames.window_update(stream.id, stream.replenish))
             stream.replenish = 0
 
     def _message(self, stream: Stream, message: bytes) -> None:
@@ -319,182 +359,34 @@ class Connection:
         else:
             stream.end()
 
-    def _rare_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        if kind == frames.WINDOW_UPDATE:
-            self._window_update(stream_id, frames.word_of(payload, "WINDOW_UPDATE"))
-        elif kind == frames.SETTINGS:
-            self._settings(flags, stream_id, payload)
-        elif kind == frames.PING:
-            self._ping(flags, stream_id, payload)
-        elif kind == frames.RST_STREAM:
-            frames.word_of(payload, "RST_STREAM")
-            self._check_not_idle(stream_id, "RST_STREAM")
-            stream = self._streams.get(stream_id)
-            if stream is not None:
-                self._forget(stream)
-        elif kind == frames.CONTINUATION:
-            self._continuation(flags, stream_id, payload)
-        elif kind == frames.PUSH_PROMISE:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
-        # PRIORITY and GOAWAY change nothing here, and unknown types are to be ignored.
-
-    def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
-        if len(payload) != _PING_BYTES:
-            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"PING of {len(payload)} octets")
-        if not flags & frames.ACK:
-            self._out.append(frames.frame(frames.PING, frames.ACK, 0, payload))
-
-    def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
-        if flags & frames.ACK:
-            if payload:
-                raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS: an ACK with values")
-            return
-        for name, value in frames.parse_settings(payload):
-            if name == Setting.HEADER_TABLE_SIZE:
-                self._blocks.set_table_size(value)
-            elif name == Setting.INITIAL_WINDOW_SIZE:
-                self._set_initial_window(value)
-            elif name == Setting.MAX_FRAME_SIZE:
-                if not frames.MIN_MAX_FRAME_BYTES <= value <= frames.MAX_MAX_FRAME_BYTES:
-                    raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE of {value}")
-                self._max_frame_bytes = value
-        self._out.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
-
-    def _set_initial_window(self, window: int) -> None:
-        if window > MAX_WINDOW:
-            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {window}")
-        grown = window - self._initial_window
-        self._initial_window = window
-        for stream in self._streams.values():
-            stream.window += grown
-
-    def _window_update(self, stream_id: int, increment: int) -> None:
-        increment &= MAX_WINDOW
-        if stream_id:
-            self._check_not_idle(stream_id, "WINDOW_UPDATE")
-            stream = self._streams.get(stream_id)
-            if stream is None:
-                return
-            if not increment:
-                raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
-            stream.window += increment
-            if stream.window > MAX_WINDOW:
-                raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
-            return
-        if not increment:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
-        self._window += increment
-        if self._window > MAX_WINDOW:
-            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
-
-    def _check_not_idle(self, stream_id: int, what: str) -> None:
-        if stream_id > self._last_id or not stream_id & 1:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"{what} on idle stream {stream_id}")
-
     # What goes out.
 
     def answer(self, stream: Stream, message: bytes) -> None:
-        """Put the one answer of a call, and its end, into the output."""
-        length = len(message) + PREFIX_BYTES
-        if (
-            self._blocks.is_primed
-            and length <= self._window
-            and length <= stream.window
-            and length <= _SHORT_ANSWER_BYTES
-            and not stream.is_over
-        ):
-            stream_id = stream.id
-            self._window -= length
+        """Send the one answer of a call, and its end."""
+        if self._outbound.answer(stream, message):
             stream.is_over = True
-            del self._streams[stream_id]
-            self._out.append(
-                _ANSWER.pack(
-                    _HEADERS_FRAME,
-                    stream_id,
-                    answers.HEAD,
-                    length << 8,
-                    0,
-                    stream_id,
-                    0,
-                    len(message),
-                )
-                + message
-                + _TRAILERS.pack(_TRAILERS_FRAME, stream_id, answers.TRAILERS)
-            )
+            del self._streams[stream.id]
         else:
             stream.put(message)
             stream.put_end(b"")
 
-    def has_unsent(self, stream: Stream, message_bytes: int) -> None:
-        """Learn that a stream has something to send."""
-        self._unsent[stream] = None
-        self._unsent_bytes += message_bytes
-
     def flush(self) -> None:
-        """Hand to `transmit` what can be sent now."""
-        if self._unsent:
-            for stream in list(self._unsent):
-                self._send(stream)
-            if self._unsent_bytes > MAX_UNSENT_BYTES:
-                self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take its answers")
-        if self._out:
-            out, self._out = b"".join(self._out), []
-            self._transmit(out)
-
-    def _send(self, stream: Stream) -> None:
-        """Put as much of a stream into the output as the peer's windows allow."""
-        unsent = stream.unsent
-        if unsent:
-            if not stream.has_head:
-                self._put_headers(stream, self._blocks.head(), 0)
-            while unsent:
-                room = min(self._window, stream.window, self._max_frame_bytes)
-                if room <= 0:
-                    return
-                payload = bytes(unsent[:room])
-                del unsent[:room]
-                self._window -= len(payload)
-                stream.window -= len(payload)
-                self._unsent_bytes = max(0, self._unsent_bytes - len(payload))
-                self._out.append(frames.frame(frames.DATA, 0, stream.id, payload))
-        del self._unsent[stream]
-        if stream.ending is not None:
-            self._put_headers(stream, self._last_block(stream, stream.ending), frames.END_STREAM)
-            if not stream.remote_done:  # the client need not go on sending
-                self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
-            self._forget(stream)
-
-    def _last_block(self, stream: Stream, trailers: bytes) -> bytes:
-        if trailers:
-            return self._blocks.failed(trailers, is_only_block=not stream.has_head)
-        if not stream.has_head:
-            self._put_headers(stream, self._blocks.head(), 0)
-        return self._blocks.trailers()
-
-    def _put_headers(self, stream: Stream, block: bytes, flags: int) -> None:
-        stream.has_head = True
-        head, rest = block[: self._max_frame_bytes], block[self._max_frame_bytes :]
-        last = 0 if rest else frames.END_HEADERS
-        self._out.append(frames.frame(frames.HEADERS, flags | last, stream.id, head))
-        while rest:
-            head, rest = rest[: self._max_frame_bytes], rest[self._max_frame_bytes :]
-            last = 0 if rest else frames.END_HEADERS
-            self._out.append(frames.frame(frames.CONTINUATION, last, stream.id, head))
+        """Hand on what can be sent now."""
+        self._outbound.flush()
+        if self._outbound.unsent_bytes > MAX_UNSENT_BYTES and not self.is_closing:
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take its answers")
+            self._outbound.flush()
 
     def _reset(self, stream_id: int, failed: StreamFailed) -> None:
         logger.info("stream %d is reset: %s (%s)", stream_id, failed.why, failed.code.name)
-        self._out.append(frames.rst_stream(stream_id, failed.code))
+        self._outbound.put_frame(frames.rst_stream(stream_id, failed.code))
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
         del self._streams[stream.id]
-        self._unsent.pop(stream, None)
+        self._outbound.forget(stream)
         stream.over()
 
     # How it ends.
@@ -506,14 +398,13 @@ class Connection:
         if code != ErrorCode.NO_ERROR:
             logger.warning("connection is closed: %s (%s)", why, code.name)
         self.is_closing = True
-        self._out.append(frames.goaway(self._last_id, code, why))
+        self._outbound.put_frame(frames.goaway(self._last_id, code, why))
 
     def lost(self) -> None:
         """Learn that the connection is gone, and every call on it."""
         self.is_closing = True
         for stream in list(self._streams.values()):
             self._forget(stream)
-        self._out.clear()
 
 
 def _as_rpc_error(error: Exception) -> RpcError:
@@ -521,6 +412,3 @@ def _as_rpc_error(error: Exception) -> RpcError:
         return error
     logger.error("a handler failed", exc_info=error)
     return RpcError(Status.INTERNAL, "internal error; the server's log says more")
-
-
-_PING_BYTES: Final = 8

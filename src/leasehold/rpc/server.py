@@ -60,8 +60,6 @@ class ServerProtocol(asyncio.Protocol):
             self._find_out(data)
             return
         speaks.receive(data)
-        if speaks.is_closing:
-            self._transport.close()
 
     def _find_out(self, data: bytes) -> None:
         """Decide by the first bytes what is spoken here."""
@@ -76,13 +74,13 @@ class ServerProtocol(asyncio.Protocol):
             rest = self._first
         self._first = b""
         self._speaks.receive(rest)
-        if self._speaks.is_closing:
-            self._transport.close()
 
     def _transmit(self, data: bytes) -> None:
         transport = self._transport
         transport.write(data)
-        if self._is_paused and transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+        if self._speaks is not None and self._speaks.is_closing:
+            transport.close()  # once all of it is written
+        elif self._is_paused and transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             logger.warning("a client that reads nothing is cut off")
             transport.abort()
 

@@ -1,25 +1,32 @@
-"""One call on a connection: what has come in, and what has yet to go out.
+"""One call on a connection: what has come in, and what has yet to go out."""
 
-What a stream sends is put into `unsent` and leaves when its connection is flushed, in as few DATA
-frames as the peer's windows allow: many small messages share one frame. The block that ends the
-call follows when `unsent` is empty.
-"""
-
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from leasehold.rpc.answers import failed_trailers
-from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError
+from leasehold.rpc.gate import Flushable, Gate
+from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError
 from leasehold.rpc.routes import Head, Listener
 
-if TYPE_CHECKING:
-    from leasehold.rpc.connection import Connection
+
+class Carrier(Flushable, Protocol):
+    """The connection that a stream is on, as the stream sees it."""
+
+    gate: Gate
+
+    def answer(self, stream: "Stream", message: bytes) -> None:
+        """Send the one answer of a call, and its end."""
+        ...
+
+    def has_unsent(self, stream: "Stream", octets: int) -> None:
+        """Learn that a stream has so much more to send, or its end."""
+        ...
 
 
 class Stream:
     """A call, at the server."""
 
     __slots__ = (
-        "connection",
+        "carrier",
         "ending",
         "exchanges",
         "has_head",
@@ -35,8 +42,8 @@ class Stream:
         "window",
     )
 
-    def __init__(self, connection: "Connection", stream_id: int, head: Head, window: int) -> None:
-        self.connection = connection
+    def __init__(self, carrier: Carrier, stream_id: int, head: Head, window: int) -> None:
+        self.carrier = carrier
         self.id = stream_id
         self.head = head
         self.window = window
@@ -44,8 +51,11 @@ class Stream:
         self.replenish = 0
         """How many octets of DATA came in that the peer was not told it may send again."""
         self.exchanges = 0
+        """How many messages came in."""
         self.held_until = 0
+        """The position that the last message said so far waits for."""
         self.unsent: bytearray | None = None
+        """Messages, with their prefixes, that have yet to be sent."""
         self.ending: bytes | None = None
         """The trailers of a call that is to end: empty for OK, else what `failed_trailers` made."""
         self.has_head = False
@@ -58,7 +68,7 @@ class Stream:
 
     def say(self, message: bytes, position: int) -> None:
         """Send a message, after all that was said before, once `position` is released."""
-        gate = self.connection.gate
+        gate = self.carrier.gate
         if position < self.held_until:
             position = self.held_until
         if position <= gate.released:
@@ -69,38 +79,40 @@ class Stream:
 
     def end(self, error: RpcError | None = None) -> None:
         """End the call, after all that was said before."""
-        trailers = failed_trailers(error) if error is not None else b""
-        gate = self.connection.gate
-        position = max(self.held_until, error.position if error is not None else 0)
+        trailers, position = b"", self.held_until
+        if error is not None:
+            trailers, position = failed_trailers(error), max(position, error.position)
+        gate = self.carrier.gate
         if position <= gate.released:
             self.put_end(trailers)
         else:
             self.held_until = position
             gate.hold(position, self.put_end, trailers)
 
-    # What the gate does, at once or later.
+    # What is done at once, or by the gate when it is time.
 
-    def put(self, message: bytes) -> "Connection":
+    def put(self, message: bytes) -> Carrier:
         """Put a message into the output."""
-        if self.unsent is None:
-            self.unsent = bytearray()
-        if not self.is_over:
+        if not self.is_over and self.ending is None:
+            if self.unsent is None:
+                self.unsent = bytearray()
             self.unsent += PREFIX.pack(0, len(message))
             self.unsent += message
-            self.connection.has_unsent(self, len(message))
-        return self.connection
+            self.carrier.has_unsent(self, PREFIX_BYTES + len(message))
+        return self.carrier
 
-    def put_end(self, trailers: bytes) -> "Connection":
+    def put_end(self, trailers: bytes) -> Carrier:
         """Put the end of the call into the output: no trailers for OK."""
         if not self.is_over and self.ending is None:
             self.ending = trailers
-            self.connection.has_unsent(self, 0)
-        return self.connection
+            self.carrier.has_unsent(self, 0)
+        return self.carrier
 
-    def answer(self, message: bytes) -> "Connection":
-        """Put the one answer of a unary call, and its end, into the output."""
-        self.connection.answer(self, message)
-        return self.connection
+    def put_answer(self, message: bytes) -> Carrier:
+        """Put the one answer of a call, and its end, into the output."""
+        if not self.is_over:
+            self.carrier.answer(self, message)
+        return self.carrier
 
     def over(self) -> None:
         """Learn that the stream is gone: nothing of it leaves any more."""
