@@ -151,15 +151,18 @@ class Connection:
         fields = {
             bytes(name): bytes(value) for name, value in self._decoder.decode(block, raw=True)
         }
+        now_newest = table.dynamic_entries[0] if table.dynamic_entries else None
+        changed = (table.maxsize, len(table.dynamic_entries)) != before or now_newest is not newest
+        if changed:
+            self._known.clear()
+            self._known_trailers.clear()
         if b":status" in fields and fields[b":status"] != b"200":
             raise LoadFailed(f"an answer with {fields}")
         if flags & END_STREAM and fields.get(b"grpc-status") != b"0":
             raise BadStatus(fields)
-        now_newest = table.dynamic_entries[0] if table.dynamic_entries else None
-        if (table.maxsize, len(table.dynamic_entries)) != before or now_newest is not newest:
-            self._known.clear()
-            self._known_trailers.clear()
-        elif flags & END_STREAM:
+        if changed:
+            return
+        if flags & END_STREAM:
             self._known_trailers.add(block)
         else:
             self._known.add(block)

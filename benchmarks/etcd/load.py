@@ -14,7 +14,7 @@ import json
 import os
 import select
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -52,14 +52,18 @@ class LoadResult:
     acknowledged: int
     """With those of the warm-up and those that came in after the deadline."""
 
-    p50_ms: float
-    p99_ms: float
-    max_ms: float
     own_cpu_us_per_call: float
-    server_cpu_s: float | None
-    """Of the server's process, for all acknowledged calls."""
+    """Of the load itself."""
 
-    ended_early: bool
+    server_cpu_us_per_call: float | None
+    """Of the server's process, if its number was given."""
+
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    """How long calls took; h2load does not say it like this."""
+
+    ended_early: bool = False
     """The encoded calls did not last until the deadline."""
 
     verified: str = ""
@@ -125,18 +129,19 @@ class Load:
             self._drain(poller, by_fd, ended + DRAIN_S)
         own_cpu_s = process_time() - own_cpu_s
         acknowledged = self._done()
+        server_cpu_us = None
         if server_cpu_s is not None and server_pid is not None:
-            server_cpu_s = cpu_s_of(server_pid) - server_cpu_s
+            server_cpu_us = 1e6 * (cpu_s_of(server_pid) - server_cpu_s) / acknowledged
         return LoadResult(
             workload=self.case.name,
             calls_per_s=counted / (ended - begun),
             seconds=ended - begun,
             acknowledged=acknowledged,
+            own_cpu_us_per_call=1e6 * own_cpu_s / acknowledged,
+            server_cpu_us_per_call=server_cpu_us,
             p50_ms=1e3 * latencies_s[len(latencies_s) // 2],
             p99_ms=1e3 * latencies_s[len(latencies_s) * 99 // 100],
             max_ms=1e3 * latencies_s[-1],
-            own_cpu_us_per_call=1e6 * own_cpu_s / acknowledged,
-            server_cpu_s=server_cpu_s,
             ended_early=ended_early,
         )
 
@@ -200,7 +205,7 @@ def put_load(
     verified = workload.verify(result.acknowledged, load.samples())
     load.close()
     control.close()
-    return LoadResult(**{**asdict(result), "verified": verified})
+    return replace(result, verified=verified)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -217,7 +222,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--server-pid", type=int, help="report this process's processor time")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     options = parser.parse_args(arguments)
-    case = CASES[options.workload]
     chosen = {
         name: getattr(options, name)
         for name in ("connections", "in_flight", "streams")
@@ -225,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     result = put_load(
         options.port,
-        Case(**{**{name: getattr(case, name) for name in case.__slots__}, **chosen}),
+        replace(CASES[options.workload], **chosen),
         seconds=options.seconds,
         changing=options.headers == "changing",
         server_pid=options.server_pid,
@@ -240,9 +244,8 @@ def _line(result: LoadResult) -> str:
         f"p50 {result.p50_ms:.2f} ms, p99 {result.p99_ms:.2f} ms, max {result.max_ms:.1f} ms, "
         f"load {result.own_cpu_us_per_call:.1f} µs/call"
     )
-    if result.server_cpu_s:
-        cost_us = 1e6 * result.server_cpu_s / result.acknowledged
-        text += f", server {cost_us:.1f} µs/call"
+    if result.server_cpu_us_per_call is not None:
+        text += f", server {result.server_cpu_us_per_call:.1f} µs/call"
     if result.ended_early:
         text += ", ended early: all encoded calls were sent"
     return f"{text}; verified: {result.verified}"

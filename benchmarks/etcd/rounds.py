@@ -1,0 +1,138 @@
+"""Both servers under every load, in alternating rounds.
+
+A round measures each cell (a workload, its headers, its cores) once on either server, one right
+after the other, and the order changes from one pair to the next: what slows the machine for a while
+slows both sides of a pair, and what is slow about being second does not hit the same server always.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from benchmarks.etcd.h2load import put_h2load
+from benchmarks.etcd.journals import count_grants
+from benchmarks.etcd.load import LoadResult
+from benchmarks.etcd.servers import ETCD, OURS, ROOT, Server, running
+from benchmarks.etcd.workloads import CASES, COUNT_IN_JOURNAL, Unverified
+
+CONSTANT, CHANGING = "constant", "changing"
+ALL_CORES, PER_CORE = "all cores", "per core"
+LOAD_TIMEOUT_S = 90.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is measured side by side."""
+
+    case: str
+    headers: str
+    cores: str
+
+    def __str__(self) -> str:
+        return f"{CASES[self.case].title}, {self.headers} headers, {self.cores}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One cell in one round, on each server that was asked for."""
+
+    cell: Cell
+    results: dict[str, LoadResult]
+
+
+def cells(cases: Sequence[str], *, with_h2load: bool, with_pinning: bool) -> list[Cell]:
+    """Every cell that can be measured here."""
+    return [
+        Cell(case, headers, cores)
+        for case in cases
+        for headers in ((CONSTANT, CHANGING) if with_h2load else (CHANGING,))
+        if headers == CHANGING or not CASES[case].streams
+        for cores in ((ALL_CORES, PER_CORE) if with_pinning else (ALL_CORES,))
+    ]
+
+
+def can_pin() -> bool:
+    """Whether there is a core for the server and another for the load."""
+    return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
+
+
+def measure_rounds(
+    chosen: Sequence[Cell],
+    servers: Sequence[str],
+    *,
+    rounds: int,
+    seconds: float,
+    most_s: float,
+    base: Path,
+    tell: Tell,
+) -> Iterator[Pair]:
+    """Measure round by round; no round is begun that would likely end after `most_s`."""
+    started, longest_s = monotonic(), 0.0
+    for number in range(rounds):
+        begun = monotonic()
+        if begun - started + longest_s > most_s:
+            tell(f"no time for more than {number} rounds")
+            return
+        for place, cell in enumerate(chosen):
+            order = servers if (number + place) % 2 == 0 else list(reversed(servers))
+            results = {name: measure(cell, name, seconds, base) for name in order}
+            rates = ", ".join(f"{name} {results[name].calls_per_s:,.0f}/s" for name in servers)
+            tell(f"round {number + 1} of {rounds}: {cell}: {rates}")
+            yield Pair(cell, results)
+        longest_s = max(longest_s, monotonic() - begun)
+
+
+def measure(cell: Cell, name: str, seconds: float, base: Path) -> LoadResult:
+    """One load on one fresh server, verified."""
+    server_cores = load_cores = None
+    if cell.cores == PER_CORE:
+        first, *others = sorted(os.sched_getaffinity(0))
+        server_cores, load_cores = {first}, set(others[:1])
+    with tempfile.TemporaryDirectory(dir=base, prefix="bench-etcd-") as directory:
+        with running(name, Path(directory), cores=server_cores) as server:
+            result = _load(cell, server, seconds, load_cores)
+        if result.verified == COUNT_IN_JOURNAL:
+            granted = count_grants(server.data)
+            if granted != result.acknowledged:
+                raise Unverified(f"{result.acknowledged} leases granted, {granted} in the journal")
+    return result
+
+
+def _load(cell: Cell, server: Server, seconds: float, cores: set[int] | None) -> LoadResult:
+    if cell.headers == CONSTANT:
+        case = CASES[cell.case]
+        return put_h2load(server.port, case, seconds=seconds, server_pid=server.pid, cores=cores)
+    return run_load(cell.case, server, seconds, cores)
+
+
+def run_load(
+    case: str, server: Server, seconds: float, cores: set[int] | None = None
+) -> LoadResult:
+    """Our own load, in a process of its own."""
+    done = subprocess.run(  # noqa: S603  our own module
+        [
+            *(sys.executable, "-m", "benchmarks.etcd.load", "--json"),
+            *("--port", str(server.port), "--workload", case, "--seconds", str(seconds)),
+            *("--server-pid", str(server.pid)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LOAD_TIMEOUT_S,
+        check=False,
+        preexec_fn=None if cores is None else lambda: os.sched_setaffinity(0, cores),
+    )
+    if done.returncode:
+        raise RuntimeError(f"the load {case} on {server.name} failed:\n{done.stderr}")
+    return LoadResult(**json.loads(done.stdout))
+
+
+BOTH = (ETCD, OURS)
