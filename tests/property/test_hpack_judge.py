@@ -170,7 +170,7 @@ blocks = st.builds(
 
 
 @given(st.lists(blocks, min_size=1, max_size=6))
-@effort(80)
+@effort(50)
 def test_blocks_put_together_from_any_parts_are_accepted_or_refused_by_both(
     blocks: list[bytes],
 ) -> None:
@@ -217,6 +217,6 @@ def test_any_bytes_are_the_same_huffman_string_to_both_or_none(coded: bytes) -> 
 
 
 @given(st.binary(max_size=200))
-@effort(150)
+@effort(80)
 def test_any_text_survives_the_huffman_code(text: bytes) -> None:
     assert decode_huffman(encode_huffman(text)) == text
