@@ -171,7 +171,7 @@ class Committer:
     def _thread_is_free(self) -> None:
         self._is_busy = False
         self._idle.set()
-        self._flush()
+        self._flush()  # what came while there was a checkpoint
 
 
 def _nothing() -> None:

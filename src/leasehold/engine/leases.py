@@ -63,13 +63,23 @@ class Leases:
 
     def grant(self, lease: int, ttl_s: float) -> LeaseRecord:
         """Begin a lease whose term begins when it is `answered`; for id 0 one is chosen."""
-        while lease == 0 or lease in self.table:
-            if lease:
-                raise LeaseExists(lease)
-            lease = secrets.randbits(_ID_BITS)
+        if lease == 0:
+            lease = self._free_id()
+        elif self.is_live(lease):
+            raise LeaseExists(lease)
         record = LeaseRecord(lease, ttl_s)
         self.table.grant(lease, record, ttl_s, pending=True)
         return record
+
+    def _free_id(self) -> int:
+        while (lease := secrets.randbits(_ID_BITS)) == 0 or lease in self.table:
+            pass
+        return lease
+
+    def is_live(self, lease: int) -> bool:
+        """Say whether there is this lease; the expiry step runs for it first."""
+        leased = self.table.find(lease)
+        return leased is not None and self.look(leased)
 
     def answered(self, leases: Iterable[int]) -> None:
         """Let the terms of these leases begin, as far as they have not ended already."""

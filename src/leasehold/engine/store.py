@@ -46,7 +46,7 @@ class Store:
         self.on_durable: Callable[[int], None] = _ignore
         """Called with each new value of `durable`."""
         self.on_pending: Callable[[], None] = _ignore
-        """Called when there is something to be committed where there was nothing."""
+        """Called when there is something to be committed, and nothing is under way."""
         self._restored: dict[int, LeaseRecord] = {}
         self._under_way: Batch | None = None
         self._open = Batch(1, self.revision + 1)
@@ -180,6 +180,8 @@ class Store:
         self.durable = batch.number
         self.durable_revision = batch.last_revision
         self.on_durable(batch.number)
+        if self._open.changes:
+            self.on_pending()
 
     # How it comes back.
 

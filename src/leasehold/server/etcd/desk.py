@@ -60,6 +60,16 @@ def invalid(text: str) -> RpcError:
     return RpcError(Status.INVALID_ARGUMENT, f"etcdserver: {text}")
 
 
+def parse_streamed(parser: Callable[[bytes], M], message: bytes) -> M:
+    """Read a message of a stream; one that is none is refused in other words than in a call."""
+    try:
+        return parser(message)
+    except DecodeError as error:
+        raise RpcError(
+            Status.INTERNAL, f"grpc: failed to unmarshal the received message {error}"
+        ) from error
+
+
 def parse(parser: Callable[[bytes], M], message: bytes) -> M:
     """Read a message; one that is none is the client's mistake."""
     try:

@@ -7,7 +7,7 @@ from leasehold.engine.leases import LeaseRecord
 from leasehold.errors import LeaseExists, Status, UnknownLease
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Exchange, Method
-from leasehold.server.etcd.desk import Desk, parse
+from leasehold.server.etcd.desk import Desk, parse, parse_streamed
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
     LeaseGrantRequest,
@@ -73,7 +73,7 @@ class Lease:
 
     def keep_alive(self, message: bytes) -> Answer:
         """Begin a new full term: in memory only, so it waits for no disk."""
-        lease = parse(_parse_keep_alive, message).ID
+        lease = parse_streamed(_parse_keep_alive, message).ID
         header = self._desk.durable_header()
         try:
             record = self._leases.renew(lease)

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from leasehold.core.keyspace import Item, Keyspace
 from leasehold.engine.records import value_of
+from leasehold.server.etcd.desk import invalid
 from leasehold.wire.encode import key_value
 from leasehold.wire.kv_pb2 import KeyValue
 from leasehold.wire.rpc_pb2 import RangeRequest
@@ -31,6 +32,8 @@ _SORT_KEYS: Final[dict[int, Callable[[Item], Any]]] = {
 
 def select(request: RangeRequest, keyspace: Keyspace) -> Chosen:
     """Choose what a request asks for."""
+    if request.sort_target not in _SORT_KEYS:
+        raise invalid("invalid sort option")
     items = keyspace.range(request.key, request.range_end)
     total = len(items)
     if request.count_only:

@@ -7,9 +7,9 @@ was compacted, which every client of etcd knows how to take.
 from collections.abc import Sequence
 from typing import Final
 
-from leasehold.core.keyspace import Change
+from leasehold.core.keyspace import FROM_KEY, Change
 from leasehold.rpc.routes import Listener, Method, Speaker, Subscription
-from leasehold.server.etcd.desk import Desk, parse
+from leasehold.server.etcd.desk import Desk, parse_streamed
 from leasehold.wire.encode import field, key_value, varint
 from leasehold.wire.rpc_pb2 import WatchCreateRequest, WatchRequest
 
@@ -46,7 +46,7 @@ class WatchStream:
 
     def heard(self, message: bytes) -> None:
         """Take a request of the client."""
-        request = parse(_parse, message)
+        request = parse_streamed(_parse, message)
         what = request.WhichOneof("request_union")
         if what == "create_request":
             self._create(request.create_request)
@@ -56,8 +56,8 @@ class WatchStream:
             self._say(b"\x10" + varint(_NO_WATCH))
 
     def ended(self) -> None:
-        """End with the client."""
-        self._speaker.end()
+        """Go on: a client that has nothing more to ask for still wants its events."""
+        return
 
     def gone(self) -> None:
         """Forget all watches."""
@@ -72,13 +72,17 @@ class WatchStream:
         if request.watch_id and request.watch_id in self._watches:
             self._refuse("mvcc: duplicate watch ID provided on the WatchStream")
             return
+        if request.range_end and FROM_KEY != request.range_end <= request.key:
+            self._refuse("mvcc: watcher range is empty")
+            return
         store = self._desk.store
         watch_id = request.watch_id or self._free_id()
         created = _watch_id(watch_id) + b"\x18\x01"
         if 0 < request.start_revision <= store.revision:
             compacted = store.revision + 1
             self._say(created)
-            self._say(_watch_id(watch_id) + b"\x20\x01\x28" + varint(compacted))
+            gone = _watch_id(watch_id) + b"\x20\x01\x28" + varint(compacted)
+            self._speaker.say(self._desk.header(0) + gone, store.position)  # as etcd has it
             return
         watch = OneWatch(self, watch_id, request)
         self._watches[watch_id] = watch
