@@ -18,6 +18,7 @@ MESSAGE_PREFIX = 5
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 USER_AGENT = b"grpc-go/1.38.0"
+API_VERSION: Field = (b"client-api-version", b"3.5")
 FIRST_TIMEOUT_US = 4_999_999
 LAST_TIMEOUT_US = 4_000_000
 """A Go client with a limit of five seconds sends what is left of it. All have seven digits."""
@@ -58,7 +59,7 @@ def constant_timeout() -> Iterator[bytes]:
 
 
 class HeaderWriter:
-    """The header blocks of one connection, with the fields of grpc-go 1.38 in their order."""
+    """The header blocks of one connection, with the fields of etcd's Go client in their order."""
 
     def __init__(
         self, authority: str, timeouts: Iterator[bytes], table_size: int = TABLE_SIZE
@@ -77,7 +78,7 @@ class HeaderWriter:
         """The HEADERS frame that opens a stream."""
         method: Field = (b":path", path.encode())
         timeout: Field = (b"grpc-timeout", next(self._timeouts))
-        block = self._encoder.encode((*self._before, method, *self._after, timeout))
+        block = self._encoder.encode((*self._before, method, *self._after, timeout, API_VERSION))
         return frame(HEADERS, END_HEADERS, stream, block)
 
 
