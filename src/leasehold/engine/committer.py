@@ -32,8 +32,14 @@ logger = logging.getLogger(__name__)
 INLINE_S: Final = 0.001
 """A commit that takes longer than this should not hold the event loop up."""
 
+STALL_S: Final = 0.005
+"""A commit that takes longer than this must not do so twice."""
+
 RECENT: Final = 8
-"""How many commits the choice looks back on."""
+"""How many commits the choice looks back on, at first."""
+
+MAX_PATIENCE: Final = 1024
+"""How many commits stay in the thread after the disk has stalled again and again."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the thread (`sys.setswitchinterval`)."""
@@ -46,26 +52,40 @@ class Pace:
 
     In the thread part of the cost is waiting for the interpreter, which is not the disk's fault; so
     there the fastest of the recent commits counts, less what the crossings may have cost. Inline
-    the cost is what it is, and a second slow one among the recent is enough to leave.
+    the cost is what it is: one stall, or a second slow commit among the recent, is enough to leave.
+    Each time that happens it takes twice as many commits in the thread to come back, until as many
+    went well inline.
     """
 
-    __slots__ = ("_costs_s", "is_inline")
+    __slots__ = ("_costs_s", "_patience", "_since", "is_inline")
 
     def __init__(self) -> None:
         self.is_inline = False
+        self._patience = RECENT
+        self._since = 0  # commits since the last move
         self._costs_s: deque[float] = deque(maxlen=RECENT)
 
     def note(self, cost_s: float) -> None:
         """Take what the last commit cost, where it was to be done."""
-        costs_s = self._costs_s
-        costs_s.append(cost_s)
+        self._costs_s.append(cost_s)
+        self._since += 1
         if self.is_inline:
-            change = cost_s > INLINE_S and sum(cost > INLINE_S for cost in costs_s) > 1
-        else:
-            change = len(costs_s) == RECENT and min(costs_s) < INLINE_S + _CROSSINGS_S
-        if change:
-            self.is_inline = not self.is_inline
-            costs_s.clear()
+            self._note_inline(cost_s)
+        elif self._since >= self._patience and min(self._costs_s) < INLINE_S + _CROSSINGS_S:
+            self._move()
+
+    def _note_inline(self, cost_s: float) -> None:
+        if self._since >= self._patience:
+            self._patience = RECENT
+        slow = sum(cost > INLINE_S for cost in self._costs_s)
+        if cost_s > STALL_S or (cost_s > INLINE_S and slow > 1):
+            self._patience = min(2 * self._patience, MAX_PATIENCE)
+            self._move()
+
+    def _move(self) -> None:
+        self.is_inline = not self.is_inline
+        self._costs_s.clear()
+        self._since = 0
 
 
 class Committer:
