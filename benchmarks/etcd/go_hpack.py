@@ -65,6 +65,10 @@ def string(value: bytes) -> bytes:
     return integer(size, _HUFFMAN) + (code << padding | (1 << padding) - 1).to_bytes(size, "big")
 
 
+_INDEXES = [integer(at, _INDEXED) for at in range(_FIRST_DYNAMIC + TABLE_SIZE // ENTRY_OVERHEAD)]
+"""Every index that there can be, encoded."""
+
+
 class GoEncoder:
     """The sending side of one connection."""
 
@@ -92,12 +96,8 @@ class GoEncoder:
                     out.append(self._literal(field))
                     continue
                 at = self._index(ticket)
-            out.append(integer(at, _INDEXED))
+            out.append(_INDEXES[at])
         return b"".join(out)
-
-    def forget_strings(self) -> None:
-        """Let go of the memory of coded strings, which only saves time."""
-        self._strings.clear()
 
     def _literal(self, field: Field) -> bytes:
         name, value = field

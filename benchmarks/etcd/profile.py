@@ -1,6 +1,7 @@
-"""Where our server spends its time under a load, by py-spy."""
+"""Where our server spends its time in Python under a load, by py-spy."""
 
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,9 +12,8 @@ from benchmarks.etcd.rounds import run_load
 from benchmarks.etcd.servers import OURS, running
 
 HOW_TO_GET = "py-spy is not there: pip install py-spy"
-SAMPLES_PER_S = 500
-LEAD_S = 3.0
-"""The load needs a while to encode its calls; py-spy looks on until it is stopped."""
+SAMPLES_PER_S = 250
+WRITING_S = 30.0
 
 
 def py_spy() -> str | None:
@@ -35,7 +35,8 @@ def profile(case: str, seconds: float, base: Path) -> tuple[LoadResult, Path]:
         recorder = subprocess.Popen(  # noqa: S603  our own command
             [
                 *(program, "record", "--pid", str(server.pid), "--format", "raw"),
-                *("--rate", str(SAMPLES_PER_S), "--duration", str(int(seconds + LEAD_S))),
+                *("--gil", "--function"),  # not the loop that waits, nor the thread that syncs
+                *("--rate", str(SAMPLES_PER_S), "--duration", "unlimited"),
                 *("--output", str(output)),
             ],
             stdout=subprocess.DEVNULL,
@@ -44,7 +45,8 @@ def profile(case: str, seconds: float, base: Path) -> tuple[LoadResult, Path]:
         try:
             result = run_load(case, server, seconds)
         finally:
-            recorder.wait()
+            recorder.send_signal(signal.SIGINT)  # it writes what it has, and ends
+            recorder.wait(WRITING_S)
     return result, output
 
 

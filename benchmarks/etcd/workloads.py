@@ -242,7 +242,7 @@ class Case:
     streams: int = 0
     """Streams that stay open on each connection; 0 where every call has its own."""
 
-    most_per_s: int = 100_000
+    most_per_s: int = 60_000
     """More calls than any server here answers in a second: so many are encoded."""
 
 
@@ -252,8 +252,8 @@ CASES = {
         Case("put", "Put", Put, 1.5),
         Case("put-one", "Put, one in flight", Put, 1.0, 1, 1, most_per_s=15_000),
         Case("grant", "LeaseGrant", Grant, 6.0),
-        Case("range", "Range of one key", Range, 1.5),
-        Case("keepalive", "KeepAlive, one-shot", KeepAlive, 1.3),
+        Case("range", "Range of one key", Range, 1.5, most_per_s=90_000),
+        Case("keepalive", "KeepAlive, one-shot", KeepAlive, 1.3, most_per_s=90_000),
         Case("stream", "KeepAlive on long streams", KeepAlive, 1.0, streams=4),
     )
 }
