@@ -1,0 +1,98 @@
+"""The server with a fault built in. Run by the fault tests.
+
+    python faulty_server.py FAULT serve ...
+
+Slow disks are for tests of what the server does then. The others are seeded bugs: the tests that
+are to find such bugs are run against them, and must fail.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import apsw
+
+from leasehold.cli import main, serve
+from leasehold.engine import committer, journal
+from leasehold.server import app
+
+SYNC_S: Final = 0.05
+VFS_NAME: Final = "slow-disk"
+
+
+class SlowDisk(apsw.VFS):
+    """A disk on which each sync takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__(VFS_NAME, "")
+
+    def xOpen(  # noqa: N802
+        self, name: str | apsw.URIFilename | None, flags: list[int]
+    ) -> "SlowFile":
+        """Open a file."""
+        return SlowFile("", name, flags)
+
+
+class SlowFile(apsw.VFSFile):
+    """A file on it."""
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        """Sync, slowly."""
+        time.sleep(SYNC_S)  # this is the fault
+        super().xSync(flags)
+
+
+class BatchTooLate(journal.Journal):
+    """A seeded bug: a batch is written when the next one comes, and acknowledged before."""
+
+    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
+        super().__init__(directory, vfs=vfs)
+        self._late: tuple[int, int, bytes] | None = None
+
+    def append(self, first_revision: int, last_revision: int, changes: bytes) -> None:
+        """Write the batch before this one."""
+        if self._late is not None:
+            super().append(*self._late)
+        self._late = (first_revision, last_revision, changes)
+
+
+class AlwaysInline(committer.Pace):
+    """A seeded bug: the event loop waits for every commit, however long it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_inline = True
+
+    def note(self, cost_s: float) -> None:
+        """Learn nothing."""
+
+
+def _slow_disk() -> SlowDisk:
+    disk = SlowDisk()
+    server = partial(app.LeaseholdServer, vfs=VFS_NAME)
+    mock.patch.object(serve, "LeaseholdServer", server).start()
+    return disk
+
+
+def _slow_disk_inline() -> SlowDisk:
+    mock.patch.object(committer, "Pace", AlwaysInline).start()
+    return _slow_disk()
+
+
+def _batch_too_late() -> None:
+    mock.patch.object(app, "Journal", BatchTooLate).start()
+
+
+FAULTS: Final[dict[str, Callable[[], Any]]] = {
+    "slow-disk": _slow_disk,
+    "slow-disk-inline": _slow_disk_inline,
+    "batch-too-late": _batch_too_late,
+}
+
+if __name__ == "__main__":
+    fault = FAULTS[sys.argv[1]]()
+    sys.exit(main(sys.argv[2:]))
