@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+from benchmarks.etcd.connection import LoadFailed
 from benchmarks.etcd.h2load import put_h2load
 from benchmarks.etcd.journals import count_grants
 from benchmarks.etcd.load import LoadResult
@@ -106,13 +107,21 @@ def measure(
         first, *others = sorted(os.sched_getaffinity(0))
         server_cores, load_cores = {first}, set(others[:1])
     with tempfile.TemporaryDirectory(dir=base, prefix="bench-etcd-") as directory:
-        with running(name, Path(directory), cores=server_cores) as server:
-            result = _load(cell, server, seconds, load_cores, known_per_s)
-        if result.verified == COUNT_IN_JOURNAL:
-            granted = count_grants(server.data)
-            if granted != result.acknowledged:
-                raise Unverified(f"{result.acknowledged} leases granted, {granted} in the journal")
+        try:
+            with running(name, Path(directory), cores=server_cores) as server:
+                result = _load(cell, server, seconds, load_cores, known_per_s)
+            if result.verified == COUNT_IN_JOURNAL:
+                result = replace(result, verified=_count_in_journal(result, server))
+        except (LoadFailed, Unverified) as error:
+            raise RuntimeError(f"{cell}: {name} failed: {error}") from error
     return result
+
+
+def _count_in_journal(result: LoadResult, server: Server) -> str:
+    granted = count_grants(server.data)
+    if granted != result.acknowledged:
+        raise Unverified(f"{result.acknowledged} leases granted, {granted} in the journal")
+    return f"{granted:,} leases are in the journal"
 
 
 def _load(
