@@ -169,9 +169,11 @@ class Connection:
             elif name == Setting.INITIAL_WINDOW_SIZE:
                 grown = self._outbound.set_initial_window(value)
                 for stream in self._streams.values():
-                    stream.window += grown
+                    self._outbound.grow_by_settings(stream, grown)
             elif name == Setting.MAX_FRAME_SIZE:
                 self._outbound.set_max_frame(value)
+            elif name == Setting.ENABLE_PUSH and value > 1:
+                raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
         self._outbound.put_frame(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _window_update(self, stream_id: int, increment: int) -> None:
@@ -265,7 +267,10 @@ class Connection:
         """Begin a call that is not an exchange."""
         head = stream.head
         if head.subscription is not None:
-            stream.listener = head.subscription(stream)
+            try:
+                stream.listener = head.subscription(stream)
+            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+                stream.end(_as_rpc_error(error))
         elif head.error is not None:
             stream.end(head.error)
         else:
@@ -316,15 +321,8 @@ class Connection:
 
     def _pieces(self, stream: Stream, flags: int, payload: bytes, length: int) -> None:
         """The long way: messages in several frames, several messages in one, and streams."""
-        if stream.reader is None:
-            stream.reader = MessageReader()
-        try:
-            messages = stream.reader.feed(payload)
-        except RpcError as error:
-            stream.end(error)
-            messages = []
-        for message in messages:
-            if stream.ending is None and not stream.is_over:
+        for message in self._messages(stream, payload):
+            if not stream.is_ending:
                 self._message(stream, message)
         if flags & frames.END_STREAM:
             self._remote_done(stream)
@@ -333,6 +331,17 @@ class Connection:
         if stream.replenish > STREAM_WINDOW >> 1 and not stream.is_over:
             self._outbound.put_frame(frames.window_update(stream.id, stream.replenish))
             stream.replenish = 0
+
+    def _messages(self, stream: Stream, payload: bytes) -> list[bytes]:
+        if stream.is_ending:  # nobody listens any more, and nothing may pile up
+            return []
+        if stream.reader is None:
+            stream.reader = MessageReader()
+        try:
+            return stream.reader.feed(payload)
+        except RpcError as error:
+            stream.end(error)
+            return []
 
     def _message(self, stream: Stream, message: bytes) -> None:
         stream.exchanges += 1
@@ -348,12 +357,15 @@ class Connection:
 
     def _remote_done(self, stream: Stream) -> None:
         stream.remote_done = True
-        if stream.is_over or stream.ending is not None:
+        if stream.is_over or stream.is_ending:
             return
         if stream.reader is not None and not stream.reader.is_between_messages:
             stream.end(RpcError(Status.INTERNAL, "the stream ended within a message"))
         elif stream.listener is not None:
-            stream.listener.ended()
+            try:
+                stream.listener.ended()
+            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+                stream.end(_as_rpc_error(error))
         elif stream.head.is_unary and stream.exchanges == 0:
             stream.end(RpcError(Status.INTERNAL, "a unary call without a message"))
         else:
@@ -397,12 +409,17 @@ class Connection:
             return
         if code != ErrorCode.NO_ERROR:
             logger.warning("connection is closed: %s (%s)", why, code.name)
+            self._outbound.flush()
+            self._forget_all()  # else they could fill the memory until the peer is gone
         self.is_closing = True
         self._outbound.put_frame(frames.goaway(self._last_id, code, why))
 
     def lost(self) -> None:
         """Learn that the connection is gone, and every call on it."""
         self.is_closing = True
+        self._forget_all()
+
+    def _forget_all(self) -> None:
         for stream in list(self._streams.values()):
             self._forget(stream)
 

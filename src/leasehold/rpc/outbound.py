@@ -70,6 +70,12 @@ class Outbound:
         self._initial_window = window
         return grown
 
+    def grow_by_settings(self, stream: Stream, grown: int) -> None:
+        """Move the window of a stream because that of all has changed; it may become negative."""
+        stream.window += grown
+        if stream.window > MAX_WINDOW:
+            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
+
     def set_table_size(self, table_bytes: int) -> None:
         """Take the size of the table that header blocks may fill."""
         self._blocks.set_table_size(table_bytes)

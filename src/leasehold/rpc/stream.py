@@ -1,11 +1,14 @@
 """One call on a connection: what has come in, and what has yet to go out."""
 
+import logging
 from typing import Protocol
 
 from leasehold.rpc.answers import failed_trailers
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError
 from leasehold.rpc.routes import Head, Listener
+
+logger = logging.getLogger(__name__)
 
 
 class Carrier(Flushable, Protocol):
@@ -33,6 +36,7 @@ class Stream:
         "head",
         "held_until",
         "id",
+        "is_ending",
         "is_over",
         "listener",
         "reader",
@@ -59,6 +63,8 @@ class Stream:
         self.ending: bytes | None = None
         """The trailers of a call that is to end: empty for OK, else what `failed_trailers` made."""
         self.has_head = False
+        self.is_ending = False
+        """Whether the call has come to its end, though that may still wait for the gate."""
         self.is_over = False
         self.remote_done = False
         self.reader: MessageReader | None = None
@@ -78,7 +84,10 @@ class Stream:
             gate.hold(position, self.put, message)
 
     def end(self, error: RpcError | None = None) -> None:
-        """End the call, after all that was said before."""
+        """End the call, after all that was said before; only the first end counts."""
+        if self.is_ending:
+            return
+        self.is_ending = True
         trailers, position = b"", self.held_until
         if error is not None:
             trailers, position = failed_trailers(error), max(position, error.position)
@@ -119,4 +128,7 @@ class Stream:
         self.is_over = True
         self.unsent = None
         if self.listener is not None:
-            self.listener.gone()
+            try:
+                self.listener.gone()
+            except Exception:
+                logger.exception("a handler failed when its stream was gone")
