@@ -6,8 +6,9 @@ loop. Whether a lease expires or is revoked, the store learns of its end in the 
 `on_ended`, and takes the keys with it.
 """
 
-import secrets
+import os
 from collections.abc import Callable, Iterable
+from struct import Struct
 from typing import Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -18,7 +19,10 @@ from leasehold.core.table import LeasedResource, LeaseTable
 from leasehold.errors import LeaseExists
 from leasehold.expiry import exact
 
-_ID_BITS: Final = 63
+_POSITIVE: Final = (1 << 63) - 1
+_IDS_AT_ONCE: Final = 256
+_IDS: Final = Struct(f"{_IDS_AT_ONCE}Q")
+_NO_KEYS: Final[frozenset[bytes]] = frozenset()
 
 
 class LeaseRecord:
@@ -29,10 +33,22 @@ class LeaseRecord:
     def __init__(self, lease: int, ttl_s: float) -> None:
         self.id = lease
         self.ttl_s = ttl_s
-        self.keys: set[bytes] = set()
+        self.keys: set[bytes] | frozenset[bytes] = _NO_KEYS  # a set of its own once it has any
         self.answer = b""
         """The encoded answer to a renewal, valid with the header `answer_header`."""
         self.answer_header: bytes | None = None
+
+    def attach(self, key: bytes) -> None:
+        """Let a key end with this lease."""
+        if isinstance(self.keys, set):
+            self.keys.add(key)
+        else:
+            self.keys = {key}
+
+    def detach(self, key: bytes) -> None:
+        """Let a key no longer end with this lease."""
+        if isinstance(self.keys, set):
+            self.keys.discard(key)
 
 
 class Leases:
@@ -49,6 +65,7 @@ class Leases:
             self._on_placed,
         )
         self._caretaker = exact().attend(self)
+        self._spare_ids: list[int] = []
         self.enter = self._caretaker.enter
 
     def __len__(self) -> int:
@@ -72,9 +89,13 @@ class Leases:
         return record
 
     def _free_id(self) -> int:
-        while (lease := secrets.randbits(_ID_BITS)) == 0 or lease in self.table:
-            pass
-        return lease
+        """Choose an id: random ones, drawn many at a time because the system's source is far."""
+        while True:
+            if not self._spare_ids:
+                self._spare_ids = list(_IDS.unpack(os.urandom(_IDS.size)))
+            lease = self._spare_ids.pop() & _POSITIVE
+            if lease and lease not in self.table:
+                return lease
 
     def is_live(self, lease: int) -> bool:
         """Say whether there is this lease; the expiry step runs for it first."""
@@ -120,7 +141,7 @@ class Leases:
         """Take a key from a lease, whether that is due to end or not."""
         leased = self.table.find(lease)
         if leased is not None:
-            leased.resource.keys.discard(key)
+            leased.resource.detach(key)
 
     def close(self) -> None:
         """End nothing any more."""

@@ -22,7 +22,9 @@ _DOUBLE: Final = Struct("<d")
 
 def put(encoded_pair: bytes) -> bytes:
     """Record that a key was put."""
-    return field(1, field(1, encoded_pair))
+    length = varint(len(encoded_pair))
+    inner = len(length) + len(encoded_pair) + 1
+    return b"\x0a%b\x0a%b%b" % (varint(inner), length, encoded_pair)
 
 
 def deleted(key: bytes, revision: int) -> bytes:
@@ -84,9 +86,9 @@ def _replay_put(pair: kv_pb2.KeyValue, keyspace: Keyspace, leases: dict[int, Lea
     if previous is not None and previous[4] != pair.lease:
         _detach(pair.key, previous[4], leases)
     if pair.lease:
-        leases[pair.lease].keys.add(pair.key)
+        leases[pair.lease].attach(pair.key)
 
 
 def _detach(key: bytes, lease: int, leases: dict[int, LeaseRecord]) -> None:
     if lease in leases:
-        leases[lease].keys.discard(key)
+        leases[lease].detach(key)

@@ -117,7 +117,7 @@ class Store:
         if previous is not None and previous[4] != lease and previous[4]:
             self.leases.detach(key, previous[4])
         if record is not None:
-            record.keys.add(key)
+            record.attach(key)
         batch = self._open
         batch.keys.add(key)
         self._record(records.put(item[0]))

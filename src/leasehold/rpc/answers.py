@@ -114,6 +114,10 @@ class AnswerBlocks:
         head = self.head() if is_only_block else self._take_prefix()
         return head + trailers
 
+    def refused(self, block: bytes) -> bytes:
+        """The only block of an answer that is no gRPC; `block` is what `http_refusal` made."""
+        return self._take_prefix() + block
+
     def _take_prefix(self) -> bytes:
         prefix, self._prefix = self._prefix, b""
         return prefix

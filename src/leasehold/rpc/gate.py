@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 MAX_WAITING: Final = 10_000
-"""Answers that may wait. Beyond it `is_full`, and calls that would have to wait are refused."""
+"""Answers that may wait; services refuse calls that would have to wait beyond it."""
 
 
 class Flushable(Protocol):
@@ -37,11 +37,6 @@ class Gate:
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so many answers wait that no further call should be let in."""
-        return len(self._waiting) >= MAX_WAITING
 
     def hold(self, position: int, deliver: Deliver, payload: bytes) -> None:
         """Deliver `payload` when `position` is released: after all that was held before it."""

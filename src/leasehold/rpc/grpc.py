@@ -7,6 +7,7 @@ A call ends with a block of trailers that carries `grpc-status` and, percent-enc
 
 from struct import Struct
 from typing import Final
+from urllib.parse import quote
 
 from leasehold.errors import Status
 
@@ -47,11 +48,16 @@ def too_large(message_bytes: int) -> RpcError:
 
 
 def percent_encoded(message: str) -> bytes:
-    """Encode a status message: what is not printable ASCII, and the percent sign, as octets."""
-    return b"".join(
-        bytes((octet,)) if 0x20 <= octet <= 0x7E and octet != _PERCENT else b"%%%02X" % octet
-        for octet in message.encode()
-    )
+    """Encode a status message: what is not printable ASCII, and the percent sign, as octets.
+
+    So are spaces at both ends: no field of HTTP/2 may begin or end with one.
+    """
+    encoded = quote(message, safe=_PLAIN, errors="replace")
+    if encoded[:1] == " ":
+        encoded = "%20" + encoded[1:]
+    if encoded[-1:] == " ":
+        encoded = encoded[:-1] + "%20"
+    return encoded.encode()
 
 
 class MessageReader:
@@ -89,4 +95,4 @@ class MessageReader:
         return messages
 
 
-_PERCENT: Final = ord("%")
+_PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")

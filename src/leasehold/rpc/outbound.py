@@ -148,7 +148,7 @@ class Outbound:
 
     def refuse(self, stream: Stream, block: bytes) -> None:
         """Send the only block of an answer that is no gRPC."""
-        self._put_headers(stream, block, frames.END_STREAM)
+        self._put_headers(stream, self._blocks.refused(block), frames.END_STREAM)
 
     def flush(self) -> None:
         """Hand on what can be sent now."""

@@ -90,6 +90,9 @@ class Head:
         self.http_refusal = method if isinstance(method, HTTPRefusal) else None
 
 
+MAX_SHOWN_BYTES: Final = 200
+"""How much of a path or content type is repeated to whoever sent it."""
+
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _NEEDED: Final = (b":method", b":scheme", b":path")
 _CONNECTION_FIELDS: Final = frozenset(
@@ -109,21 +112,27 @@ def resolve(fields: tuple[Field, ...], methods: Methods) -> Head:
         return Head(HTTPRefusal(405, "gRPC calls are made with POST"))
     content_type = regular.get(b"content-type", b"")
     if not _is_grpc(content_type):
-        shown = content_type.decode(errors="replace")
+        shown = _shown(content_type)
         return Head(HTTPRefusal(415, f"content-type must be application/grpc, not {shown!r}"))
-    return Head(_method(pseudo[b":path"].decode(errors="replace"), methods))
+    return Head(_method(pseudo[b":path"], methods))
 
 
-def _method(path: str, methods: Methods) -> Method | RpcError:
-    method = methods.get(path)
+def _method(path_octets: bytes, methods: Methods) -> Method | RpcError:
+    method = methods.get(path_octets.decode(errors="replace"))
     if method is not None:
         return method
+    path = _shown(path_octets)
     service, _, name = path.removeprefix("/").partition("/")
     if any(known.startswith(f"/{service}/") for known in methods):
         why = f"unknown method {name} for service {service}"
     else:
         why = f"unknown service {service}"
     return RpcError(Status.UNIMPLEMENTED, why)
+
+
+def _shown(value: bytes) -> str:
+    """What an answer repeats of a request: not much, for its sender pays a few octets a call."""
+    return value[:MAX_SHOWN_BYTES].decode(errors="replace")
 
 
 def _is_grpc(content_type: bytes) -> bool:

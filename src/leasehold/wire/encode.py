@@ -28,6 +28,7 @@ _LAST: Final = [
 _MORE: Final = [_SINGLE[n & 127 | 128] + _SINGLE[n >> 7 | 128] for n in range(_TWO)]
 
 _LENGTH_DELIMITED: Final = 2
+_MAX_VARINT_BYTES: Final = 10
 
 # Long ones are mostly lease ids, and one is encoded several times within a short time: in the
 # answer to its grant, with its keys, in the answers to its renewals.
@@ -119,18 +120,25 @@ def _int_field(tag: bytes, n: int) -> bytes:
 class HeaderEncoder:
     """Encodes response headers of one member in one term; remembers the last one."""
 
-    __slots__ = ("_after", "_before", "_encoded", "_revision")
+    __slots__ = ("_after", "_encoded", "_none", "_revision", "_starts")
 
     def __init__(self, cluster_id: int, member_id: int, term: int) -> None:
-        self._before = _int_field(b"\x08", cluster_id) + _int_field(b"\x10", member_id)
+        before = _int_field(b"\x08", cluster_id) + _int_field(b"\x10", member_id)
         self._after = _int_field(b"\x20", term)
+        # Everything before the revision, whose own length is all that the length depends on.
+        known_bytes = len(before) + 1 + len(self._after)
+        self._starts = [
+            b"\x0a" + varint(known_bytes + length) + before + b"\x18"
+            for length in range(_MAX_VARINT_BYTES + 1)
+        ]
         self._revision = 0
-        self._encoded = field(1, self._before + self._after)
+        self._encoded = self._none = field(1, before + self._after)
 
     def encode(self, revision: int) -> bytes:
         """Give field 1 of a response, whole: tag, length and `ResponseHeader`."""
         if revision != self._revision:
-            middle = _int_field(b"\x18", revision)
-            self._encoded = field(1, self._before + middle + self._after)
+            number = varint(revision)
+            whole = self._starts[len(number)] + number + self._after
+            self._encoded = whole if revision else self._none
             self._revision = revision
         return self._encoded

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.store import Store
 from leasehold.errors import LeaseExists, Status, UnknownKey, UnknownLease
-from leasehold.rpc.gate import Gate
+from leasehold.rpc.gate import MAX_WAITING, Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.wire.encode import HeaderEncoder
 
@@ -39,7 +39,7 @@ class Desk:
         """Refuse a change while too much is waiting for the disk, or if it is too large."""
         if request_bytes > MAX_REQUEST_BYTES:
             raise invalid("request is too large")
-        if self.gate.is_full or self.store.is_full:
+        if len(self.gate) >= MAX_WAITING or self.store.is_full:
             raise RpcError(Status.RESOURCE_EXHAUSTED, "etcdserver: too many requests")
 
     def refuse(self, error: UnknownLease | LeaseExists | UnknownKey) -> NoReturn:

@@ -1,5 +1,7 @@
 """etcd's KV service, as far as it goes: Put and Range."""
 
+from typing import Final
+
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Put
 from leasehold.errors import Status, UnknownKey, UnknownLease
@@ -53,16 +55,23 @@ class KV:
         return answer, position
 
     def range(self, message: bytes) -> Answer:
-        """Read a key, or a range of keys."""
-        request = parse(_parse_range, message)
+        """Read a key, or a range of keys.
+
+        Most calls ask for one short key and nothing else: a tag, a length of one octet, the key.
+        """
+        key_bytes = len(message) - _KEY_AT
+        if 0 < key_bytes < _SHORT and message[0] == _KEY_TAG and message[1] == key_bytes:
+            return self._one(message[_KEY_AT:])
+        return self._any(parse(_parse_range, message))
+
+    def _any(self, request: RangeRequest) -> Answer:
+        """Read a range, with any options."""
         key, end = request.key, request.range_end
         if not key:
             raise invalid("key is not provided")
         store = self._store
         if request.revision > 0:
             self._check_revision(request.revision)
-        if not end and len(message) == len(key) + _KEY_ONLY_BYTES and len(key) < _SHORT:
-            return self._one(key)
         if store.is_range_durable(key, end):
             revision, position = store.durable_revision, 0
         else:
@@ -76,7 +85,7 @@ class KV:
         return answer, position
 
     def _one(self, key: bytes) -> Answer:
-        """Read one key without any option: the call that is made most."""
+        """Read one key, without any option."""
         store = self._store
         item: Item | None = store.keyspace.get(key)
         if store.is_durable(key):
@@ -99,6 +108,6 @@ class KV:
         raise RpcError(Status.OUT_OF_RANGE, f"etcdserver: mvcc: {what}", self._store.position)
 
 
-_SHORT = 128
-_KEY_ONLY_BYTES = 2
-"""The tag and length of a short key: a request of so much and the key asks for nothing else."""
+_KEY_TAG: Final = 0x0A
+_KEY_AT: Final = 2
+_SHORT: Final = 128
