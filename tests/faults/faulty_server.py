@@ -17,6 +17,7 @@ from unittest import mock
 import apsw
 
 from leasehold.cli import main, serve
+from leasehold.core.lease_clock import LeaseClock
 from leasehold.engine import committer, journal
 from leasehold.server import app
 
@@ -87,10 +88,15 @@ def _batch_too_late() -> None:
     mock.patch.object(app, "Journal", BatchTooLate).start()
 
 
+def _standstill_counts() -> None:
+    mock.patch.object(LeaseClock, "advance", LeaseClock.elapse).start()
+
+
 FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "slow-disk": _slow_disk,
     "slow-disk-inline": _slow_disk_inline,
     "batch-too-late": _batch_too_late,
+    "standstill-counts": _standstill_counts,
 }
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ goes on again, keeps the lease. Who does not renew loses it, and the keys go too
 import queue
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from leasehold.wire import rpc_pb2 as pb
 from tests.faults.etcd_calls import EtcdCalls
-from tests.faults.server_process import ServerProcess
+from tests.faults.server_process import FAULTY_SERVER, SERVER, ServerProcess
 
 LEASES = 20
 TTL_S = 3
@@ -70,8 +70,13 @@ def _wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path).wait_until_ready() as started:
+def program() -> Sequence[str | Path]:
+    return SERVER
+
+
+@pytest.fixture
+def server(tmp_path: Path, program: Sequence[str | Path]) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path, program).wait_until_ready() as started:
         yield started
 
 
@@ -118,3 +123,15 @@ def test_leases_that_nobody_renews_end_all_the_same_and_their_keys_go_with_them(
     assert holders.living() == 0
     holders.renew()
     assert holders.answers() == [0] * LEASES
+
+
+@pytest.mark.parametrize("program", [(FAULTY_SERVER, "standstill-counts")])
+def test_a_server_that_counts_its_standstill_is_found_out(
+    server: ServerProcess, holders: Holders
+) -> None:
+    server.stop()
+    time.sleep(STOP_S)  # this is the fault, not a hope
+    server.go_on()
+    gone_on_at = time.monotonic()
+    _wait_until(lambda: holders.living() == 0, "all leases are lost")
+    assert time.monotonic() - gone_on_at < TTL_S / 2, "so there was time to renew"
