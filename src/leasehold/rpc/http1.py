@@ -1,8 +1,11 @@
 """Just enough HTTP/1.1 to answer plain GETs on the port that speaks gRPC."""
 
+import logging
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, NamedTuple
+
+logger = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES: Final = 8 * 1024
 """The request line and header fields of one request."""
@@ -53,14 +56,14 @@ class HTTP1:
             self._refuse(HTTPStatus.BAD_REQUEST)
             return
         method, target, version = parts
-        names = {
-            name.strip().lower(): value.strip().lower()
+        pairs = [
+            (name.strip().lower(), value.strip().lower())
             for name, _, value in (field.partition(b":") for field in fields.split(b"\r\n"))
-        }
-        if names.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in names:
+        ]
+        if any(_announces_body(*pair) for pair in pairs):
             self._refuse(HTTPStatus.NOT_IMPLEMENTED)  # there is nothing here to post to
             return
-        keeps_alive = version == b"HTTP/1.1" and names.get(b"connection") != b"close"
+        keeps_alive = version == b"HTTP/1.1" and (b"connection", b"close") not in pairs
         self._reply(self._find(method, target), is_head=method == b"HEAD", keeps_alive=keeps_alive)
 
     def _find(self, method: bytes, target: bytes) -> Reply:
@@ -69,7 +72,11 @@ class HTTP1:
             return _plain(HTTPStatus.NOT_FOUND)
         if method not in (b"GET", b"HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
-        return page()
+        try:
+            return page()
+        except Exception:
+            logger.exception("the page %r failed", target)
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _refuse(self, status: HTTPStatus) -> None:
         self._reply(_plain(status), is_head=False, keeps_alive=False)
@@ -84,6 +91,10 @@ class HTTP1:
         ]
         head = "\r\n".join((*fields, "", "")).encode()
         self._transmit(head if is_head else head + reply.body)
+
+
+def _announces_body(name: bytes, value: bytes) -> bool:
+    return name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
 
 
 def _plain(status: HTTPStatus) -> Reply:
