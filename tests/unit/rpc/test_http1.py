@@ -1,0 +1,146 @@
+"""Plain GETs of HTTP/1.1: whole, in pieces, one after the other, and what is refused."""
+
+from http import HTTPStatus
+
+import pytest
+
+from leasehold.rpc.http1 import HTTP1, MAX_HEAD_BYTES, Reply
+
+GET = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+
+
+def _health() -> Reply:
+    return Reply(HTTPStatus.OK, "application/json", b'{"health": "true"}')
+
+
+def _broken() -> Reply:
+    raise ValueError("secret")
+
+
+class Line:
+    """A connection, and what it answered."""
+
+    def __init__(self) -> None:
+        self.out = b""
+        self.http = HTTP1({"/health": _health, "/broken": _broken}, self._take)
+
+    def _take(self, data: bytes) -> None:
+        self.out += data
+
+    def ask(self, data: bytes) -> bytes:
+        """Send octets; give what came back."""
+        self.out = b""
+        self.http.receive(data)
+        return self.out
+
+    def status(self, data: bytes) -> int:
+        """Send octets; give the status that came back."""
+        return int(self.ask(data).split(b" ")[1])
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+def test_a_page_is_answered_and_the_connection_kept(line: Line) -> None:
+    head, _, body = line.ask(GET).partition(b"\r\n\r\n")
+    assert head.split(b"\r\n") == [
+        b"HTTP/1.1 200 OK",
+        b"Content-Type: application/json",
+        b"Content-Length: 18",
+        b"Connection: keep-alive",
+    ]
+    assert body == b'{"health": "true"}'
+    assert not line.http.is_closing
+
+
+def test_a_request_may_come_octet_by_octet(line: Line) -> None:
+    answers = [line.ask(bytes((octet,))) for octet in GET]
+    assert not any(answers[:-1])
+    assert answers[-1] == Line().ask(GET)
+
+
+def test_requests_may_come_before_the_answers_to_those_before_them(line: Line) -> None:
+    assert line.ask(GET * 20 + GET[:10]) == Line().ask(GET) * 20
+    assert line.ask(GET[10:]) == Line().ask(GET)
+
+
+def test_a_head_is_answered_without_the_body(line: Line) -> None:
+    answer = line.ask(GET.replace(b"GET", b"HEAD"))
+    assert answer == Line().ask(GET).removesuffix(b'{"health": "true"}')
+
+
+def test_a_query_is_no_part_of_the_name_of_a_page(line: Line) -> None:
+    assert line.status(GET.replace(b"/health", b"/health?verbose=1")) == 200
+
+
+def test_an_unknown_page_is_404_and_the_connection_kept(line: Line) -> None:
+    assert line.status(GET.replace(b"/health", b"/other")) == 404
+    assert line.status(GET) == 200
+
+
+def test_another_method_is_405(line: Line) -> None:
+    assert line.status(GET.replace(b"GET", b"DELETE")) == 405
+    assert line.status(GET) == 200
+
+
+@pytest.mark.parametrize(
+    "field", [b"Content-Length: 5", b"content-length:5", b"Transfer-Encoding: chunked"]
+)
+def test_a_request_with_a_body_is_refused_and_nothing_of_it_taken_for_a_request(
+    line: Line, field: bytes
+) -> None:
+    request = b"POST /health HTTP/1.1\r\n" + field + b"\r\n\r\n" + GET
+    assert line.ask(request).count(b"HTTP/1.1 ") == 1
+    assert b" 501 " in line.out
+    assert line.http.is_closing
+
+
+def test_two_lengths_cannot_hide_a_body(line: Line) -> None:
+    request = b"GET /health HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\n"
+    assert line.status(request + GET) == 501
+    assert line.http.is_closing
+
+
+@pytest.mark.parametrize(
+    "request_line", [b"", b"GET", b"GET /health", b"GET  /health HTTP/1.1", b"GET / HTTP/2.0"]
+)
+def test_what_is_no_request_is_400_and_ends_the_connection(line: Line, request_line: bytes) -> None:
+    assert line.status(request_line + b"\r\n\r\n") == 400
+    assert line.http.is_closing
+    assert line.ask(GET) == b""
+
+
+def test_a_client_may_ask_for_the_end(line: Line) -> None:
+    assert b"Connection: close" in line.ask(GET.replace(b"Host: test", b"Connection: Close"))
+    assert line.http.is_closing
+
+
+def test_a_client_of_1_0_is_not_kept(line: Line) -> None:
+    assert b"Connection: close" in line.ask(GET.replace(b"1.1", b"1.0"))
+    assert line.http.is_closing
+
+
+def test_a_head_without_end_is_refused(line: Line) -> None:
+    assert line.ask(b"GET /health HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD_BYTES - 100)) == b""
+    assert line.status(b"x" * 200) == 431
+    assert line.http.is_closing
+
+
+def test_a_large_head_with_an_end_is_refused_too(line: Line) -> None:
+    assert line.status(GET[:-2] + b"X: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n") == 431
+
+
+def test_a_page_that_fails_is_500_and_is_logged(
+    line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = line.ask(GET.replace(b"/health", b"/broken"))
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert b"secret" not in answer
+    assert "/broken" in caplog.text
+
+
+def test_nothing_is_answered_once_the_connection_is_lost(line: Line) -> None:
+    line.http.lost()
+    assert line.ask(GET) == b""
