@@ -14,12 +14,15 @@ PARALLEL = -n $(WORKERS) --dist worksteal
 HEAVY  := tests/property tests/simulation
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench clean
+.PHONY: help serve demo test check format bench bench-etcd wire clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
-serve: $(READY)  ## run the shortest demonstration (a server comes with a later release)
+serve: $(READY)  ## run the server on 127.0.0.1:2379; ARGS="--listen 127.0.0.1:2390" changes that
+	@$(BIN)/leasehold serve $(ARGS)
+
+demo: $(READY)  ## the shortest demonstration of the library
 	@$(BIN)/python examples/first_lease.py
 
 test: $(DEV)  ## run the whole test suite, with coverage
@@ -40,6 +43,12 @@ format: $(DEV)  ## fix what lint and format can fix by themselves
 
 bench: $(BENCH)  ## measure the lease core; writes the table and the plot in docs/
 	$(BIN)/python -m benchmarks.lease_core $(ARGS)
+
+bench-etcd: $(DEV) $(BENCH)  ## measure the server beside etcd 3.5.1; writes table and plot in docs/
+	$(BIN)/python -m benchmarks.etcd $(ARGS)
+
+wire: $(DEV)  ## generate the protobuf modules from src/leasehold/wire/protos
+	$(BIN)/python tools/generate_wire.py
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

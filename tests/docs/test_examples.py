@@ -64,7 +64,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_make_serve_shows_a_holder_that_stops_renewing_losing_its_lease() -> None:
+def test_make_demo_shows_a_holder_that_stops_renewing_losing_its_lease() -> None:
     run = subprocess.run(  # noqa: S603  our own example
         [sys.executable, "-W", "error", REPOSITORY / "examples" / "first_lease.py"],
         capture_output=True,

