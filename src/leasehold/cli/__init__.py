@@ -14,12 +14,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="leasehold", description="Leases: promises with an end. An etcd v3 server and more."
     )
     parser.add_argument("--version", action="version", version=f"leasehold {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     serve.add_command(commands)
     arguments = parser.parse_args(argv)
+    if not hasattr(arguments, "run"):
+        parser.print_help(sys.stderr)
+        return 2
     code: int = arguments.run(arguments)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

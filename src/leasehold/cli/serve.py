@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -86,7 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     except StorageError as error:
         return _complain(str(error))
     except OSError as error:
-        return _complain(f"cannot listen on {host}:{port}: {error.strerror or error}")
+        why = os.strerror(error.errno) if error.errno else str(error)
+        return _complain(f"cannot listen on {host}:{port}: {why}")
 
 
 def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
