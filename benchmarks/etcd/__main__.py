@@ -34,14 +34,15 @@ class Scale:
     """How much of everything."""
 
     rounds: int
+    attempts: int
     seconds: float
     sync_s: float
     most_s: float
     """No round is begun that would likely end later."""
 
 
-FULL = Scale(rounds=5, seconds=1.0, sync_s=1.5, most_s=660.0)
-QUICK = Scale(rounds=1, seconds=0.3, sync_s=0.3, most_s=120.0)
+FULL = Scale(rounds=5, attempts=3, seconds=1.0, sync_s=1.5, most_s=660.0)
+QUICK = Scale(rounds=1, attempts=1, seconds=0.3, sync_s=0.3, most_s=120.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -75,6 +76,7 @@ def _measure(options: argparse.Namespace, base: Path) -> Results:
         chosen,
         servers,
         rounds=options.rounds,
+        attempts=options.scale.attempts,
         seconds=options.seconds,
         most_s=options.scale.most_s,
         base=base,

@@ -32,8 +32,9 @@ class Results:
     missing: list[str] = field(default_factory=list)
 
     def of(self, cell: Cell) -> list[Pair]:
-        """One cell, round by round."""
-        return [pair for pair in self.pairs if pair.cell == cell]
+        """One cell, round by round: the steady pairs, or all if there are none."""
+        pairs = [pair for pair in self.pairs if pair.cell == cell]
+        return [pair for pair in pairs if pair.steady] or pairs
 
     def cells(self) -> list[Cell]:
         """What was measured, in order."""
@@ -91,10 +92,13 @@ def _ratios(results: Results) -> Table:
         *(f"{cores}, {headers} headers" for cores, headers in COLUMNS),
         *(f"reached on {cores}" for cores in ("all cores", "one core")),
     ]
-    rounds = max(len(results.of(cell)) for cell in results.cells())
+    counts = [len(results.of(cell)) for cell in results.cells()]
+    unsteady = sum(not pair.steady for pair in results.pairs)
     note = (
-        f"ours to etcd's, of calls answered in a second; {rounds} pairs of rounds of "
-        f"{figure(results.seconds)} s, median (least..most); the worse of constant (h2load) and "
+        f"ours to etcd's, of calls answered in a second; {min(counts)} to {max(counts)} pairs of "
+        f"{figure(results.seconds)} s for each, median (least..most); {unsteady} of "
+        f"{len(results.pairs)} pairs were left out where there were others, because the machine's "
+        "speed changed in between; the worse of constant (h2load) and "
         "changing headers (our own load) says whether it is reached"
     )
     return Table("Throughput beside etcd 3.5.1", headings, rows, _with_missing(note, results))

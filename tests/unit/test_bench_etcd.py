@@ -16,7 +16,16 @@ from benchmarks.etcd.load import LoadResult
 from benchmarks.etcd.plot import write_plot
 from benchmarks.etcd.profile import top_functions
 from benchmarks.etcd.report import Results, ratio, tables, worst
-from benchmarks.etcd.rounds import ALL_CORES, CHANGING, CONSTANT, PER_CORE, Cell, Pair, cells
+from benchmarks.etcd.rounds import (
+    ALL_CORES,
+    CHANGING,
+    CONSTANT,
+    PER_CORE,
+    Cell,
+    Pair,
+    cells,
+    is_steady,
+)
 from benchmarks.etcd.script import (
     FRAME_HEADER,
     HeaderWriter,
@@ -193,6 +202,18 @@ def test_ratios_are_taken_pair_by_pair_and_the_worse_headers_count() -> None:
     assert (found.median, found.low, found.high) == pytest.approx((2.4, 2.0, 3.4))
     assert worst(measured, CASES["put"], PER_CORE) == pytest.approx(1.2)
     assert worst(measured, CASES["range"], PER_CORE) is None
+
+
+def test_pairs_on_an_unsteady_machine_count_only_if_there_are_no_others() -> None:
+    cell = ALL_PUT[0]
+    shaken = replace(pair(cell, 100.0, 900.0), steady=False)
+    assert is_steady([1.0, 1.3])
+    assert not is_steady([1.0, 1.1, 1.5])
+    alone = ratio(Results("a machine", 1.0, [shaken]).of(cell))
+    beside = ratio(Results("a machine", 1.0, [shaken, pair(cell, 100.0, 200.0)]).of(cell))
+    assert alone is not None
+    assert beside is not None
+    assert (alone.median, beside.median) == pytest.approx((9.0, 2.0))
 
 
 def test_the_tables_say_what_was_reached_and_what_could_not_be_measured() -> None:
