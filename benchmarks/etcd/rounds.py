@@ -87,7 +87,10 @@ def measure_rounds(
     base: Path,
     tell: Tell,
 ) -> Iterator[Pair]:
-    """Measure round by round; no round is begun that would likely end after `most_s`."""
+    """Measure round by round; no round is begun that would likely end after `most_s`.
+
+    A pair is measured again only while there is time left for all that are still to come.
+    """
     started, longest_s = monotonic(), 0.0
     best: dict[tuple[str, str], float] = {}
     for number in range(rounds):
@@ -97,22 +100,18 @@ def measure_rounds(
             return
         for place, cell in enumerate(chosen):
             order = servers if (number + place) % 2 == 0 else list(reversed(servers))
-            for left in reversed(range(attempts)):
+            for _ in range(attempts):
                 pair = _measure_pair(cell, order, seconds, base, best)
                 rates = ", ".join(
                     f"{one} {pair.results[one].calls_per_s:,.0f}/s" for one in servers
                 )
-                tell(f"round {number + 1} of {rounds}: {cell}: {rates}{_again(pair, left)}")
-                if pair.steady or monotonic() - started > most_s:
+                changed = "" if pair.steady else "; the machine's speed changed"
+                tell(f"round {number + 1} of {rounds}: {cell}: {rates}{changed}")
+                pace_s = most_s * (number * len(chosen) + place + 1) / (rounds * len(chosen))
+                if pair.steady or monotonic() - started > pace_s:
                     break
             yield pair
         longest_s = max(longest_s, monotonic() - begun)
-
-
-def _again(pair: Pair, left: int) -> str:
-    if pair.steady:
-        return ""
-    return "; the machine's speed changed" + (", again" if left else "")
 
 
 def _measure_pair(
