@@ -1,11 +1,12 @@
 """A real server on a disk that takes 50 ms for a sync: whoever renews does not notice.
 
-On a machine that does other things as well, a renewal may wait for a processor much longer than
-that. So rounds with puts alternate with rounds without, and the best of each kind counts: the other
-work makes rounds slower, never faster, and a server that waits for its disk does so in all of them.
+The p99 of renewals beside puts has to be under 5 ms, in one of a few rounds: other work on the
+machine makes a round slower, never faster. Where renewals without any puts exceed that limit in most
+rounds too, the machine is too busy to tell, and the median has to be far from a sync instead: a
+server that waits for its disk keeps half of all renewals waiting for half a sync.
 """
 
-import math
+import statistics
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.server_process import FAULTY_SERVER, ServerProcess
@@ -22,9 +24,8 @@ from tests.faults.server_process import FAULTY_SERVER, ServerProcess
 CLIENT = Path(__file__).with_name("renewal_client.py")
 SYNC_MS = 50.0
 LIMIT_MS = 5.0
-TIMES_QUIET = 2.0
-"""How much slower than without puts it may be, on a machine too busy for the limit."""
-ROUNDS_MAX = 3
+FAR_FROM_A_SYNC_MS = SYNC_MS / 4
+ROUNDS_MAX = 4
 WRITERS = 4
 RENEWALS = 400
 INTERVAL_S = 0.005
@@ -62,7 +63,14 @@ def _load(endpoint: str) -> Iterator[Load]:
         writer.result()
 
 
-def _p99_ms(endpoint: str) -> float:
+class Round(NamedTuple):
+    """The milliseconds that renewals took."""
+
+    p50_ms: float
+    p99_ms: float
+
+
+def _renewals(endpoint: str) -> Round:
     arguments = [endpoint, str(LEASE), str(RENEWALS), str(INTERVAL_S)]
     done = subprocess.run(  # noqa: S603  our own script
         [sys.executable, "-W", "error", CLIENT, *arguments],
@@ -74,30 +82,32 @@ def _p99_ms(endpoint: str) -> float:
     assert done.returncode == 0, done.stderr
     took_ms = sorted(float(line) for line in done.stdout.split())
     assert len(took_ms) == RENEWALS
-    return took_ms[RENEWALS * 99 // 100]
+    return Round(took_ms[RENEWALS // 2], took_ms[RENEWALS * 99 // 100])
 
 
-def _p99_beside_puts_ms(endpoint: str) -> float:
+def _renewals_beside_puts(endpoint: str) -> Round:
     with _load(endpoint) as load:
-        p99_ms = _p99_ms(endpoint)
+        measured = _renewals(endpoint)
     assert min(load.took_ms) >= SYNC_MS, "a put did not wait for the disk"
     assert len(load.took_ms) >= WRITERS * 2, "there was no load"
-    return p99_ms
+    return measured
 
 
 def _waits_for_the_disk(directory: Path, fault: str) -> bool:
     """Measure renewals on a server with a fault, beside puts and without."""
-    quiet_ms, beside_puts_ms = math.inf, math.inf
+    beside_puts: list[Round] = []
+    without: list[Round] = []
     with ServerProcess(directory, (FAULTY_SERVER, fault)).wait_until_ready() as server:
         with EtcdCalls(server.endpoint) as calls:
             calls.grant(LEASE, TTL_S)
         for _ in range(ROUNDS_MAX):
-            beside_puts_ms = min(beside_puts_ms, _p99_beside_puts_ms(server.endpoint))
-            if beside_puts_ms < LIMIT_MS:
+            beside_puts.append(_renewals_beside_puts(server.endpoint))
+            if beside_puts[-1].p99_ms < LIMIT_MS:
                 return False
-            quiet_ms = min(quiet_ms, _p99_ms(server.endpoint))
-    print(f"p99 {beside_puts_ms} ms beside puts, {quiet_ms} ms without")
-    return beside_puts_ms > max(LIMIT_MS, quiet_ms * TIMES_QUIET)
+            without.append(_renewals(server.endpoint))
+    print(f"beside puts: {beside_puts}, without: {without}")
+    is_quiet = statistics.median(each.p99_ms for each in without) < LIMIT_MS
+    return is_quiet or min(each.p50_ms for each in beside_puts) >= FAR_FROM_A_SYNC_MS
 
 
 def test_a_renewal_does_not_wait_for_the_disk(tmp_path: Path) -> None:
