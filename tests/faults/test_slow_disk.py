@@ -1,7 +1,7 @@
 """A real server on a disk that takes 50 ms for a sync: whoever renews does not notice.
 
 The p99 of renewals beside puts has to be under 5 ms, in one of a few rounds: other work on the
-machine makes a round slower, never faster. Where renewals without any puts exceed that limit in most
+machine makes a round slower, never faster. Where renewals without puts exceed that limit in most
 rounds too, the machine is too busy to tell, and the median has to be far from a sync instead: a
 server that waits for its disk keeps half of all renewals waiting for half a sync.
 """
