@@ -29,21 +29,26 @@ class HTTP1:
         self._pages = pages
         self._transmit = transmit
         self._buffer = b""
+        self._out: list[bytes] = []
         self.is_closing = False
         """Whether the connection is to be closed once the output is written."""
 
     def receive(self, data: bytes) -> None:
         """Take what came in, and answer the requests that are complete."""
-        self._buffer += data
+        buffer, at = self._buffer + data, 0
         while not self.is_closing:
-            head, end, rest = self._buffer.partition(b"\r\n\r\n")
-            if len(head) > MAX_HEAD_BYTES:
+            end = buffer.find(_HEAD_END, at, at + MAX_HEAD_BYTES + len(_HEAD_END))
+            if end >= 0:
+                self._request(buffer[at:end])
+                at = end + len(_HEAD_END)
+            elif len(buffer) - at >= MAX_HEAD_BYTES + len(_HEAD_END):
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            elif not end:
-                return
             else:
-                self._buffer = rest
-                self._request(head)
+                break
+        self._buffer = buffer[at:]
+        if self._out:
+            out, self._out = b"".join(self._out), []
+            self._transmit(out)
 
     def lost(self) -> None:
         """Learn that the connection is gone."""
@@ -90,7 +95,7 @@ class HTTP1:
             f"Connection: {'keep-alive' if keeps_alive else 'close'}",
         ]
         head = "\r\n".join((*fields, "", "")).encode()
-        self._transmit(head if is_head else head + reply.body)
+        self._out.append(head if is_head else head + reply.body)
 
 
 def _announces_body(name: bytes, value: bytes) -> bool:
@@ -102,3 +107,4 @@ def _plain(status: HTTPStatus) -> Reply:
 
 
 _PARTS: Final = 3
+_HEAD_END: Final = b"\r\n\r\n"

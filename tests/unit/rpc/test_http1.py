@@ -144,3 +144,14 @@ def test_a_page_that_fails_is_500_and_is_logged(
 def test_nothing_is_answered_once_the_connection_is_lost(line: Line) -> None:
     line.http.lost()
     assert line.ask(GET) == b""
+
+
+def test_answers_to_requests_of_one_piece_leave_in_one_piece() -> None:
+    written: list[bytes] = []
+    HTTP1({"/health": _health}, written.append).receive(GET * 1_000)
+    assert [piece.count(b"200 OK") for piece in written] == [1_000]
+
+
+def test_what_waits_for_its_end_is_never_more_than_a_head(line: Line) -> None:
+    line.ask(GET * 10 + b"x" * MAX_HEAD_BYTES)
+    assert len(line.http._buffer) == MAX_HEAD_BYTES
