@@ -259,7 +259,9 @@ class Connection:
         return head
 
     def _trailers(self, flags: int, stream: Stream) -> None:
-        if not flags & frames.END_STREAM or stream.remote_done:
+        if stream.remote_done:
+            raise StreamFailed(ErrorCode.STREAM_CLOSED, "HEADERS after the end of the stream")
+        if not flags & frames.END_STREAM:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "a second HEADERS frame")
         self._remote_done(stream)
 

@@ -24,6 +24,9 @@ MAX_UNREAD_BYTES: Final = 32 * 1024 * 1024
 From the transport's own high-water mark on, a connection is not read any more; what still comes out
 of it are answers that waited for the disk, and events."""
 
+MAX_LINGER_S: Final = 5.0
+"""How long a connection that is to be closed may take to get rid of its output."""
+
 
 @dataclass(slots=True)
 class Site:
@@ -80,6 +83,8 @@ class ServerProtocol(asyncio.Protocol):
         transport.write(data)
         if self._speaks is not None and self._speaks.is_closing:
             transport.close()  # once all of it is written
+            if transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
         elif self._is_paused and transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             logger.warning("a client that reads nothing is cut off")
             transport.abort()
