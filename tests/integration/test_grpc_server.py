@@ -413,6 +413,23 @@ def test_events_for_a_client_that_reads_nothing_are_bounded(
     server.wait_until(lambda: not server.site.connections)
 
 
+def test_a_client_that_broke_a_rule_and_reads_nothing_is_not_waited_for(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.rpc.server.MAX_LINGER_S", 0.05)
+    raw = RawPeer()
+    opened = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 2**31 - 1})
+    opened += frames.window_update(0, 2**31 - 1 - frames.DEFAULT_WINDOW)
+    with server.connect() as client:
+        client.sendall(frames.PREFACE + opened + raw.request(1, WATCH))
+        server.wait_until(lambda: len(server.service.ears) == 1)
+        protocol = server.do(server.only_protocol)
+        server.do(server.service.ears[0].speaker.say, bytes(20_000_000), 0)
+        server.do(protocol.data_received, frames.frame(frames.PING, 0, 3))
+        assert server.do(protocol._transport.get_write_buffer_size) > 0
+        server.wait_until(lambda: not server.site.connections)
+
+
 def test_good_bye_lets_what_was_said_arrive(server: Running) -> None:
     raw = RawPeer()
     with server.connect() as client:

@@ -328,6 +328,17 @@ def test_a_message_may_be_cut_anywhere(peer: Peer) -> None:
     assert no_leak(peer.server)
 
 
+def test_the_rest_of_a_message_is_not_taken_for_a_whole_one(peer: Peer) -> None:
+    message = b"begin" + framed(b"looks whole")
+    octets = framed(message)
+    number = peer.open()
+    cut = len(octets) - len(framed(b"looks whole"))
+    peer.client.send_data(number, octets[:cut])
+    peer.client.send_data(number, octets[cut:], end_stream=True)
+    peer.pump()
+    assert peer.service.heard == peer.reply(number).messages == [message]
+
+
 def test_a_message_may_come_in_frames_of_one_octet(peer: Peer) -> None:
     number = peer.open(MANY)
     for octet in framed(b"hello") + framed(b"") + framed(b"you"):
@@ -772,6 +783,21 @@ def test_data_after_the_end_resets_the_stream(raw: RawPeer) -> None:
     assert no_leak(raw.server)
 
 
+def test_headers_after_the_end_reset_the_stream(raw: RawPeer) -> None:
+    raw.service.position = 1
+    raw.send(raw.unary(1))
+    assert raw.reset(raw.request(1, flags=END)) == (1, ErrorCode.STREAM_CLOSED)
+    assert no_leak(raw.server)
+
+
+def test_a_stream_is_reset_by_its_number_without_the_reserved_bit(raw: RawPeer) -> None:
+    raw.service.position = 1
+    raw.send(raw.unary(1))
+    late = frame(frames.DATA, 0, 1 | 1 << 31, b"x")
+    assert raw.reset(late) == (1, ErrorCode.STREAM_CLOSED)
+    assert no_leak(raw.server)
+
+
 def test_frames_for_a_stream_that_is_over_are_ignored(raw: RawPeer) -> None:
     raw.send(raw.unary(1))
     assert raw.send(frame(frames.DATA, END, 1, b"x")) == []
@@ -868,6 +894,15 @@ def test_padding_and_what_is_sent_to_streams_that_are_over_count_for_the_windows
     ]
     assert [one.stream_id for one in updates] == [0]
     assert int.from_bytes(updates[0].payload, "big") > CONNECTION_WINDOW // 2
+
+
+def test_padding_counts_for_the_window_of_its_stream(raw: RawPeer) -> None:
+    raw.send(raw.request(1, MANY))
+    padded = frame(frames.DATA, frames.PADDED, 1, b"\xff" + bytes(255))
+    rounds = STREAM_WINDOW // 2 // 256 + 1
+    sent = [one for _ in range(rounds) for one in raw.send(padded)]
+    assert [(one.kind, one.stream_id) for one in sent] == [(frames.WINDOW_UPDATE, 1)]
+    assert int.from_bytes(sent[0].payload, "big") == rounds * 256
 
 
 def test_h2_and_we_agree_on_error_codes() -> None:

@@ -10,6 +10,7 @@ from leasehold.rpc import frames
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.grpc import PREFIX_BYTES, RpcError, framed
 from leasehold.rpc.outbound import MAX_UNSENT_BYTES
+from leasehold.rpc.routes import Exchange
 from tests.support.h2_peer import (
     END,
     END_HEADERS,
@@ -226,6 +227,18 @@ def test_frames_are_no_larger_than_the_peer_allows(raw: RawPeer) -> None:
         speaker.say(bytes(1_500_000), 0)
         raw.server.flush()
         assert max(len(one.payload) for one in raw.taken()) == size
+
+
+def test_an_answer_larger_than_a_frame_is_cut_though_the_windows_are_open(raw: RawPeer) -> None:
+    message = _pattern(20_000)
+    raw.service.methods["/test.Service/Large"] = Exchange(lambda _: (message, 0))
+    raw.send(frames.window_update(0, 10_000_000))
+    raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 10_000_000}))
+    raw.send(raw.unary(1))
+    call = frames.frame(frames.DATA, END, 3, framed(b""))
+    sent = raw.send(raw.request(3, "/test.Service/Large"), call)
+    assert _data(sent) == framed(message)
+    assert max(len(one.payload) for one in sent) == frames.MIN_MAX_FRAME_BYTES
 
 
 def test_a_long_header_block_goes_on_in_continuations(peer: Peer) -> None:
