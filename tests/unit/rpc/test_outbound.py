@@ -189,6 +189,16 @@ def test_a_peer_that_takes_nothing_is_cut_off(raw: RawPeer) -> None:
     assert no_leak(raw.server)
 
 
+@pytest.mark.xfail(reason="the limit does not tell a peer that is slow from one that is gone")
+def test_a_peer_that_takes_its_answers_may_ask_for_much_at_once(peer: Peer) -> None:
+    peer.service.methods["/test.Service/Large"] = Exchange(lambda _: (bytes(1_000_000), 0))
+    count = MAX_UNSENT_BYTES // 1_000_000 + 1
+    numbers = [peer.begin(b"", "/test.Service/Large") for _ in range(count)]
+    peer.pump()
+    assert peer.goaway is None
+    assert [len(peer.reply(number).body) for number in numbers] == [1_000_005] * count
+
+
 def test_nothing_piles_up_once_a_peer_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
