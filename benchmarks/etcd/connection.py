@@ -8,7 +8,8 @@ another one does change the table. So accepted blocks of the first kind are reme
 them are forgotten when one of the second kind arrives.
 
 A server may send nothing here that a load could wait for and count as done: a stream that is reset,
-a connection that goes away, or an answer without trailers is an error.
+a connection that goes away, or an answer without trailers is an error. A reset without an error is
+none: Go's server sends it after an answer that it had ready before it saw the end of the request.
 """
 
 import socket
@@ -181,7 +182,9 @@ class Connection:
             if not flags & ACK:
                 self._settings(payload)
         elif kind == RST_STREAM:
-            raise LoadFailed(f"stream {stream} was reset with error {_WORD.unpack(payload)[0]}")
+            error = _WORD.unpack(payload)[0]
+            if error:  # else the answer came first: a call without one is missed at the end
+                raise LoadFailed(f"stream {stream} was reset with error {error}")
         elif kind == GOAWAY:
             raise LoadFailed(f"the server goes away: {payload[4:]!r}")
         else:
