@@ -3,6 +3,7 @@
     LeaseholdError
     ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
     ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
+    ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
     ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
     ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
@@ -93,6 +94,24 @@ class LeaseExists(LeaseholdError):
 
     def __str__(self) -> str:
         return f"lease {self.lease} is there already; take another id, or 0 to have one chosen"
+
+
+class LeaseFull(LeaseholdError):
+    """A lease has as many keys as it may have, or their names are too long together."""
+
+    status = Status.RESOURCE_EXHAUSTED
+
+    def __init__(self, lease: int, max_keys: int, max_bytes: int) -> None:
+        super().__init__(lease, max_keys, max_bytes)
+        self.lease = lease
+        self.max_keys = max_keys
+        self.max_bytes = max_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"lease {self.lease} has all the keys it may have: at most {self.max_keys}, with names "
+            f"of {self.max_bytes} bytes together; spread them over several leases"
+        )
 
 
 class UnknownKey(LeaseholdError):

@@ -160,8 +160,8 @@ def test_a_stream_of_exchanges_is_a_conversation(channel: Channel) -> None:
 
 
 def test_a_subscription_hears_what_is_said_later(server: Running, channel: Channel) -> None:
-    events = channel.unary_stream(WATCH)(b"what?", timeout=DEADLINE_S)
     server.service.ends_when_client_does = False
+    events = channel.unary_stream(WATCH)(b"what?", timeout=DEADLINE_S)
     server.wait_until(lambda: bool(server.service.ears) and server.service.ears[0].heard_all != [])
     [ear] = server.service.ears
     for position in (1, 2, 3):

@@ -42,10 +42,12 @@ class NaiveStore:
     revision: int = 1
     keys: dict[bytes, NaiveKey] = field(default_factory=dict)
     ttls: dict[int, float] = field(default_factory=dict)
+    births: dict[int, int] = field(default_factory=dict)
+    """Which grant made a lease: an id may be used again."""
 
     def copy(self) -> "NaiveStore":
         keys = {name: NaiveKey(**vars(key)) for name, key in self.keys.items()}
-        return NaiveStore(self.revision, keys, dict(self.ttls))
+        return NaiveStore(self.revision, keys, dict(self.ttls), dict(self.births))
 
     def put(self, name: bytes, value: bytes, lease: int) -> None:
         self.revision += 1
@@ -55,11 +57,14 @@ class NaiveStore:
         self.keys[name] = NaiveKey(value, created, self.revision, version, lease)
 
     def end(self, lease: int) -> None:
-        del self.ttls[lease]
-        mine = [name for name, key in self.keys.items() if key.lease == lease]
+        del self.ttls[lease], self.births[lease]
+        mine = self.keys_of(lease)
         for name in mine:
             del self.keys[name]
         self.revision += bool(mine)
+
+    def keys_of(self, lease: int) -> set[bytes]:
+        return {name for name, key in self.keys.items() if key.lease == lease}
 
 
 class Follower:
@@ -180,6 +185,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert granted == lease or not lease
         assert granted not in self.model.ttls
         self.model.ttls[granted] = ttl_s
+        self.model.births[granted] = self.granted
 
     @rule(pick=picks)
     def revoke(self, pick: int) -> None:
@@ -196,16 +202,17 @@ class StoreMachine(RuleBasedStateMachine):
     def renew(self, pick: int) -> None:
         lease = self.lease(pick)
         position = self.store.lease_position(lease)
-        assert bool(position) == self.differs_on_disk(lease) or position
+        assert position or not self.differs_on_disk(lease)
         try:
             self.host.call(self.store.leases.renew, lease)
         except UnknownLease:
             assert lease not in self.model.ttls
             return
-        self.deadlines[lease] = self.host.clock.monotonic() + self.model.ttls[lease]
+        if lease in self.deadlines:  # else its term has yet to begin
+            self.deadlines[lease] = self.host.clock.monotonic() + self.model.ttls[lease]
 
     def differs_on_disk(self, lease: int) -> bool:
-        return (lease in self.model.ttls) != (lease in self.on_disk.ttls)
+        return self.model.births.get(lease) != self.on_disk.births.get(lease)
 
     @rule(seconds=st.sampled_from([0.3, 1.5, 4.0, 20.0]))
     def wait(self, seconds: float) -> None:
@@ -232,13 +239,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def end_commit(self) -> None:
         assert self.under_way is not None
-        granted = self.under_way.ttls.keys() - self.on_disk.ttls.keys()
+        granted = self.under_way.births.items() - self.on_disk.births.items()
         self.rows.append(self.row)
         self.on_disk, self.under_way = self.under_way, None
         self.host.call(self.store.committed)
         now = self.host.clock.monotonic()
-        for lease in granted & self.model.ttls.keys():
-            self.deadlines.setdefault(lease, now + self.model.ttls[lease])
+        for lease, _ in granted & self.model.births.items():
+            assert lease not in self.deadlines, "its term began before its grant was on disk"
+            self.deadlines[lease] = now + self.model.ttls[lease]
         assert self.committed_at[-1] == self.store.durable
 
     @rule(whole=st.booleans())
@@ -267,8 +275,8 @@ class StoreMachine(RuleBasedStateMachine):
         for lease in self.model.ttls:
             leased = self.store.leases.table.find(lease)
             assert leased is not None
-            mine = {name for name, key in self.model.keys.items() if key.lease == lease}
-            assert leased.resource.keys == mine
+            assert leased.resource.keys == self.model.keys_of(lease)
+            assert leased.pending == (lease not in self.deadlines)
 
     @invariant()
     def a_watcher_has_seen_it_all(self) -> None:
@@ -293,6 +301,8 @@ class StoreMachine(RuleBasedStateMachine):
         for lease in range(1, 7):
             if not self.store.lease_position(lease):
                 assert not self.differs_on_disk(lease)
+                if not self.store.keys_position(lease):
+                    assert self.model.keys_of(lease) == self.on_disk.keys_of(lease)
 
 
 TestStore = StoreMachine.TestCase

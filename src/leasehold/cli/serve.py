@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leasehold.errors import StorageError
-from leasehold.server.app import LeaseholdServer, tune_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from leasehold.server.app import LeaseholdServer
+
 DEFAULT_DIRECTORY: Final = Path("leasehold.data")
 DEFAULT_LISTEN: Final = "127.0.0.1:2379"
 MAX_PORT: Final = 65535
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+_INTERRUPTED: Final = 128 + signal.SIGINT
 
 _EPILOG: Final = """\
 example:
@@ -39,7 +42,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
+        type=directory,
         default=DEFAULT_DIRECTORY,
         metavar="DIR",
         help=f"where everything is kept; made if it is not there (default: ./{DEFAULT_DIRECTORY})",
@@ -52,6 +55,13 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help=f"where to listen; port 0 takes a free one (default: {DEFAULT_LISTEN})",
     )
     parser.set_defaults(run=run)
+
+
+def directory(text: str) -> Path:
+    """Read the name of a directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("no directory was named; such as ./leasehold.data")
+    return Path(text)
 
 
 def address(text: str) -> tuple[str, int]:
@@ -86,9 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_on_best_loop(_serve(arguments.data_dir, host, port))
     except StorageError as error:
         return _complain(str(error))
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
-        return _complain(f"cannot listen on {host}:{port}: {why}")
+    except KeyboardInterrupt:  # while it was starting, or for the second time: nothing is lost
+        return _INTERRUPTED
 
 
 def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
@@ -103,23 +112,35 @@ def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
 
 
 async def _serve(directory: Path, host: str, port: int) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
+
     server = LeaseholdServer(directory)
     async with server:
-        bound = await server.start(host, port)
         tune_interpreter()
+        try:
+            bound = await server.start(host, port)
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            return _complain(f"cannot listen on {host}:{port}: {why}")
+        _stop_on_signals(server)
         _greet(directory, host, bound)
-        told = asyncio.ensure_future(stop.wait())
-        failed = asyncio.ensure_future(server.stopped.wait())
-        await asyncio.wait((told, failed), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
-        failed.cancel()
+        await server.stopped.wait()
     if server.failure is not None:
         return _complain(f"stopped, because a commit failed: {server.failure}")
     return 0
+
+
+def _stop_on_signals(server: "LeaseholdServer") -> None:
+    """Stop in good order at the first signal, and at once at the second."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.stopped.set()
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)
+
+    for number in _STOPPING:
+        loop.add_signal_handler(number, stop)
 
 
 def _greet(directory: Path, host: str, port: int) -> None:

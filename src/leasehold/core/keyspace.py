@@ -78,16 +78,18 @@ class Keyspace:
 
     def put(self, key: bytes, value: bytes, lease: int) -> Item:
         """Set a key, at a new revision."""
-        self.revision = revision = self.revision + 1
+        revision = self.revision + 1
         previous = self._items.get(key)
         if previous is None:
-            self._names.add(key)
             create_revision, version = revision, 1
         else:
             create_revision, version = previous[1], previous[3] + 1
         encoded = self._encode(key, create_revision, revision, version, value, lease)
         item = (encoded, create_revision, revision, version, lease)
+        if previous is None:
+            self._names.add(key)
         self._items[key] = item
+        self.revision = revision
         return item
 
     def delete(self, names: list[bytes]) -> list[Change]:

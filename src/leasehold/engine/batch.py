@@ -3,6 +3,8 @@
 from typing import Final
 
 from leasehold.core.keyspace import covers
+from leasehold.core.table import LeasedResource
+from leasehold.engine.leases import LeaseRecord
 
 MAX_KEYS_LOOKED_AT: Final = 1000
 """A range waits for the disk rather than be compared with more changed keys than this."""
@@ -22,6 +24,7 @@ class Batch:
         "last_revision",
         "leases",
         "number",
+        "rekeyed",
     )
 
     def __init__(self, number: int, first_revision: int) -> None:
@@ -32,7 +35,11 @@ class Batch:
         self.changes: list[bytes] = []
         self.keys: set[bytes] = set()
         self.leases: set[int] = set()
-        self.granted: list[int] = []
+        """Leases that began or ended."""
+        self.rekeyed: set[int] = set()
+        """Leases that gained or lost a key."""
+        self.granted: list[LeasedResource[LeaseRecord]] = []
+        """Leases whose terms begin when the batch is on disk."""
 
     def touches(self, key: bytes, end: bytes) -> bool:
         """Say whether a key in this range was changed, or may have been."""

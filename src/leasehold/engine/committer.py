@@ -10,7 +10,8 @@ wake-ups, and a thread that fights the loop for the interpreter each time it com
 `Pace` chooses by what commits cost lately.
 
 A commit that fails is the end: memory is ahead of the disk and must not be shown. `on_failure` is
-told once, and nothing is committed or released any more.
+told once, and nothing is committed or released any more. The same goes for an error while answers
+are let out: it is not known any more who was told what.
 """
 
 import asyncio
@@ -114,11 +115,10 @@ class Committer:
         self._thread.start()
 
     async def close(self) -> None:
-        """Write what is left, and stop."""
+        """Write what is left, and stop. Nothing may be applied to the store any more."""
         self._flush()
-        while not self._failed and not self._idle.is_set():
+        while self._is_busy and not self._failed:
             await self._idle.wait()
-            self._flush()
         self._store.on_pending = _nothing
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
@@ -155,9 +155,14 @@ class Committer:
 
     def _committed(self, cost_s: float) -> None:
         self.pace.note(cost_s)
-        self._store.committed()
+        try:
+            self._store.committed()
+        except Exception as error:  # noqa: BLE001  who has been told what is not known any more
+            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
+        if self._failed:
+            return
         self._failed = True
         self._idle.set()
         self._on_failure(error)

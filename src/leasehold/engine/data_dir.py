@@ -4,6 +4,8 @@ The lock is `flock` on a file of its own, `LOCK`, with the process id of its hol
 with the process, however that ends, so a file that was left behind means nothing.
 """
 
+import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -53,10 +55,15 @@ class DataDirectory:
 
 
 def _make_directory(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(DIRECTORY_MODE, exist_ok=True)
         _sync_directory(each.parent)
+    if not missing:  # whoever made it may not have come so far; it need not be ours to sync
+        with contextlib.suppress(PermissionError):
+            _sync_directory(path.absolute().parent)
 
 
 def _lock(directory: Path) -> int:

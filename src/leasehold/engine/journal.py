@@ -80,7 +80,15 @@ class Journal:
     synchronous: ClassVar[str] = "FULL"
     checkpoint_pages: ClassVar[int] = CHECKPOINT_PAGES
 
-    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        on_row: Callable[[Row], None] | None = None,
+        vfs: str | None = None,
+    ) -> None:
+        """Open the journal, and check all of it; `on_row` is given each row on the way."""
+        self._on_row = on_row
         self._path = directory / FILE_NAME
         self._failure: str | None = None
         self._log_pages = 0
@@ -194,7 +202,10 @@ class Journal:
         if known is None:
             raise DamagedJournal(_damage(self._path, "its identity has the wrong checksum"))
         identity, noted = known
-        self._batches = sum(1 for _ in _read(connection, self._path))
+        for row in _read(connection, self._path):
+            self._batches += 1
+            if self._on_row is not None:
+                self._on_row(row)
         if self._batches < noted:
             missing = f"row {self._batches + 1} is missing, and all up to row {noted}"
             raise DamagedJournal(_damage(self._path, missing))

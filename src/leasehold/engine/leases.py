@@ -16,8 +16,14 @@ from leasehold.core.duration import FOREVER, NEVER
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.policy import DurationPolicy
 from leasehold.core.table import LeasedResource, LeaseTable
-from leasehold.errors import LeaseExists
+from leasehold.errors import LeaseExists, LeaseFull
 from leasehold.expiry import exact
+
+MAX_KEYS: Final = 100_000
+"""Keys that one lease may take with it."""
+
+MAX_KEY_BYTES: Final = 8 * 1024 * 1024
+"""And their names together."""
 
 _POSITIVE: Final = (1 << 63) - 1
 _IDS_AT_ONCE: Final = 256
@@ -28,18 +34,22 @@ _NO_KEYS: Final[frozenset[bytes]] = frozenset()
 class LeaseRecord:
     """What a store knows of a lease, beside its deadline."""
 
-    __slots__ = ("answer", "answer_header", "id", "keys", "ttl_s")
+    __slots__ = ("answer", "answer_header", "id", "key_bytes", "keys", "ttl_s")
 
     def __init__(self, lease: int, ttl_s: float) -> None:
         self.id = lease
         self.ttl_s = ttl_s
         self.keys: set[bytes] | frozenset[bytes] = _NO_KEYS  # a set of its own once it has any
+        self.key_bytes = 0
         self.answer = b""
         """The encoded answer to a renewal, valid with the header `answer_header`."""
         self.answer_header: bytes | None = None
 
     def attach(self, key: bytes) -> None:
         """Let a key end with this lease."""
+        if key in self.keys:
+            return
+        self.key_bytes += len(key)
         if isinstance(self.keys, set):
             self.keys.add(key)
         else:
@@ -47,8 +57,16 @@ class LeaseRecord:
 
     def detach(self, key: bytes) -> None:
         """Let a key no longer end with this lease."""
-        if isinstance(self.keys, set):
-            self.keys.discard(key)
+        if isinstance(self.keys, set) and key in self.keys:
+            self.keys.remove(key)
+            self.key_bytes -= len(key)
+
+    def check_room(self, key: bytes) -> None:
+        """Refuse a further key: all of them must be deleted at one revision, in one row."""
+        if key in self.keys:
+            return
+        if len(self.keys) >= MAX_KEYS or self.key_bytes + len(key) > MAX_KEY_BYTES:
+            raise LeaseFull(self.id, MAX_KEYS, MAX_KEY_BYTES)
 
 
 class Leases:
@@ -78,15 +96,15 @@ class Leases:
         for record in records:
             self.table.grant(record.id, record, record.ttl_s)
 
-    def grant(self, lease: int, ttl_s: float) -> LeaseRecord:
-        """Begin a lease whose term begins when it is `answered`; for id 0 one is chosen."""
+    def grant(self, lease: int, ttl_s: float) -> LeasedResource[LeaseRecord]:
+        """Make a lease whose term begins when it is `answered`; for id 0 one is chosen."""
         if lease == 0:
             lease = self._free_id()
         elif self.is_live(lease):
             raise LeaseExists(lease)
         record = LeaseRecord(lease, ttl_s)
-        self.table.grant(lease, record, ttl_s, pending=True)
-        return record
+        leased, _ = self.table.grant(lease, record, ttl_s, pending=True)
+        return leased
 
     def _free_id(self) -> int:
         """Choose an id: random ones, drawn many at a time because the system's source is far."""
@@ -102,30 +120,36 @@ class Leases:
         leased = self.table.find(lease)
         return leased is not None and self.look(leased)
 
-    def answered(self, leases: Iterable[int]) -> None:
+    def answered(self, granted: Iterable[LeasedResource[LeaseRecord]]) -> None:
         """Let the terms of these leases begin, as far as they have not ended already."""
-        for lease in leases:
-            leased = self.table.find(lease)
-            if leased is not None and leased.pending:
-                self.table.answer(lease)
+        for leased in granted:
+            if self.table.find(leased.cookie) is leased:  # and not another one of the same id
+                self.table.answer(leased.cookie)
 
     def current(self, lease: int) -> LeaseRecord:
         """Return a live lease, or raise `UnknownLease`."""
+        return self._current(lease).resource
+
+    def _current(self, lease: int) -> LeasedResource[LeaseRecord]:
         try:
-            return self.table.current(lease).resource
+            return self.table.current(lease)
         finally:
             if self.table.ended:
                 self._deliver()
 
     def renew(self, lease: int) -> LeaseRecord:
-        """Begin a new full term, or raise `UnknownLease`."""
-        record = self.current(lease)
-        self.table.renew(lease, record.ttl_s)
-        return record
+        """Begin a new full term, or raise `UnknownLease`.
+
+        A lease that is not answered yet stays as it is: its whole term is still to come.
+        """
+        leased = self._current(lease)
+        if leased.deadline != NEVER:
+            self.table.renew(lease, leased.resource.ttl_s)
+        return leased.resource
 
     def remaining_s(self, lease: int) -> float:
         """How long a live lease has to run: its whole term while that has not begun."""
-        leased = self.table.current(lease)
+        leased = self._current(lease)
         if leased.deadline == NEVER:
             return leased.term_s
         return max(0.0, leased.deadline - self.table.clock.now)

@@ -96,6 +96,14 @@ class Store:
             return self._under_way.number
         return 0
 
+    def keys_position(self, lease: int) -> int:
+        """What must be durable before it may be told which keys a lease has."""
+        if lease in self._open.rekeyed:
+            return self._open.number
+        if self._under_way is not None and lease in self._under_way.rekeyed:
+            return self._under_way.number
+        return 0
+
     # What changes it.
 
     def apply(self, op: Op[T]) -> tuple[T, int]:
@@ -105,6 +113,8 @@ class Store:
     def _put(self, op: Put) -> tuple[int, Item | None]:
         key, value, lease = op.key, op.value, op.lease
         record = self.leases.current(lease) if lease else None
+        if record is not None:
+            record.check_room(key)
         previous = self.keyspace.get(key)
         if value is None or lease is None:
             if previous is None:
@@ -114,11 +124,13 @@ class Store:
             if lease is None:
                 lease = previous[4]
         item = self.keyspace.put(key, value, lease)
+        batch = self._open
         if previous is not None and previous[4] != lease and previous[4]:
             self.leases.detach(key, previous[4])
+            batch.rekeyed.add(previous[4])
         if record is not None:
             record.attach(key)
-        batch = self._open
+            batch.rekeyed.add(record.id)
         batch.keys.add(key)
         self._record(records.put(item[0]))
         if self.watchers:
@@ -126,11 +138,12 @@ class Store:
         return item[2], previous
 
     def _grant(self, op: Grant) -> int:
-        record = self.leases.grant(op.lease, op.ttl_s)
-        self._open.granted.append(record.id)
-        self._open.leases.add(record.id)
-        self._record(records.granted(record.id, record.ttl_s))
-        return record.id
+        leased = self.leases.grant(op.lease, op.ttl_s)
+        lease = leased.resource.id
+        self._open.granted.append(leased)
+        self._open.leases.add(lease)
+        self._record(records.granted(lease, op.ttl_s))
+        return lease
 
     def _revoke(self, op: Revoke) -> int:
         self.leases.revoke(op.lease)
@@ -186,7 +199,7 @@ class Store:
     # How it comes back.
 
     def restore(self, row: Row) -> None:
-        """Take one row of the journal; all of them, in order, before `start`."""
+        """Take one row of a journal; all of them, in order, before `start`."""
         records.replay(row, self.keyspace, self._restored)
 
     def start(self) -> None:

@@ -71,6 +71,7 @@ _GREETING: Final = frames.settings(
     }
 ) + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
 _PING_BYTES: Final = 8
+_TOO_SLOW: Final = "the answers on this connection are not taken; read them, or open another one"
 
 
 class Connection:
@@ -312,14 +313,16 @@ class Connection:
         """The short way: a call that consists of one message and its answer."""
         assert stream.head.call is not None
         try:
+            if self._outbound.unsent_bytes > MAX_UNSENT_BYTES:
+                raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
             answer, position = stream.head.call(message)
+            if position > self.gate.released:
+                self.gate.hold_answer(position, stream.put_answer, answer)
+                return
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             stream.end(_as_rpc_error(error))
             return
-        if position <= self.gate.released:
-            self.answer(stream, answer)
-        else:
-            self.gate.hold(position, stream.put_answer, answer)
+        self.answer(stream, answer)
 
     def _pieces(self, stream: Stream, flags: int, payload: bytes, length: int) -> None:
         """The long way: messages in several frames, several messages in one, and streams."""
@@ -353,6 +356,8 @@ class Connection:
             elif stream.head.call is not None:
                 if stream.head.is_unary and stream.exchanges > 1:
                     raise RpcError(Status.INTERNAL, "a second message in a unary call")
+                if self._outbound.unsent_bytes > MAX_UNSENT_BYTES:
+                    raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
                 stream.say(*stream.head.call(message))
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             stream.end(_as_rpc_error(error))
@@ -387,9 +392,18 @@ class Connection:
     def flush(self) -> None:
         """Hand on what can be sent now."""
         self._outbound.flush()
-        if self._outbound.unsent_bytes > MAX_UNSENT_BYTES and not self.is_closing:
-            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take its answers")
+        if self._outbound.unsent_event_bytes > MAX_UNSENT_BYTES and not self.is_closing:
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take its events")
             self._outbound.flush()
+
+    def pause(self) -> None:
+        """Send no more messages for now: the transport has enough."""
+        self._outbound.is_paused = True
+
+    def resume(self) -> None:
+        """Send messages again."""
+        self._outbound.is_paused = False
+        self.flush()
 
     def _reset(self, stream_id: int, failed: StreamFailed) -> None:
         logger.info("stream %d is reset: %s (%s)", stream_id, failed.why, failed.code.name)

@@ -1,17 +1,26 @@
-"""The gate: answers that may leave only when something else has happened, in order.
+"""The gate: answers that may leave only when something else has happened.
 
 A handler returns its answer together with a *position*: how far the journal must be on disk before
-anybody may see the answer. Positions only grow. What is at or before `released` leaves at once; the
-rest waits here, without a task or a future for each call, and leaves commit by commit, in one write
-for each connection.
+anybody may see the answer. What is at or before `released` leaves at once; the rest waits here,
+without a task or a future for each call, and leaves commit by commit, in one write for each
+connection: first what waits for less, then what waits for more, each in the order in which it came.
+
+What waits is limited, in number and in bytes. A call that changes something asks for room first
+(`check_room`), because afterwards it is too late to refuse it. Events only count their bytes: one
+change may concern ten thousand watchers, and none of them has asked for too much.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from leasehold.errors import Status
+from leasehold.rpc.grpc import RpcError
+
 MAX_WAITING: Final = 10_000
-"""Answers that may wait; services refuse calls that would have to wait beyond it."""
+"""Answers that may wait; a call beyond it is refused."""
+
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+"""Answers and events together that may wait; a call beyond it is refused."""
 
 
 class Flushable(Protocol):
@@ -27,29 +36,54 @@ Deliver = Callable[[bytes], Flushable]
 
 
 class Gate:
-    """Holds answers back until their position is released."""
+    """Holds answers back until their position is released. `refusal` is what a full one says."""
 
-    __slots__ = ("_waiting", "released")
+    __slots__ = ("_refusal", "_waiting", "_waiting_bytes", "answers", "released")
 
-    def __init__(self, released: int = 0) -> None:
-        self.released = released
-        self._waiting: deque[tuple[int, Deliver, bytes]] = deque()
+    def __init__(self, refusal: str = "too many requests") -> None:
+        self.released = 0
+        self.answers = 0
+        """How many answers wait; events are not counted."""
+        self._refusal = refusal
+        self._waiting: dict[int, list[tuple[Deliver, bytes, int]]] = {}
+        self._waiting_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
-    def hold(self, position: int, deliver: Deliver, payload: bytes) -> None:
-        """Deliver `payload` when `position` is released: after all that was held before it."""
-        self._waiting.append((position, deliver, payload))
+    def check_room(self) -> None:
+        """Refuse a call if its answer could not wait here."""
+        if self.answers >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, self._refusal)
+
+    def hold_answer(self, position: int, deliver: Deliver, payload: bytes) -> None:
+        """Deliver an answer when `position` is released, or refuse if too much waits already."""
+        self.check_room()
+        self.answers += 1
+        self._hold(position, deliver, payload, 1)
+
+    def hold_event(self, position: int, deliver: Deliver, payload: bytes) -> None:
+        """Deliver when `position` is released what nobody has asked for right now."""
+        self._hold(position, deliver, payload, 0)
+
+    def _hold(self, position: int, deliver: Deliver, payload: bytes, answers: int) -> None:
+        assert position > self.released, "this may leave at once"
+        self._waiting_bytes += len(payload)
+        waiting = self._waiting.get(position)
+        if waiting is None:
+            self._waiting[position] = [(deliver, payload, answers)]
+        else:
+            waiting.append((deliver, payload, answers))
 
     def release(self, position: int) -> None:
         """Let everything leave up to this position."""
         assert position >= self.released, f"released {self.released}, now {position}"
         self.released = position
-        waiting = self._waiting
         touched = set()
-        while waiting and waiting[0][0] <= position:
-            _, deliver, payload = waiting.popleft()
-            touched.add(deliver(payload))
+        for each in sorted(held for held in self._waiting if held <= position):
+            for deliver, payload, answers in self._waiting.pop(each):
+                self.answers -= answers
+                self._waiting_bytes -= len(payload)
+                touched.add(deliver(payload))
         for connection in touched:
             connection.flush()

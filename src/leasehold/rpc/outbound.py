@@ -19,7 +19,11 @@ from leasehold.rpc.grpc import PREFIX_BYTES
 from leasehold.rpc.stream import Stream
 
 MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""Output that waits for the peer's windows; a peer that takes nothing is cut off beyond it."""
+"""Output that waits for the peer; beyond it calls are refused, and one who does not take its events
+is cut off. A single answer may be larger."""
+
+SHARE_BYTES: Final = 64 * 1024
+"""What a stream may send before it is another's turn."""
 
 _ANSWER: Final = Struct(">5sI2sIBIBI")  # a HEADERS frame, and the heads of DATA frame and message
 _TRAILERS: Final = Struct(">5sI1s")
@@ -41,7 +45,9 @@ class Outbound:
         "_transmit",
         "_unsent",
         "_window",
+        "is_paused",
         "unsent_bytes",
+        "unsent_event_bytes",
     )
 
     def __init__(self, transmit: Callable[[bytes], None], over: Callable[[Stream], None]) -> None:
@@ -51,6 +57,10 @@ class Outbound:
         self._out: list[bytes] = []
         self._unsent: dict[Stream, None] = {}
         self.unsent_bytes = 0
+        self.unsent_event_bytes = 0
+        """The part of it that nobody has asked for right now."""
+        self.is_paused = False
+        """Whether the transport has enough: then messages wait here, however wide the windows."""
         self._window = frames.DEFAULT_WINDOW
         self._initial_window = frames.DEFAULT_WINDOW
         self._max_frame_bytes = frames.MIN_MAX_FRAME_BYTES
@@ -114,7 +124,7 @@ class Outbound:
         if (
             length > self._window
             or length > stream.window
-            or length > self._max_frame_bytes
+            or length > frames.MIN_MAX_FRAME_BYTES  # what is longer is to be counted
             or not self._blocks.is_primed
         ):
             return False
@@ -139,12 +149,17 @@ class Outbound:
     def has_unsent(self, stream: Stream, octets: int) -> None:
         """Learn that a stream has so much more to send, or its end."""
         self._unsent[stream] = None
+        self._count(stream, octets)
+
+    def _count(self, stream: Stream, octets: int) -> None:
         self.unsent_bytes += octets
+        if stream.listener is not None:
+            self.unsent_event_bytes += octets
 
     def forget(self, stream: Stream) -> None:
         """Send nothing more of a stream."""
         if self._unsent.pop(stream, _MISSING) is not _MISSING and stream.unsent:
-            self.unsent_bytes -= len(stream.unsent)
+            self._count(stream, -len(stream.unsent))
 
     def refuse(self, stream: Stream, block: bytes) -> None:
         """Send the only block of an answer that is no gRPC."""
@@ -152,37 +167,46 @@ class Outbound:
 
     def flush(self) -> None:
         """Hand on what can be sent now."""
-        if self._unsent:
-            for stream in list(self._unsent):
-                self._send(stream)
+        more = bool(self._unsent)
+        while more and not self.is_paused:
+            shares = [self._send(stream) for stream in list(self._unsent)]
+            more = any(shares)
+            self._hand_on()
+        self._hand_on()
+
+    def _hand_on(self) -> None:
         if self._out:
             out, self._out = b"".join(self._out), []
             self._transmit(out)
 
-    def _send(self, stream: Stream) -> None:
-        """Put out as much of a stream as the windows allow, and then its end."""
+    def _send(self, stream: Stream) -> bool:
+        """Put out a share of a stream, and its end behind the last; True if there is more to go."""
         unsent = stream.unsent
-        if unsent:
-            if not stream.has_head:
-                self._put_headers(stream, self._blocks.head(), 0)
-            while unsent:
-                room = min(self._window, stream.window, self._max_frame_bytes)
-                if room <= 0:
-                    return
-                self._put_data(stream, unsent, room)
+        share = SHARE_BYTES
+        if unsent and not stream.has_head:
+            self._put_headers(stream, self._blocks.head(), 0)
+        while unsent:
+            room = min(self._window, stream.window, self._max_frame_bytes)
+            if room <= 0:
+                return False
+            if share <= 0:
+                return True
+            self._put_data(stream, unsent, room)
+            share -= room
         del self._unsent[stream]
         if stream.ending is not None:
             self._put_headers(stream, self._last_block(stream, stream.ending), frames.END_STREAM)
             if not stream.remote_done:  # the client need not go on sending
                 self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
             self._over(stream)
+        return False
 
     def _put_data(self, stream: Stream, unsent: bytearray, room: int) -> None:
         payload = bytes(unsent[:room])
         del unsent[:room]
         self._window -= len(payload)
         stream.window -= len(payload)
-        self.unsent_bytes -= len(payload)
+        self._count(stream, -len(payload))
         self._out.append(frames.frame(frames.DATA, 0, stream.id, payload))
 
     def _last_block(self, stream: Stream, trailers: bytes) -> bytes:

@@ -32,7 +32,7 @@ class Speaker(Protocol):
     """A stream, as the handler of a subscription sees it."""
 
     def say(self, message: bytes, position: int) -> None:
-        """Send a message, after all that was said before, once `position` is released."""
+        """Send a message once `position` is released."""
         ...
 
     def end(self, error: RpcError | None = None) -> None:

@@ -38,6 +38,23 @@ class Site:
     enter: Callable[[], None]
     """Called first on each entry from the event loop."""
     connections: set["ServerProtocol"] = field(default_factory=set)
+    _empty: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def arrived(self, connection: "ServerProtocol") -> None:
+        """Learn of a new connection."""
+        self.connections.add(connection)
+        self._empty.clear()
+
+    def left(self, connection: "ServerProtocol") -> None:
+        """Learn that a connection is gone."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    async def all_gone(self) -> None:
+        """Wait until there is no connection."""
+        if self.connections:
+            await self._empty.wait()
 
 
 class ServerProtocol(asyncio.Protocol):
@@ -49,11 +66,12 @@ class ServerProtocol(asyncio.Protocol):
         self._speaks: Connection | HTTP1 | None = None
         self._first = b""
         self._is_paused = False
+        self._has_stopped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast(asyncio.Transport, transport)
-        self._site.connections.add(self)
+        self._site.arrived(self)
 
     def data_received(self, data: bytes) -> None:
         """Take what came in."""
@@ -92,18 +110,27 @@ class ServerProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Read no requests while their answers are not taken."""
         self._is_paused = True
+        if isinstance(self._speaks, Connection):
+            self._speaks.pause()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on reading."""
         self._is_paused = False
-        if not self._transport.is_closing():
+        if not (self._transport.is_closing() or self._has_stopped):
             self._transport.resume_reading()
+        if isinstance(self._speaks, Connection):
+            self._speaks.resume()
+
+    def stop_listening(self) -> None:
+        """Take no further calls; those that were taken are answered."""
+        self._has_stopped = True
+        self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._site.enter()
-        self._site.connections.discard(self)
+        self._site.left(self)
         if self._speaks is not None:
             self._speaks.lost()
 

@@ -57,7 +57,7 @@ class Stream:
         self.exchanges = 0
         """How many messages came in."""
         self.held_until = 0
-        """The position that the last message said so far waits for."""
+        """The position that must be released before all is sent that was said so far."""
         self.unsent: bytearray | None = None
         """Messages, with their prefixes, that have yet to be sent."""
         self.ending: bytes | None = None
@@ -73,15 +73,21 @@ class Stream:
     # What a handler does.
 
     def say(self, message: bytes, position: int) -> None:
-        """Send a message, after all that was said before, once `position` is released."""
+        """Send a message once `position` is released.
+
+        So what is about the same thing keeps its order: what is known of it later never has a
+        position before what was known earlier. One message that waits holds up no other.
+        """
         gate = self.carrier.gate
-        if position < self.held_until:
-            position = self.held_until
         if position <= gate.released:
             self.put(message)
+            return
+        if self.listener is None:
+            gate.hold_answer(position, self.put, message)
         else:
+            gate.hold_event(position, self.put, message)
+        if position > self.held_until:
             self.held_until = position
-            gate.hold(position, self.put, message)
 
     def end(self, error: RpcError | None = None) -> None:
         """End the call, after all that was said before; only the first end counts."""
@@ -96,7 +102,7 @@ class Stream:
             self.put_end(trailers)
         else:
             self.held_until = position
-            gate.hold(position, self.put_end, trailers)
+            gate.hold_event(position, self.put_end, trailers)
 
     # What is done at once, or by the gate when it is time.
 

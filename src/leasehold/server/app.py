@@ -7,7 +7,7 @@ import logging
 import sys
 from http import HTTPStatus
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from leasehold.engine.committer import SWITCH_INTERVAL_S, Committer
 from leasehold.engine.journal import Journal
@@ -16,12 +16,18 @@ from leasehold.rpc.gate import Gate
 from leasehold.rpc.http1 import Reply
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server import ServerProtocol, Site
-from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.desk import TOO_MANY, Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.watch import Watch
 
 logger = logging.getLogger(__name__)
+
+DRAIN_S: Final = 10.0
+"""How long closing waits for the disk, and then for clients."""
+
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""Rarely: almost nothing here is in cycles, and a collection is a pause."""
 
 
 class LeaseholdServer:
@@ -33,27 +39,20 @@ class LeaseholdServer:
     def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
-        """Set when the server cannot go on; `failure` says why."""
-        self._journal = Journal(directory, vfs=vfs)
-        try:
-            self.store = Store()
-            for row in self._journal.rows():
-                self.store.restore(row)
-        except BaseException:
-            self._journal.close()
-            raise
-        self._gate = Gate()
+        """Set when the server is to end. If it cannot go on, `failure` says why."""
+        self.store = Store()
+        self._journal = Journal(directory, on_row=self.store.restore, vfs=vfs)
+        self._gate = Gate(TOO_MANY)
         self.store.on_durable = self._gate.release
-        self._site = Site(self._methods(), {"/health": self._health}, self._gate, self._enter)
+        self._site = Site(
+            self._methods(), {"/health": self._health}, self._gate, self.store.leases.enter
+        )
         self._listener: asyncio.Server | None = None
         self._committer: Committer | None = None
 
     def _methods(self) -> Methods:
         desk = Desk(self.store, self._gate, self._journal.identity)
         return {**KV(desk).methods(), **Lease(desk).methods(), **Watch(desk).methods()}
-
-    def _enter(self) -> None:
-        self.store.leases.enter()
 
     async def start(self, host: str, port: int) -> int:
         """Begin to serve; return the port, which the system chooses for 0."""
@@ -68,17 +67,40 @@ class LeaseholdServer:
         return bound
 
     async def close(self) -> None:
-        """Take no more calls, write what is left, answer it, and leave a clean journal."""
+        """Take no more calls, write what is left, answer it, and leave a clean journal.
+
+        Whoever has not taken its answers after `DRAIN_S` goes without, and a disk that has not
+        taken the rest by then is left to the next start.
+        """
         if self._listener is not None:
             self._listener.close()
+        for connection in list(self._site.connections):
+            connection.stop_listening()
         self.store.leases.close()
-        if self._committer is not None:
-            await self._committer.close()
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                if self._committer is not None:
+                    await self._committer.close()
+        except TimeoutError:
+            logger.error("the disk has not taken the last changes within %g s", DRAIN_S)
+            self._cut_off()
+            return
+        await self._part()
+        self._journal.close()
+
+    async def _part(self) -> None:
+        """Close all connections, each once it has its answers, but wait for nobody for ever."""
         for connection in list(self._site.connections):
             connection.good_bye()
-        if self._listener is not None:
-            await self._listener.wait_closed()
-        self._journal.close()
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._site.all_gone()
+        except TimeoutError:
+            self._cut_off()
+
+    def _cut_off(self) -> None:
+        for connection in list(self._site.connections):
+            connection.cut_off()
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,8 +111,7 @@ class LeaseholdServer:
     def _fail(self, error: BaseException) -> None:
         logger.critical("a commit failed, and the server stops: %s", error)
         self.failure = error
-        for connection in list(self._site.connections):
-            connection.cut_off()
+        self._cut_off()
         self.stopped.set()
 
     def _health(self) -> Reply:
@@ -106,7 +127,3 @@ def tune_interpreter() -> None:
     gc.collect()
     gc.freeze()  # what start-up made is not garbage, and need not be looked at again
     gc.set_threshold(*GC_THRESHOLDS)
-
-
-GC_THRESHOLDS = (50_000, 20, 100)
-"""Rarely: almost nothing here is in cycles, and a collection is a pause."""

@@ -67,6 +67,16 @@ def test_each_directory_that_is_made_is_synced_into_its_parent(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_directory_that_others_made_is_synced_into_its_parent_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    steps = Steps(monkeypatch)
+    DataDirectory(tmp_path / "a").close()
+    assert steps.synced == [tmp_path]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_file_is_synced_before_it_gets_its_name_and_its_name_thereafter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

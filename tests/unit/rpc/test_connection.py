@@ -367,19 +367,20 @@ def test_a_stream_of_exchanges_without_any_ends_well(peer: Peer) -> None:
     assert (peer.reply(number).status, peer.reply(number).messages) == (0, [])
 
 
-def test_messages_of_a_stream_leave_in_order_though_only_one_must_wait(peer: Peer) -> None:
+def test_an_answer_that_must_wait_holds_up_no_other_but_the_end_of_its_stream(peer: Peer) -> None:
     number = peer.open(MANY)
     for position, message in ((0, b"1"), (5, b"2"), (3, b"3"), (0, b"4")):
         peer.service.position = position
         peer.say(number, message)
         peer.pump()
-    assert peer.reply(number).messages == [b"1"]
+    assert peer.reply(number).messages == [b"1", b"4"]
     peer.client.end_stream(number)
     peer.pump()
     peer.release(4)
-    assert peer.reply(number).messages == [b"1"]
+    assert peer.reply(number).messages == [b"1", b"4", b"3"]
+    assert not peer.reply(number).is_ended
     peer.release(5)
-    assert peer.reply(number).messages == [b"1", b"2", b"3", b"4"]
+    assert peer.reply(number).messages == [b"1", b"4", b"3", b"2"]
     assert (peer.reply(number).status, peer.reply(number).is_ended) == (0, True)
     assert no_leak(peer.server)
 
@@ -453,8 +454,9 @@ def test_a_subscription_speaks_by_itself_and_waits_for_the_gate(peer: Peer) -> N
     peer.pump()
     [ear] = peer.service.ears
     assert ear.heard_all == [b"what", b"now"]
-    ear.speaker.say(b"event 1", 4)
-    ear.speaker.say(b"event 2", 2)
+    ear.speaker.say(b"event 1", 2)
+    ear.speaker.say(b"event 2", 4)
+    assert peer.reply(number).messages == []
     peer.release(4)
     assert peer.reply(number).messages == [b"event 1", b"event 2"]
     assert not peer.reply(number).is_ended

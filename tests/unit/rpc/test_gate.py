@@ -3,6 +3,7 @@
 import pytest
 
 from leasehold.rpc.gate import Flushable, Gate
+from leasehold.rpc.grpc import RpcError
 
 
 class Line:
@@ -30,7 +31,7 @@ def line() -> Line:
 
 
 def test_nothing_leaves_before_its_position_is_released(gate: Gate, line: Line) -> None:
-    gate.hold(2, line.deliver, b"two")
+    gate.hold_answer(2, line.deliver, b"two")
     gate.release(1)
     assert (line.notes, len(gate), gate.released) == ([], 1, 1)
     gate.release(2)
@@ -39,7 +40,7 @@ def test_nothing_leaves_before_its_position_is_released(gate: Gate, line: Line) 
 
 def test_what_was_held_leaves_in_order_and_in_one_write(gate: Gate, line: Line) -> None:
     for position, payload in ((1, b"a"), (1, b"b"), (2, b"c"), (4, b"d")):
-        gate.hold(position, line.deliver, payload)
+        gate.hold_answer(position, line.deliver, payload)
     gate.release(3)
     assert line.notes == [b"a", b"b", b"c", b"flush"]
     gate.release(4)
@@ -51,35 +52,56 @@ def test_each_connection_is_flushed_once_after_all_was_delivered(gate: Gate) -> 
     lines = [Line(notes), Line(notes)]
     for payload in (b"a", b"b"):
         for line in lines:
-            gate.hold(1, line.deliver, payload)
+            gate.hold_answer(1, line.deliver, payload)
     gate.release(1)
     assert notes == [b"a", b"a", b"b", b"b", b"flush", b"flush"]
 
 
-def test_a_lower_position_waits_behind_what_was_held_before_it(gate: Gate, line: Line) -> None:
-    gate.hold(5, line.deliver, b"first")
-    gate.hold(3, line.deliver, b"second")
+def test_what_waits_for_less_leaves_first_whenever_it_came(gate: Gate, line: Line) -> None:
+    gate.hold_answer(5, line.deliver, b"first")
+    gate.hold_event(3, line.deliver, b"second")
     gate.release(4)
-    assert line.notes == []
-    gate.release(5)
-    assert line.notes == [b"first", b"second", b"flush"]
+    assert line.notes == [b"second", b"flush"]
+    gate.hold_answer(5, line.deliver, b"third")
+    gate.hold_answer(6, line.deliver, b"fourth")
+    gate.release(6)
+    assert line.notes[2:] == [b"first", b"third", b"fourth", b"flush"]
 
 
-def test_what_is_held_while_others_are_delivered_is_released_with_them(gate: Gate) -> None:
-    notes: list[bytes] = []
-    line = Line(notes)
-
-    def deliver_and_hold(payload: bytes) -> Flushable:
-        gate.hold(1, line.deliver, b"follows")
-        return line.deliver(payload)
-
-    gate.hold(1, deliver_and_hold, b"first")
+def test_a_full_gate_refuses_answers_in_the_words_it_was_given(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING", 2)
+    gate = Gate("too much of it")
+    for payload in (b"a", b"b"):
+        gate.hold_answer(1, line.deliver, payload)
+    for refused in (gate.check_room, lambda: gate.hold_answer(1, line.deliver, b"c")):
+        with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED: too much of it"):
+            refused()
     gate.release(1)
-    assert notes == [b"first", b"follows", b"flush"]
+    gate.check_room()
+    assert line.notes == [b"a", b"b", b"flush"]
+
+
+def test_events_fill_the_gate_by_their_bytes_only(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING", 2)
+    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING_BYTES", 10)
+    gate = Gate()
+    for _ in range(9):
+        gate.hold_event(1, line.deliver, b"x")
+    gate.hold_answer(1, line.deliver, b"answer")
+    with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED"):
+        gate.check_room()
+    gate.hold_event(1, line.deliver, b"nobody asked for it, so nobody can be refused")
+    gate.release(1)
+    gate.check_room()
+    assert (len(gate), gate.answers) == (0, 0)
 
 
 def test_releasing_the_same_position_again_does_nothing(gate: Gate, line: Line) -> None:
-    gate.hold(1, line.deliver, b"a")
+    gate.hold_answer(1, line.deliver, b"a")
     gate.release(1)
     gate.release(1)
     assert line.notes == [b"a", b"flush"]
@@ -89,7 +111,3 @@ def test_a_position_never_goes_back(gate: Gate) -> None:
     gate.release(2)
     with pytest.raises(AssertionError, match="released 2, now 1"):
         gate.release(1)
-
-
-def test_a_gate_may_begin_where_the_journal_is() -> None:
-    assert Gate(17).released == 17

@@ -7,13 +7,15 @@ from google.protobuf.message import DecodeError, Message
 
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.store import Store
-from leasehold.errors import LeaseExists, Status, UnknownKey, UnknownLease
-from leasehold.rpc.gate import MAX_WAITING, Gate
+from leasehold.errors import LeaseExists, LeaseFull, Status, UnknownKey, UnknownLease
+from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.wire.encode import HeaderEncoder
 
 MAX_REQUEST_BYTES: Final = 1536 * 1024
 """The largest request that may change anything."""
+
+TOO_MANY: Final = "etcdserver: too many requests"
 
 M = TypeVar("M", bound=Message)
 
@@ -39,19 +41,22 @@ class Desk:
         """Refuse a change while too much is waiting for the disk, or if it is too large."""
         if request_bytes > MAX_REQUEST_BYTES:
             raise invalid("request is too large")
-        if len(self.gate) >= MAX_WAITING or self.store.is_full:
-            raise RpcError(Status.RESOURCE_EXHAUSTED, "etcdserver: too many requests")
+        self.gate.check_room()
+        if self.store.is_full:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, TOO_MANY)
 
-    def refuse(self, error: UnknownLease | LeaseExists | UnknownKey) -> NoReturn:
+    def refuse(self, error: UnknownLease | LeaseExists | LeaseFull | UnknownKey) -> NoReturn:
         """Say no in etcd's words, once what the refusal is based on is on disk."""
-        store = self.store
+        position = self.store.position
         match error:
             case UnknownLease(lease=int(lease)):
-                text, position = "requested lease not found", store.lease_position(lease)
+                text, position = "requested lease not found", self.store.lease_position(lease)
             case LeaseExists(lease=lease):
-                text, position = "lease already exists", store.lease_position(lease)
+                text, position = "lease already exists", self.store.lease_position(lease)
+            case UnknownKey():
+                text = "key not found"
             case _:
-                text, position = "key not found", store.position
+                text = str(error)  # etcd has no such limit, and no words for it
         raise RpcError(error.status, f"etcdserver: {text}", position) from error
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Put
-from leasehold.errors import Status, UnknownKey, UnknownLease
+from leasehold.errors import LeaseFull, Status, UnknownKey, UnknownLease
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Exchange, Method
 from leasehold.server.etcd.desk import Desk, invalid, parse
@@ -47,7 +47,7 @@ class KV:
             (revision, previous), position = self._store.apply(
                 Put(key, None if keeps_value else value, None if keeps_lease else lease)
             )
-        except (UnknownLease, UnknownKey) as error:
+        except (UnknownLease, UnknownKey, LeaseFull) as error:
             desk.refuse(error)
         answer = desk.header(revision)
         if previous is not None and request.prev_kv:
@@ -72,7 +72,7 @@ class KV:
         store = self._store
         if request.revision > 0:
             self._check_revision(request.revision)
-        if store.is_range_durable(key, end):
+        if request.revision <= store.durable_revision and store.is_range_durable(key, end):
             revision, position = store.durable_revision, 0
         else:
             revision, position = store.revision, store.position

@@ -37,7 +37,7 @@ class Lease:
         self._leases = desk.store.leases
 
     def methods(self) -> dict[str, Method]:
-        """The methods of the service, by path; the old place of some of them too."""
+        """The methods of the service, by path."""
         path = "/etcdserverpb.Lease/"
         return {
             path + "LeaseGrant": Exchange(self.grant),
@@ -99,7 +99,7 @@ class Lease:
     def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer:
         store, lease = self._store, record.id
         header, position = self._desk.durable_header(), store.lease_position(lease)
-        if with_keys and not all(map(store.is_durable, record.keys)):
+        if with_keys and store.keys_position(lease):
             header, position = self._desk.header(store.revision), store.position
         answer = header + b"\x10" + varint(lease)
         remaining_s = int(self._leases.remaining_s(lease))
