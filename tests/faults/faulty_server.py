@@ -6,17 +6,17 @@ Slow disks are for tests of what the server does then. The others are seeded bug
 are to find such bugs are run against them, and must fail.
 """
 
+import signal
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 import apsw
 
-from leasehold.cli import main, serve
+from leasehold.cli import main
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.engine import committer, journal
 from leasehold.server import app
@@ -33,7 +33,7 @@ class SlowDisk(apsw.VFS):
 
     def xOpen(  # noqa: N802
         self, name: str | apsw.URIFilename | None, flags: list[int]
-    ) -> "SlowFile":
+    ) -> apsw.VFSFile:
         """Open a file."""
         return SlowFile("", name, flags)
 
@@ -50,15 +50,35 @@ class SlowFile(apsw.VFSFile):
 class BatchTooLate(journal.Journal):
     """A seeded bug: a batch is written when the next one comes, and acknowledged before."""
 
-    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
-        super().__init__(directory, vfs=vfs)
-        self._late: tuple[int, int, bytes] | None = None
+    _late: tuple[int, int, bytes] | None = None
 
     def append(self, first_revision: int, last_revision: int, changes: bytes) -> None:
         """Write the batch before this one."""
         if self._late is not None:
             super().append(*self._late)
         self._late = (first_revision, last_revision, changes)
+
+
+class SinkingDisk(SlowDisk):
+    """A disk that takes no more from the moment on that SIGUSR1 comes in."""
+
+    def xOpen(  # noqa: N802
+        self, name: str | apsw.URIFilename | None, flags: list[int]
+    ) -> apsw.VFSFile:
+        """Open a file."""
+        return SinkingFile("", name, flags)
+
+
+class SinkingFile(apsw.VFSFile):
+    """A file on it."""
+
+    has_sunk = False
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        """Write, or say that the disk is full."""
+        if self.has_sunk:
+            raise apsw.FullError("this disk is full, by design of the test")
+        super().xWrite(data, offset)
 
 
 class AlwaysInline(committer.Pace):
@@ -72,11 +92,19 @@ class AlwaysInline(committer.Pace):
         """Learn nothing."""
 
 
-def _slow_disk() -> SlowDisk:
-    disk = SlowDisk()
+def _serve_from(disk: SlowDisk) -> SlowDisk:
     server = partial(app.LeaseholdServer, vfs=VFS_NAME)
-    mock.patch.object(serve, "LeaseholdServer", server).start()
+    mock.patch.object(app, "LeaseholdServer", server).start()
     return disk
+
+
+def _slow_disk() -> SlowDisk:
+    return _serve_from(SlowDisk())
+
+
+def _sinking_disk() -> SlowDisk:
+    signal.signal(signal.SIGUSR1, lambda *_: setattr(SinkingFile, "has_sunk", True))
+    return _serve_from(SinkingDisk())
 
 
 def _slow_disk_inline() -> SlowDisk:
@@ -95,6 +123,7 @@ def _standstill_counts() -> None:
 FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "slow-disk": _slow_disk,
     "slow-disk-inline": _slow_disk_inline,
+    "sinking-disk": _sinking_disk,
     "batch-too-late": _batch_too_late,
     "standstill-counts": _standstill_counts,
 }

@@ -60,7 +60,15 @@ class ServerProcess:
     def terminate(self) -> int:
         """Ask the process to end, and return its exit code."""
         self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until the process has ended by itself, and return its exit code."""
         return self._process.wait(STOP_S)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
 
     def stop(self) -> None:
         """Stop the process, and return when it has stopped."""
