@@ -34,7 +34,7 @@ from leasehold.rpc.frames import (
     StreamFailed,
 )
 from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError
+from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, RpcError
 from leasehold.rpc.hpack import (
     MAX_HEADER_LIST_BYTES,
     Field,
@@ -248,7 +248,7 @@ class Connection:
         if head.call is None:
             self._open(stream)
         if flags & frames.END_STREAM:
-            self._remote_done(stream)
+            stream.remote_ended()
 
     def _resolve(self, fields: tuple[Field, ...]) -> Head:
         if not self._has_settings:
@@ -264,22 +264,18 @@ class Connection:
             raise StreamFailed(ErrorCode.STREAM_CLOSED, "HEADERS after the end of the stream")
         if not flags & frames.END_STREAM:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "a second HEADERS frame")
-        self._remote_done(stream)
+        stream.remote_ended()
 
     def _open(self, stream: Stream) -> None:
-        """Begin a call that is not an exchange."""
+        """Begin a call whose server speaks by itself, or refuse one that there is not."""
         head = stream.head
-        if head.subscription is not None:
-            try:
-                stream.listener = head.subscription(stream)
-            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
-                stream.end(_as_rpc_error(error))
+        if head.http_refusal is not None:
+            self._outbound.refuse(stream, http_refusal(*head.http_refusal))
+            self._forget(stream)
         elif head.error is not None:
             stream.end(head.error)
         else:
-            assert head.http_refusal is not None
-            self._outbound.refuse(stream, http_refusal(*head.http_refusal))
-            self._forget(stream)
+            stream.open()
 
     # Messages.
 
@@ -313,72 +309,33 @@ class Connection:
         """The short way: a call that consists of one message and its answer."""
         assert stream.head.call is not None
         try:
-            if self._outbound.unsent_bytes > MAX_UNSENT_BYTES:
-                raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
+            self.check_room()
             answer, position = stream.head.call(message)
             if position > self.gate.released:
                 self.gate.hold_answer(position, stream.put_answer, answer)
                 return
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
-            stream.end(_as_rpc_error(error))
+            stream.fail(error)
             return
         self.answer(stream, answer)
 
     def _pieces(self, stream: Stream, flags: int, payload: bytes, length: int) -> None:
         """The long way: messages in several frames, several messages in one, and streams."""
-        for message in self._messages(stream, payload):
-            if not stream.is_ending:
-                self._message(stream, message)
+        stream.feed(payload)
         if flags & frames.END_STREAM:
-            self._remote_done(stream)
+            stream.remote_ended()
             return
         stream.replenish += length
         if stream.replenish > STREAM_WINDOW >> 1 and not stream.is_over:
             self._outbound.put_frame(frames.window_update(stream.id, stream.replenish))
             stream.replenish = 0
 
-    def _messages(self, stream: Stream, payload: bytes) -> list[bytes]:
-        if stream.is_ending:  # nobody listens any more, and nothing may pile up
-            return []
-        if stream.reader is None:
-            stream.reader = MessageReader()
-        try:
-            return stream.reader.feed(payload)
-        except RpcError as error:
-            stream.end(error)
-            return []
-
-    def _message(self, stream: Stream, message: bytes) -> None:
-        stream.exchanges += 1
-        try:
-            if stream.listener is not None:
-                stream.listener.heard(message)
-            elif stream.head.call is not None:
-                if stream.head.is_unary and stream.exchanges > 1:
-                    raise RpcError(Status.INTERNAL, "a second message in a unary call")
-                if self._outbound.unsent_bytes > MAX_UNSENT_BYTES:
-                    raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
-                stream.say(*stream.head.call(message))
-        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
-            stream.end(_as_rpc_error(error))
-
-    def _remote_done(self, stream: Stream) -> None:
-        stream.remote_done = True
-        if stream.is_over or stream.is_ending:
-            return
-        if stream.reader is not None and not stream.reader.is_between_messages:
-            stream.end(RpcError(Status.INTERNAL, "the stream ended within a message"))
-        elif stream.listener is not None:
-            try:
-                stream.listener.ended()
-            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
-                stream.end(_as_rpc_error(error))
-        elif stream.head.is_unary and stream.exchanges == 0:
-            stream.end(RpcError(Status.INTERNAL, "a unary call without a message"))
-        else:
-            stream.end()
-
     # What goes out.
+
+    def check_room(self) -> None:
+        """Refuse a call while the peer does not take the answers to those before."""
+        if self._outbound.unsent_bytes > MAX_UNSENT_BYTES:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
 
     def answer(self, stream: Stream, message: bytes) -> None:
         """Send the one answer of a call, and its end."""
@@ -438,10 +395,3 @@ class Connection:
     def _forget_all(self) -> None:
         for stream in list(self._streams.values()):
             self._forget(stream)
-
-
-def _as_rpc_error(error: Exception) -> RpcError:
-    if isinstance(error, RpcError):
-        return error
-    logger.error("a handler failed", exc_info=error)
-    return RpcError(Status.INTERNAL, "internal error; the server's log says more")

@@ -1,8 +1,19 @@
-"""One call on a connection: what has come in, and what has yet to go out."""
+"""One call on a connection: what has come in, and what has yet to go out.
+
+Theory of operation. Each side ends for itself. The client's side is over with `remote_done`. Ours
+goes through three states, each of which implies the one before:
+
+    is_ending   a handler has ended the call; nothing more is heard or said, but what was said may
+                still wait for the gate
+    ending      the gate has let the end through; it is sent behind what is `unsent`
+    is_over     the last frame is out, or the stream was reset, or the connection is gone; nothing
+                of it leaves any more
+"""
 
 import logging
 from typing import Protocol
 
+from leasehold.errors import Status
 from leasehold.rpc.answers import failed_trailers
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError
@@ -15,6 +26,10 @@ class Carrier(Flushable, Protocol):
     """The connection that a stream is on, as the stream sees it."""
 
     gate: Gate
+
+    def check_room(self) -> None:
+        """Refuse a call while the peer does not take the answers to those before."""
+        ...
 
     def answer(self, stream: "Stream", message: bytes) -> None:
         """Send the one answer of a call, and its end."""
@@ -70,7 +85,64 @@ class Stream:
         self.reader: MessageReader | None = None
         self.listener: Listener | None = None
 
+    # What the client does.
+
+    def open(self) -> None:
+        """Begin a subscription."""
+        assert self.head.subscription is not None
+        try:
+            self.listener = self.head.subscription(self)
+        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+            self.fail(error)
+
+    def feed(self, payload: bytes) -> None:
+        """Take octets, and have the messages handled that are complete."""
+        if self.is_ending:  # nobody listens any more, and nothing may pile up
+            return
+        if self.reader is None:
+            self.reader = MessageReader()
+        try:
+            for message in self.reader.feed(payload):
+                if not self.is_ending:
+                    self._hear(message)
+        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+            self.fail(error)
+
+    def _hear(self, message: bytes) -> None:
+        self.exchanges += 1
+        if self.listener is not None:
+            self.listener.heard(message)
+        elif self.head.call is not None:
+            if self.head.is_unary and self.exchanges > 1:
+                raise RpcError(Status.INTERNAL, "a second message in a unary call")
+            self.carrier.check_room()
+            self.say(*self.head.call(message))
+
+    def remote_ended(self) -> None:
+        """Learn that the client has ended its side."""
+        self.remote_done = True
+        if self.is_over or self.is_ending:
+            return
+        if self.reader is not None and not self.reader.is_between_messages:
+            self.end(RpcError(Status.INTERNAL, "the stream ended within a message"))
+        elif self.listener is not None:
+            try:
+                self.listener.ended()
+            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+                self.fail(error)
+        elif self.head.is_unary and self.exchanges == 0:
+            self.end(RpcError(Status.INTERNAL, "a unary call without a message"))
+        else:
+            self.end()
+
     # What a handler does.
+
+    def fail(self, error: Exception) -> None:
+        """End the call with what a handler raised."""
+        if not isinstance(error, RpcError):
+            logger.error("a handler failed", exc_info=error)
+            error = RpcError(Status.INTERNAL, "internal error; the server's log says more")
+        self.end(error)
 
     def say(self, message: bytes, position: int) -> None:
         """Send a message once `position` is released.
