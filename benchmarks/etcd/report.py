@@ -20,6 +20,9 @@ COLUMNS = [
 ]
 NOTHING = "-"
 
+FEWEST_STEADY = 3
+"""With fewer, unsteady pairs count as well: one lucky pair must not decide for all the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -32,9 +35,10 @@ class Results:
     missing: list[str] = field(default_factory=list)
 
     def of(self, cell: Cell) -> list[Pair]:
-        """One cell, round by round: the steady pairs, or all if there are none."""
+        """One cell, round by round: the steady pairs, or all if those are too few to go by."""
         pairs = [pair for pair in self.pairs if pair.cell == cell]
-        return [pair for pair in pairs if pair.steady] or pairs
+        steady = [pair for pair in pairs if pair.steady]
+        return steady if len(steady) >= FEWEST_STEADY else pairs
 
     def cells(self) -> list[Cell]:
         """What was measured, in order."""
@@ -94,11 +98,12 @@ def _ratios(results: Results) -> Table:
     ]
     counts = [len(results.of(cell)) for cell in results.cells()]
     unsteady = sum(not pair.steady for pair in results.pairs)
+    left_out = len(results.pairs) - sum(counts)
     note = (
         f"ours to etcd's, of calls answered in a second; {min(counts)} to {max(counts)} pairs of "
-        f"{figure(results.seconds)} s for each, median (least..most); {unsteady} of "
-        f"{len(results.pairs)} pairs were left out where there were others, because the machine's "
-        "speed changed in between; the worse of constant (h2load) and "
+        f"{figure(results.seconds)} s for each, median (least..most); in {unsteady} of "
+        f"{len(results.pairs)} pairs the machine's speed changed, of which {left_out} are left "
+        "out; the worse of constant (h2load) and "
         "changing headers (our own load) says whether it is reached"
     )
     return Table("Throughput beside etcd 3.5.1", headings, rows, _with_missing(note, results))

@@ -15,7 +15,7 @@ from benchmarks.etcd.h2load import parse
 from benchmarks.etcd.load import LoadResult
 from benchmarks.etcd.plot import write_plot
 from benchmarks.etcd.profile import top_functions
-from benchmarks.etcd.report import Results, ratio, tables, worst
+from benchmarks.etcd.report import FEWEST_STEADY, Results, ratio, tables, worst
 from benchmarks.etcd.rounds import (
     ALL_CORES,
     CHANGING,
@@ -204,16 +204,17 @@ def test_ratios_are_taken_pair_by_pair_and_the_worse_headers_count() -> None:
     assert worst(measured, CASES["range"], PER_CORE) is None
 
 
-def test_pairs_on_an_unsteady_machine_count_only_if_there_are_no_others() -> None:
-    cell = ALL_PUT[0]
-    shaken = replace(pair(cell, 100.0, 900.0), steady=False)
+def test_unsteady_pairs_are_left_out_only_if_enough_steady_ones_are_there() -> None:
     assert is_steady([1.0, 1.3])
     assert not is_steady([1.0, 1.1, 1.5])
-    alone = ratio(Results("a machine", 1.0, [shaken]).of(cell))
-    beside = ratio(Results("a machine", 1.0, [shaken, pair(cell, 100.0, 200.0)]).of(cell))
-    assert alone is not None
-    assert beside is not None
-    assert (alone.median, beside.median) == pytest.approx((9.0, 2.0))
+    cell = ALL_PUT[0]
+    shaken = [replace(pair(cell, 100.0, 50.0), steady=False)] * 3
+    steady = [pair(cell, 100.0, 300.0)] * FEWEST_STEADY
+    few = ratio(Results("a machine", 1.0, [*shaken, *steady[1:]]).of(cell))
+    enough = ratio(Results("a machine", 1.0, [*shaken, *steady]).of(cell))
+    assert few is not None
+    assert enough is not None
+    assert (few.median, enough.median) == pytest.approx((0.5, 3.0))
 
 
 def test_the_tables_say_what_was_reached_and_what_could_not_be_measured() -> None:
