@@ -10,8 +10,9 @@ DEV    := $(VENV)/.dev-ready
 BENCH  := $(VENV)/.bench-ready
 WORKERS ?= auto
 PARALLEL = -n $(WORKERS) --dist worksteal
-# Pure computing, for minutes; measuring coverage would make it three times as many.
-HEAVY  := tests/property tests/simulation
+# For minutes: pure computing, and servers under load. Measuring coverage would make it three times
+# as many.
+HEAVY  := tests/property tests/simulation tests/faults
 
 .DEFAULT_GOAL := help
 .PHONY: help serve demo test check format bench bench-etcd wire clean

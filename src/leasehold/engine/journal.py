@@ -11,8 +11,8 @@ commit in a thread pays for dearly beside a busy event loop.
     append  writes to the log (`leasehold.db-wal`).
     checkpoint  moves what is in the log into the database, after a note of how many batches there
             are. Only when it is asked for: it would stall the commit in which it happened. The log
-            keeps its length and is written over, because a write that makes no file longer is
-            synced in half the time.
+            has its full length from the start and is written over, because a sync that makes no
+            file longer writes the data and nothing else.
     close   checkpoints, and removes the log.
 
 Damage is looked for before anything is written, and nothing is repaired: a journal that is refused
@@ -25,6 +25,7 @@ opening it again finds out what is there.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
@@ -49,6 +50,9 @@ __all__ = ["CHECKPOINT_PAGES", "Identity", "Journal", "Row"]
 FILE_NAME: Final = "leasehold.db"
 LOG_SUFFIXES: Final = ("-wal", "-journal")
 CHECKPOINT_PAGES: Final = 1000
+LOG_BYTES: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 4) * (PAGE_BYTES + 24)
+"""The length of the log: what is written between two checkpoints, and some more."""
+
 ROWS_PER_READ: Final = 256
 """Rows are read in slices, so that no open query stands in the way of a checkpoint."""
 
@@ -103,6 +107,7 @@ class Journal:
         try:
             self._make_file()
             self._connection: apsw.Connection | None = self._connect(vfs)
+            self._lengthen_log()
         except BaseException as error:
             self._directory.close()
             if isinstance(error, OSError):
@@ -172,6 +177,16 @@ class Journal:
                     "to it: put the file back, or remove the log as well to begin with nothing"
                 )
         self._directory.write_whole(FILE_NAME, empty_journal())
+
+    def _lengthen_log(self) -> None:
+        """Give the log its length at once, in zeros, which SQLite takes for the end of the log."""
+        log = self._path.with_name(FILE_NAME + LOG_SUFFIXES[0])
+        missing = LOG_BYTES - log.stat().st_size if log.exists() else 0
+        if missing > 0:
+            with log.open("ab") as file:
+                file.write(bytes(missing))
+                file.flush()
+                os.fsync(file.fileno())
 
     def _connect(self, vfs: str | None) -> apsw.Connection:
         with _told_as_ours(self._path):

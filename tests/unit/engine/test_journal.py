@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -244,7 +245,8 @@ def test_a_checkpoint_is_wanted_when_the_log_is_long_and_not_after_one(
     while appended < CHECKPOINT_PAGES and not _wants_checkpoint(journal):
         journal.append(2, 2, b"x" * 100_000)
         appended += 1
-    pages = ((tmp_path / LOG).stat().st_size - LOG_HEADER_BYTES) / FRAME_BYTES
+    assert journal._connection is not None
+    pages, _ = journal._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     assert CHECKPOINT_PAGES * 0.9 < pages < CHECKPOINT_PAGES * 1.2
     journal.checkpoint()
     assert not _wants_checkpoint(journal)
@@ -595,3 +597,20 @@ def test_a_closed_journal_refuses_everything(tmp_path: Path) -> None:
     ):
         with pytest.raises(Closed, match="was closed"):
             refused()
+
+
+def test_the_log_has_its_full_length_from_the_start_and_keeps_it(tmp_path: Path) -> None:
+    log = tmp_path / "leasehold.db-wal"
+    journal = Journal(tmp_path)
+    length = log.stat().st_size
+    assert length >= CHECKPOINT_PAGES * PAGE_BYTES
+    for revision in range(2, 30):
+        journal.append(revision, revision, bytes(10_000))
+    journal.checkpoint()
+    journal.append(30, 30, b"after")
+    assert log.stat().st_size == length
+    shutil.copytree(tmp_path, killed := tmp_path.with_name("killed"))
+    journal.close()
+    again = Journal(killed)
+    assert [row.last_revision for row in again.rows()] == list(range(2, 31))
+    again.close()
