@@ -170,9 +170,8 @@ class _Attending(Caretaker):
         self._arm()
 
     def placed(self, leased: LeasedResource[Any]) -> None:
-        self._follow()
-        soon = leased.deadline - self._clock.now < IDLE_TICK_S
-        if soon or not self._keeps_time:
+        if not self._keeps_time or leased.deadline - self._clock.now < IDLE_TICK_S:
+            self._follow()
             self._arm()
 
     def move_out(self) -> None:

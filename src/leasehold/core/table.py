@@ -144,7 +144,8 @@ class LeaseTable(Generic[R]):
         leased.term_s = term_s
         leased.deadline = NEVER if pending else now + term_s
         self._leases[cookie] = leased
-        self._place(leased)
+        if not pending:  # else it has no end that anybody would have to look out for
+            self._place(leased)
         return leased, granted
 
     def _in_bounds(self, granted: Duration, requested: Requested) -> tuple[Duration, float]:

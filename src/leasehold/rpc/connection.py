@@ -121,20 +121,22 @@ class Connection:
             if following > end:
                 break
             at = following
+            kind = word & 0xFF
             try:
-                self._frame(word & 0xFF, flags, stream_id & STREAM_ID_MASK, data[start:following])
+                if self._block is not None and kind != frames.CONTINUATION:
+                    raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "an unfinished header block")
+                if kind == frames.DATA:
+                    self._data(flags, stream_id & STREAM_ID_MASK, data[start:following])
+                elif kind == frames.HEADERS:
+                    self._headers(flags, stream_id & STREAM_ID_MASK, data[start:following])
+                else:
+                    self._rare(kind, flags, stream_id & STREAM_ID_MASK, data[start:following])
             except StreamFailed as failed:
                 self._reset(stream_id & STREAM_ID_MASK, failed)
         self._tail = data[at:]
 
-    def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        if self._block is not None and kind != frames.CONTINUATION:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a header block was not finished")
-        if kind == frames.DATA:
-            self._data(flags, stream_id, payload)
-        elif kind == frames.HEADERS:
-            self._headers(flags, stream_id, payload)
-        elif kind == frames.WINDOW_UPDATE:
+    def _rare(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if kind == frames.WINDOW_UPDATE:
             self._window_update(stream_id, frames.word_of(payload, "WINDOW_UPDATE"))
         elif kind == frames.SETTINGS:
             self._settings(flags, stream_id, payload)

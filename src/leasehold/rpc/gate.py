@@ -60,20 +60,16 @@ class Gate:
         """Deliver an answer when `position` is released, or refuse if too much waits already."""
         self.check_room()
         self.answers += 1
-        self._hold(position, deliver, payload, 1)
+        self.hold_event(position, deliver, payload, 1)
 
-    def hold_event(self, position: int, deliver: Deliver, payload: bytes) -> None:
+    def hold_event(self, position: int, deliver: Deliver, payload: bytes, answers: int = 0) -> None:
         """Deliver when `position` is released what nobody has asked for right now."""
-        self._hold(position, deliver, payload, 0)
-
-    def _hold(self, position: int, deliver: Deliver, payload: bytes, answers: int) -> None:
-        assert position > self.released, "this may leave at once"
         self._waiting_bytes += len(payload)
-        waiting = self._waiting.get(position)
-        if waiting is None:
+        try:
+            self._waiting[position].append((deliver, payload, answers))
+        except KeyError:
+            assert position > self.released, "this may leave at once"
             self._waiting[position] = [(deliver, payload, answers)]
-        else:
-            waiting.append((deliver, payload, answers))
 
     def release(self, position: int) -> None:
         """Let everything leave up to this position."""

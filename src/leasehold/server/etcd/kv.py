@@ -1,7 +1,5 @@
 """etcd's KV service, as far as it goes: Put and Range."""
 
-from typing import Final
-
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Put
 from leasehold.errors import LeaseFull, Status, UnknownKey, UnknownLease
@@ -11,6 +9,7 @@ from leasehold.server.etcd.desk import Desk, invalid, parse
 from leasehold.server.etcd.ranges import select
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import PutRequest, RangeRequest
+from leasehold.wire.short import short_key, short_pair
 
 _parse_put = PutRequest.FromString
 _parse_range = RangeRequest.FromString
@@ -31,7 +30,20 @@ class KV:
         }
 
     def put(self, message: bytes) -> Answer:
-        """Set a key."""
+        """Set a key.
+
+        Most calls say a short key, a short value and nothing else, which needs no protobuf.
+        """
+        pair = short_pair(message)
+        if pair is None:
+            return self._put_any(message)
+        desk = self._desk
+        desk.check_room(len(message))
+        (revision, _), position = self._store.apply(Put(*pair))
+        return desk.header(revision), position
+
+    def _put_any(self, message: bytes) -> Answer:
+        """Set a key, with any options."""
         request = parse(_parse_put, message)
         key, value, lease = request.key, request.value, request.lease
         if not key:
@@ -57,11 +69,11 @@ class KV:
     def range(self, message: bytes) -> Answer:
         """Read a key, or a range of keys.
 
-        Most calls ask for one short key and nothing else: a tag, a length of one octet, the key.
+        Most calls ask for one short key and nothing else, which needs no protobuf.
         """
-        key_bytes = len(message) - _KEY_AT
-        if 0 < key_bytes < _SHORT and message[0] == _KEY_TAG and message[1] == key_bytes:
-            return self._one(message[_KEY_AT:])
+        key = short_key(message)
+        if key is not None:
+            return self._one(key)
         return self._any(parse(_parse_range, message))
 
     def _any(self, request: RangeRequest) -> Answer:
@@ -106,8 +118,3 @@ class KV:
         else:
             return
         raise RpcError(Status.OUT_OF_RANGE, f"etcdserver: mvcc: {what}", self._store.position)
-
-
-_KEY_TAG: Final = 0x0A
-_KEY_AT: Final = 2
-_SHORT: Final = 128
