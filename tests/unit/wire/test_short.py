@@ -1,0 +1,38 @@
+"""Short messages are read as protobuf reads them, or not at all."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from leasehold.wire.rpc_pb2 import PutRequest, RangeRequest
+from leasehold.wire.short import short_key, short_pair
+
+pieces = st.binary(max_size=140)
+
+
+@given(key=pieces)
+def test_a_short_key_is_read_and_nothing_else_is(key: bytes) -> None:
+    message = RangeRequest(key=key).SerializeToString()
+    assert short_key(message) == (key if 0 < len(key) < 128 else None)
+
+
+@given(key=pieces, value=pieces)
+def test_a_short_pair_is_read_and_nothing_else_is(key: bytes, value: bytes) -> None:
+    message = PutRequest(key=key, value=value).SerializeToString()
+    is_short = 0 < len(key) < 128 and 0 < len(value) < 128
+    assert short_pair(message) == ((key, value) if is_short else None)
+
+
+@given(message=st.binary(max_size=300))
+@example(message=b"\x0a\xc8" + bytes(200))  # 0xc8 is 200, and the first octet of a longer length
+@example(message=b"\x0a\x01k\x12\xc8" + bytes(200))
+@example(message=b"\x0a\x01k\x12\x01v\x18\x07")
+@example(message=b"\x0a\x7f")
+@example(message=b"\x0a")
+@example(message=b"")
+def test_whatever_is_read_from_any_bytes_is_what_protobuf_reads(message: bytes) -> None:
+    key = short_key(message)
+    if key is not None:
+        assert RangeRequest.FromString(message) == RangeRequest(key=key)
+    pair = short_pair(message)
+    if pair is not None:
+        assert PutRequest.FromString(message) == PutRequest(key=pair[0], value=pair[1])
