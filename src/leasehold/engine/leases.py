@@ -142,9 +142,11 @@ class Leases:
 
         A lease that is not answered yet stays as it is: its whole term is still to come.
         """
-        leased = self._current(lease)
-        if leased.deadline != NEVER:
-            self.table.renew(lease, leased.resource.ttl_s)
+        leased = self.table.repeat(lease)
+        if leased is None:
+            leased = self._current(lease)
+            if not leased.pending:
+                self.table.renew(lease, leased.resource.ttl_s)
         return leased.resource
 
     def remaining_s(self, lease: int) -> float:

@@ -296,16 +296,19 @@ class Connection:
         if flags & frames.PADDED:
             payload = frames.without_padding(payload, flags)
         if (
-            flags & frames.END_STREAM
-            and stream.reader is None
+            stream.reader is None
             and len(payload) >= PREFIX_BYTES
             and PREFIX.unpack_from(payload) == (0, len(payload) - PREFIX_BYTES)
             and stream.head.call is not None
         ):
-            stream.remote_done = True
-            self._exchange_once(stream, payload[PREFIX_BYTES:])
+            if flags & frames.END_STREAM and stream.exchanges == 0:
+                stream.remote_done = True
+                self._exchange_once(stream, payload[PREFIX_BYTES:])
+                return
+            stream.hear(payload[PREFIX_BYTES:])
         else:
-            self._pieces(stream, flags, payload, length)
+            stream.feed(payload)
+        self._fed(stream, flags, length)
 
     def _exchange_once(self, stream: Stream, message: bytes) -> None:
         """The short way: a call that consists of one message and its answer."""
@@ -321,9 +324,8 @@ class Connection:
             return
         self.answer(stream, answer)
 
-    def _pieces(self, stream: Stream, flags: int, payload: bytes, length: int) -> None:
-        """The long way: messages in several frames, several messages in one, and streams."""
-        stream.feed(payload)
+    def _fed(self, stream: Stream, flags: int, length: int) -> None:
+        """The end of the long way: the client's side is over, or may go on."""
         if flags & frames.END_STREAM:
             stream.remote_ended()
             return

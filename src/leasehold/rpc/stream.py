@@ -102,14 +102,24 @@ class Stream:
         if self.reader is None:
             self.reader = MessageReader()
         try:
-            for message in self.reader.feed(payload):
-                if not self.is_ending:
-                    self._hear(message)
+            messages = self.reader.feed(payload)
+        except RpcError as error:
+            self.end(error)
+            return
+        for message in messages:
+            self.hear(message)
+
+    def hear(self, message: bytes) -> None:
+        """Have one message handled."""
+        if self.is_ending:
+            return
+        self.exchanges += 1
+        try:
+            self._handle(message)
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             self.fail(error)
 
-    def _hear(self, message: bytes) -> None:
-        self.exchanges += 1
+    def _handle(self, message: bytes) -> None:
         if self.listener is not None:
             self.listener.heard(message)
         elif self.head.call is not None:

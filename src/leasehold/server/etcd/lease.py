@@ -21,6 +21,9 @@ MIN_TTL_S: Final = 2
 
 MAX_TTL_S: Final = 9_000_000_000
 
+MAX_IDS: Final = 65_536
+"""Messages whose lease is remembered; beyond it all are forgotten, and read again."""
+
 _MINUS_ONE: Final = varint(-1)
 _parse_grant = LeaseGrantRequest.FromString
 _parse_keep_alive = LeaseKeepAliveRequest.FromString
@@ -35,6 +38,7 @@ class Lease:
         self._desk = desk
         self._store = desk.store
         self._leases = desk.store.leases
+        self._ids: dict[bytes, int] = {}
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
@@ -73,7 +77,9 @@ class Lease:
 
     def keep_alive(self, message: bytes) -> Answer:
         """Begin a new full term: in memory only, so it waits for no disk."""
-        lease = parse_streamed(_parse_keep_alive, message).ID
+        lease = self._ids.get(message)
+        if lease is None:
+            lease = self._remember(message)
         header = self._desk.durable_header()
         try:
             record = self._leases.renew(lease)
@@ -83,6 +89,14 @@ class Lease:
             record.answer = b"%b\x10%b\x18%b" % (header, varint(lease), varint(int(record.ttl_s)))
             record.answer_header = header
         return record.answer, self._store.lease_position(lease)
+
+    def _remember(self, message: bytes) -> int:
+        """Read whose renewal a message asks for: the same message will come again and again."""
+        lease = parse_streamed(_parse_keep_alive, message).ID
+        if len(self._ids) >= MAX_IDS:
+            self._ids.clear()
+        self._ids[message] = lease
+        return lease
 
     def time_to_live(self, message: bytes) -> Answer:
         """Say how long a lease has to run, and which keys it has."""
