@@ -64,6 +64,9 @@ class House(Protocol):
 class Caretaker(ABC):
     """Looks after the ends of one landlord's leases."""
 
+    keeps_time = False
+    """Whether a timer keeps lease time, because some lease can end."""
+
     def __init__(self, house: House) -> None:
         self.house = house
 
@@ -115,7 +118,7 @@ class _Attending(Caretaker):
         self._monotonic = house.monotonic
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm = Alarm(self._wake)
-        self._keeps_time = False
+        self.keeps_time = False
         self._polls_awaited = 0
         self._starved_from = NEVER
         self._closed = False
@@ -126,7 +129,7 @@ class _Attending(Caretaker):
 
     def enter(self) -> None:
         clock = self._clock
-        if not self._keeps_time:  # no lease could end meanwhile
+        if not self.keeps_time:  # no lease could end meanwhile
             clock.elapse(self._monotonic())
             return
         monotonic = self._monotonic()
@@ -170,14 +173,14 @@ class _Attending(Caretaker):
         self._arm()
 
     def placed(self, leased: LeasedResource[Any]) -> None:
-        if not self._keeps_time or leased.deadline - self._clock.now < IDLE_TICK_S:
-            self._follow()
+        self._follow()
+        if not self.keeps_time or leased.deadline - self._clock.now < IDLE_TICK_S:
             self._arm()
 
     def move_out(self) -> None:
         """Have no timer on any event loop."""
         self._alarm.cancel()
-        self._keeps_time = False
+        self.keeps_time = False
         self._loop = None
 
     def close(self) -> None:
@@ -188,8 +191,8 @@ class _Attending(Caretaker):
         """Have the timer ring in time, if anything can end at all."""
         table = self.house.table
         lasting = table.next_at() == NEVER and not table.ended
-        self._keeps_time = self._loop is not None and not lasting
-        if self._loop is None or not self._keeps_time:
+        self.keeps_time = self._loop is not None and not lasting
+        if self._loop is None or not self.keeps_time:
             return
         reap_in = self.next_reap_in() if self._clock.may_end else NEVER
         if table.ended:  # owners that there was no time for
@@ -234,7 +237,7 @@ class _Attending(Caretaker):
             asyncio.get_running_loop().call_soon(self._hop, cuts, hops_left - 1)
             return
         self._clock.polled(cuts)
-        if self._keeps_time:
+        if self.keeps_time:
             try:
                 self.reap_slice()  # what came due in a turn in which nothing may end
             finally:

@@ -12,6 +12,7 @@ from leasehold.engine.journal import Row
 from leasehold.engine.store import Store
 from leasehold.errors import LeaseExists, UnknownKey, UnknownLease
 from leasehold.testing import Simulation
+from leasehold.wire.encode import varint
 from leasehold.wire.kv_pb2 import KeyValue
 from tests.property.support import effort
 
@@ -178,11 +179,12 @@ class StoreMachine(RuleBasedStateMachine):
         ttl_s += self.granted / 128  # no two leases end at the same instant
         lease = self.lease(pick) if pick is not None else 0
         try:
-            granted = self.apply(Grant(lease, ttl_s))
+            granted, encoded = self.apply(Grant(lease, ttl_s))
         except LeaseExists:
             assert lease in self.model.ttls
             return
         assert granted == lease or not lease
+        assert encoded == varint(granted)
         assert granted not in self.model.ttls
         self.model.ttls[granted] = ttl_s
         self.model.births[granted] = self.granted

@@ -525,3 +525,44 @@ def test_a_policy_that_raises_in_is_current_ends_no_lease_and_keeps_none_from_en
 def test_a_live_lease_shows_itself(shop: Shop) -> None:
     shop.grant("a", 10.0)
     assert repr(shop.table.current("a")) == "<LeasedResource 'a': 'resource of a' until 10.0>"
+
+
+def test_a_term_is_repeated_without_asking_the_policy() -> None:
+    shop = Shop(FixedPolicy(10.0))
+    shop.grant("a")
+    shop.table.policy = FixedPolicy(3.0)
+    shop.wait(4.0)
+    leased = shop.table.repeat("a")
+    assert leased is not None
+    assert leased.end == 14.0
+    assert shop.placed == ["a"], "a later end wakes nobody"
+
+
+def test_only_a_lease_that_is_surely_alive_is_repeated() -> None:
+    shop = Shop()
+    shop.grant("due", 2.0)
+    shop.grant("pending", pending=True)
+    shop.grant("lasting", FOREVER)
+    shop.wait(2.0)
+    for cookie in ("due", "pending", "lasting", "nobody"):
+        assert shop.table.repeat(cookie) is None
+    assert shop.table.current("pending").pending
+
+
+def test_finding_a_lease_ends_nothing() -> None:
+    shop = Shop()
+    shop.grant("a", 2.0)
+    shop.wait(5.0)
+    found = shop.table.find("a")
+    assert found is not None
+    assert found.cookie == "a"
+    assert shop.ended() == []
+    assert shop.table.find("b") is None
+
+
+def test_a_pending_lease_wakes_nobody_until_it_is_answered() -> None:
+    shop = Shop()
+    shop.grant("a", pending=True)
+    assert shop.placed == []
+    shop.table.answer("a")
+    assert shop.placed == ["a"]

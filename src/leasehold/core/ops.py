@@ -27,8 +27,11 @@ class Put(Op[tuple[int, Item | None]]):
 
 
 @dataclass(slots=True)
-class Grant(Op[int]):
-    """Begin a lease. The result is its id: the one given, or for 0 one that the store chose."""
+class Grant(Op[tuple[int, bytes]]):
+    """Begin a lease. The result is its id: the one given, or for 0 one that the store chose.
+
+    It comes plain and as the bytes that messages have for it, which the store needs anyway.
+    """
 
     lease: int
     ttl_s: float

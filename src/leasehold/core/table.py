@@ -40,7 +40,9 @@ class LeasedResource(Deadline, Generic[R]):
     __slots__ = ("cookie", "resource", "term_s")
 
     def __init__(self, cookie: Hashable, resource: R, now: float) -> None:
-        super().__init__(now)
+        self.deadline = now  # as `Deadline` does; a call less for each grant
+        self.queued_at = NEVER
+        self.ticket = 0
         self.cookie = cookie
         self.resource = resource
         self.term_s = 0.0
@@ -168,9 +170,16 @@ class LeaseTable(Generic[R]):
         leased = self.current(cookie)
         if leased.deadline != NEVER:  # one that never ends has nothing to begin
             raise ValueError(f"lease {cookie!r} was answered already")
-        term_s = min(leased.term_s, self._policy.bound_s())  # the bound has come nearer meanwhile
-        leased.deadline = self.clock.now + term_s
-        self._place(leased)
+        self.begin(leased)
+
+    def begin(self, leased: LeasedResource[R]) -> None:
+        """Let the term of a pending lease begin now, if this very lease is still there."""
+        if self._leases.get(leased.cookie) is leased and leased.pending:
+            term_s = leased.term_s
+            if self._bounded:
+                term_s = min(term_s, self._policy.bound_s())  # it has come nearer meanwhile
+            leased.deadline = self.clock.now + term_s
+            self._place(leased)
 
     def find(self, cookie: Hashable) -> LeasedResource[R] | None:
         """Look into the table as it is, without the expiry step: the lease may be due to leave."""

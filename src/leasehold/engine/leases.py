@@ -13,11 +13,12 @@ from typing import Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, NEVER
-from leasehold.core.lease_clock import LeaseClock
+from leasehold.core.lease_clock import IDLE_TICK_S, LeaseClock
 from leasehold.core.policy import DurationPolicy
 from leasehold.core.table import LeasedResource, LeaseTable
 from leasehold.errors import LeaseExists, LeaseFull
 from leasehold.expiry import exact
+from leasehold.wire.encode import long_varint
 
 MAX_KEYS: Final = 100_000
 """Keys that one lease may take with it."""
@@ -34,10 +35,11 @@ _NO_KEYS: Final[frozenset[bytes]] = frozenset()
 class LeaseRecord:
     """What a store knows of a lease, beside its deadline."""
 
-    __slots__ = ("answer", "answer_header", "id", "key_bytes", "keys", "ttl_s")
+    __slots__ = ("answer", "answer_header", "encoded_id", "id", "key_bytes", "keys", "ttl_s")
 
     def __init__(self, lease: int, ttl_s: float) -> None:
         self.id = lease
+        self.encoded_id = long_varint(lease)
         self.ttl_s = ttl_s
         self.keys: set[bytes] | frozenset[bytes] = _NO_KEYS  # a set of its own once it has any
         self.key_bytes = 0
@@ -123,8 +125,7 @@ class Leases:
     def answered(self, granted: Iterable[LeasedResource[LeaseRecord]]) -> None:
         """Let the terms of these leases begin, as far as they have not ended already."""
         for leased in granted:
-            if self.table.find(leased.cookie) is leased:  # and not another one of the same id
-                self.table.answer(leased.cookie)
+            self.table.begin(leased)
 
     def current(self, lease: int) -> LeaseRecord:
         """Return a live lease, or raise `UnknownLease`."""
@@ -188,7 +189,10 @@ class Leases:
         return alive
 
     def _on_placed(self, leased: LeasedResource[LeaseRecord]) -> None:
-        self._caretaker.placed(leased)
+        """Tell the caretaker, unless it looks in time anyway, on the loop that we never leave."""
+        caretaker = self._caretaker
+        if not caretaker.keeps_time or leased.deadline - self.table.clock.now < IDLE_TICK_S:
+            caretaker.placed(leased)
 
     def _deliver(self) -> None:
         ended = self.table.ended

@@ -18,6 +18,7 @@ from leasehold.wire import journal_pb2, kv_pb2
 from leasehold.wire.encode import field, varint
 
 _DOUBLE: Final = Struct("<d")
+_GRANTED_BYTES: Final = 2 + _DOUBLE.size  # two tags and the term
 
 
 def put(encoded_pair: bytes) -> bytes:
@@ -32,9 +33,16 @@ def deleted(key: bytes, revision: int) -> bytes:
     return field(1, field(2, field(1, key) + b"\x10" + varint(revision)))
 
 
-def granted(lease: int, ttl_s: float) -> bytes:
+def granted(record: LeaseRecord) -> bytes:
     """Record that a lease was granted."""
-    return field(1, field(3, b"\x08" + varint(lease) + b"\x11" + _DOUBLE.pack(ttl_s)))
+    lease = record.encoded_id
+    inner = len(lease) + _GRANTED_BYTES
+    return b"\x0a%b\x1a%b\x08%b\x11%b" % (
+        varint(inner + 2),  # an inner length is one octet
+        varint(inner),
+        lease,
+        _DOUBLE.pack(record.ttl_s),
+    )
 
 
 def ended(lease: int) -> bytes:

@@ -137,13 +137,13 @@ class Store:
             self.watchers.publish((Change(key, item[2], item, previous),), batch.number)
         return item[2], previous
 
-    def _grant(self, op: Grant) -> int:
+    def _grant(self, op: Grant) -> tuple[int, bytes]:
         leased = self.leases.grant(op.lease, op.ttl_s)
-        lease = leased.resource.id
+        record = leased.resource
         self._open.granted.append(leased)
-        self._open.leases.add(lease)
-        self._record(records.granted(lease, op.ttl_s))
-        return lease
+        self._open.leases.add(record.id)
+        self._record(records.granted(record))
+        return record.id, record.encoded_id
 
     def _revoke(self, op: Revoke) -> int:
         self.leases.revoke(op.lease)

@@ -41,11 +41,13 @@ def varint(n: int) -> bytes:
         return _LAST[n]
     if 0 <= n < _FOUR:
         return _MORE[n & _LOW] + _LAST[n >> 14]
-    return _long_varint(n)
+    return _remembered_varint(n)
 
 
-@lru_cache(LONG_VARINTS_MAX)
-def _long_varint(n: int) -> bytes:
+def long_varint(n: int) -> bytes:
+    """Encode an int64 or uint64 that is most likely long, such as the id of a lease."""
+    if 0 <= n < _FOUR:
+        return varint(n)
     assert _LEAST <= n < _UINT64, f"{n} does not fit into 64 bits"
     # Arithmetic on a 64-bit int costs several times that on a small one: cut it up first.
     low = n & _LOW_FOUR
@@ -56,6 +58,9 @@ def _long_varint(n: int) -> bytes:
     return b"".join(
         (_MORE[low & _LOW], _MORE[low >> 14], _MORE[high & _LOW], _MORE[high >> 14], _LAST[n >> 28])
     )
+
+
+_remembered_varint: Final = lru_cache(LONG_VARINTS_MAX)(long_varint)
 
 
 def field(number: int, payload: bytes) -> bytes:

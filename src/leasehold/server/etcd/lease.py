@@ -59,11 +59,11 @@ class Lease:
         ttl_s = max(ttl_s, MIN_TTL_S)
         self._desk.check_room(len(message))
         try:
-            lease, position = self._store.apply(Grant(request.ID, float(ttl_s)))
+            (_, lease), position = self._store.apply(Grant(request.ID, float(ttl_s)))
         except LeaseExists as error:
             self._desk.refuse(error)
         header = self._desk.header(self._store.revision)
-        return b"%b\x10%b\x18%b" % (header, varint(lease), varint(ttl_s)), position
+        return b"%b\x10%b\x18%b" % (header, lease, varint(ttl_s)), position
 
     def revoke(self, message: bytes) -> Answer:
         """End a lease, and its keys with it."""
@@ -86,7 +86,8 @@ class Lease:
         except UnknownLease:
             return header + b"\x10" + varint(lease), self._store.lease_position(lease)
         if record.answer_header is not header:
-            record.answer = b"%b\x10%b\x18%b" % (header, varint(lease), varint(int(record.ttl_s)))
+            ttl_s = varint(int(record.ttl_s))
+            record.answer = b"%b\x10%b\x18%b" % (header, record.encoded_id, ttl_s)
             record.answer_header = header
         return record.answer, self._store.lease_position(lease)
 
