@@ -56,19 +56,31 @@ class Pace:
     the cost is what it is: one stall, or a second slow commit among the recent, is enough to leave.
     Each time that happens it takes twice as many commits in the thread to come back, until as many
     went well inline.
+
+    A client that is alone is another matter: nobody else is kept waiting, and the way to the thread
+    and back would be a good part of the time that it waits itself. There only a disk counts that is
+    slow most of the time.
     """
 
-    __slots__ = ("_costs_s", "_patience", "_since", "is_inline")
+    __slots__ = ("_costs_s", "_lately_s", "_patience", "_since", "is_inline")
 
     def __init__(self) -> None:
         self.is_inline = False
         self._patience = RECENT
         self._since = 0  # commits since the last move
         self._costs_s: deque[float] = deque(maxlen=RECENT)
+        self._lately_s: deque[float] = deque(maxlen=RECENT)
+
+    def goes_inline(self, *, is_alone: bool) -> bool:
+        """Say where the next commit is to be done."""
+        if is_alone and len(self._lately_s) == RECENT:
+            return sorted(self._lately_s)[RECENT // 2] < STALL_S
+        return self.is_inline
 
     def note(self, cost_s: float) -> None:
         """Take what the last commit cost, where it was to be done."""
         self._costs_s.append(cost_s)
+        self._lately_s.append(cost_s)
         self._since += 1
         if self.is_inline:
             self._note_inline(cost_s)
@@ -97,12 +109,16 @@ class Committer:
         store: Store,
         journal: Journal,
         on_failure: Callable[[BaseException], None],
+        *,
+        is_alone: Callable[[], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """Begin, on the running event loop. `is_alone` tells whether there is but one client."""
         self.pace = Pace()
         self._store = store
         self._journal = journal
         self._on_failure = on_failure
+        self._is_alone = is_alone
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
@@ -132,7 +148,8 @@ class Committer:
         batch = self._store.take_batch()
         if batch is None:
             return
-        if self.pace.is_inline and not self._journal.wants_checkpoint:
+        inline = self.pace.goes_inline(is_alone=self._is_alone())
+        if inline and not self._journal.wants_checkpoint:
             self._commit_inline(batch)
         else:
             self._is_busy = True

@@ -61,7 +61,12 @@ class LeaseholdServer:
             lambda: ServerProtocol(self._site), host, port, start_serving=False
         )
         self.store.start()
-        self._committer = Committer(self.store, self._journal, self._fail)
+        self._committer = Committer(
+            self.store,
+            self._journal,
+            self._fail,
+            is_alone=lambda: len(self._site.connections) <= 1,
+        )
         await self._listener.start_serving()
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound

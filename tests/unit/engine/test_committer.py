@@ -61,7 +61,14 @@ class Bench:
         self.durable: list[int] = []
         self.store.on_durable = self.durable.append
         journal: Any = self.journal
-        self.committer = Committer(self.store, journal, self.failures.append, self.clock)
+        self.is_alone = False
+        self.committer = Committer(
+            self.store,
+            journal,
+            self.failures.append,
+            is_alone=lambda: self.is_alone,
+            clock=self.clock,
+        )
 
     def clock(self) -> float:
         self.now += self.cost_s
@@ -141,6 +148,29 @@ async def test_fast_commits_move_inline_and_slow_ones_back(bench: Bench) -> None
     for _ in range(3 * RECENT):
         await bench.put_and_wait()
         assert bench.place == "thread"
+
+
+@with_bench
+async def test_a_client_that_is_alone_is_served_inline_unless_the_disk_is_slow_most_of_the_time(
+    bench: Bench,
+) -> None:
+    bench.is_alone = True
+    bench.cost_s = INLINE_S * 2
+    for _ in range(RECENT):
+        await bench.put_and_wait()
+    for cost_s in (INLINE_S * 2, STALL_S * 50, INLINE_S * 2, STALL_S * 3, INLINE_S * 2):
+        bench.cost_s = cost_s
+        await bench.put_and_wait()
+        assert bench.place == "inline"
+    bench.is_alone = False
+    await bench.put_and_wait()
+    assert bench.place == "thread"
+    bench.is_alone = True
+    bench.cost_s = STALL_S * 2
+    for _ in range(RECENT):
+        await bench.put_and_wait()
+    await bench.put_and_wait()
+    assert bench.place == "thread"
 
 
 @with_bench
