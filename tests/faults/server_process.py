@@ -1,15 +1,14 @@
 """A real server in a process of its own, to be killed, stopped and started again."""
 
-import os
 import re
 import selectors
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
+
+from tests.support import stopping
 
 SERVER: Final = ("-m", "leasehold")
 FAULTY_SERVER: Final = Path(__file__).with_name("faulty_server.py")
@@ -72,19 +71,11 @@ class ServerProcess:
 
     def stop(self) -> None:
         """Stop the process, and return when it has stopped."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        give_up_at = time.monotonic() + STOP_S
-        while self._state() != "T":
-            assert time.monotonic() < give_up_at, "the process does not stop"
-            os.sched_yield()
+        stopping.stop(self._process.pid)
 
     def go_on(self) -> None:
         """Let the process go on."""
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def _state(self) -> str:
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0]
+        stopping.go_on(self._process.pid)
 
     def _tail(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]

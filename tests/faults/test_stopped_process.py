@@ -1,7 +1,5 @@
 """A real landlord process, stopped with SIGSTOP for longer than its leases run."""
 
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.support import stopping
 
 LEASES = 20
 TERM_S = 1.0
@@ -53,19 +53,11 @@ class LandlordProcess:
 
     def stop(self) -> None:
         """Stop the process, and return when it has stopped."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        stopped_by = time.monotonic() + DEADLINE_S
-        while self._state() != "T":
-            assert time.monotonic() < stopped_by, "the process does not stop"
-            os.sched_yield()
+        stopping.stop(self._process.pid)
 
     def go_on(self) -> None:
         """Let the process go on."""
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def _state(self) -> str:
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0]
+        stopping.go_on(self._process.pid)
 
 
 @contextmanager

@@ -35,16 +35,6 @@ from tests.support.h2_peer import (
 frame = frames.frame
 
 
-@pytest.fixture
-def peer() -> Peer:
-    return Peer()
-
-
-@pytest.fixture
-def raw() -> RawPeer:
-    return RawPeer()
-
-
 # Calls.
 
 

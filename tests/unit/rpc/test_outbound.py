@@ -26,16 +26,6 @@ from tests.support.h2_peer import (
 WINDOW = frames.DEFAULT_WINDOW
 
 
-@pytest.fixture
-def peer() -> Peer:
-    return Peer()
-
-
-@pytest.fixture
-def raw() -> RawPeer:
-    return RawPeer()
-
-
 def _data(sent: list[Frame], stream_id: int | None = None) -> bytes:
     return b"".join(
         one.payload
