@@ -174,12 +174,15 @@ class LeaseTable(Generic[R]):
 
     def begin(self, leased: LeasedResource[R]) -> None:
         """Let the term of a pending lease begin now, if this very lease is still there."""
-        if self._leases.get(leased.cookie) is leased and leased.pending:
-            term_s = leased.term_s
-            if self._bounded:
-                term_s = min(term_s, self._policy.bound_s())  # it has come nearer meanwhile
-            leased.deadline = self.clock.now + term_s
-            self._place(leased)
+        term_s = leased.term_s
+        if leased.deadline != NEVER or term_s == NEVER:
+            return  # it has begun, or has nothing to begin
+        if self._leases.get(leased.cookie) is not leased:
+            return
+        if self._bounded:
+            term_s = min(term_s, self._policy.bound_s())  # it has come nearer meanwhile
+        leased.deadline = self.clock.now + term_s
+        self._place(leased)
 
     def find(self, cookie: Hashable) -> LeasedResource[R] | None:
         """Look into the table as it is, without the expiry step: the lease may be due to leave."""

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leasehold.wire.rpc_pb2 import PutRequest, RangeRequest
-from leasehold.wire.short import short_key, short_pair
+from leasehold.wire.rpc_pb2 import LeaseGrantRequest, PutRequest, RangeRequest
+from leasehold.wire.short import short_key, short_lease, short_pair
 
 pieces = st.binary(max_size=140)
 
@@ -22,7 +22,14 @@ def test_a_short_pair_is_read_and_nothing_else_is(key: bytes, value: bytes) -> N
     assert short_pair(message) == ((key, value) if is_short else None)
 
 
-@given(message=st.binary(max_size=300))
+@given(lease=st.sampled_from([0, 0, 1, -1]), ttl_s=st.integers(-2, 300))
+def test_a_short_grant_is_read_and_nothing_else_is(lease: int, ttl_s: int) -> None:
+    message = LeaseGrantRequest(ID=lease, TTL=ttl_s).SerializeToString()
+    is_short = not lease and 0 < ttl_s < 128
+    assert short_lease(message) == ((0, ttl_s) if is_short else None)
+
+
+@given(message=st.binary(max_size=300) | st.binary(max_size=2))
 @example(message=b"\x0a\xc8" + bytes(200))  # 0xc8 is 200, and the first octet of a longer length
 @example(message=b"\x0a\x01k\x12\xc8" + bytes(200))
 @example(message=b"\x0a\x01k\x12\x01v\x18\x07")
@@ -36,3 +43,6 @@ def test_whatever_is_read_from_any_bytes_is_what_protobuf_reads(message: bytes) 
     pair = short_pair(message)
     if pair is not None:
         assert PutRequest.FromString(message) == PutRequest(key=pair[0], value=pair[1])
+    grant = short_lease(message)
+    if grant is not None:
+        assert LeaseGrantRequest.FromString(message) == LeaseGrantRequest(TTL=grant[1])

@@ -15,6 +15,7 @@ from leasehold.wire.rpc_pb2 import (
     LeaseRevokeRequest,
     LeaseTimeToLiveRequest,
 )
+from leasehold.wire.short import short_lease
 
 MIN_TTL_S: Final = 2
 """What a shorter term is raised to, as etcd does with its default timing."""
@@ -52,18 +53,22 @@ class Lease:
 
     def grant(self, message: bytes) -> Answer:
         """Begin a lease."""
-        request = parse(_parse_grant, message)
-        ttl_s = request.TTL
+        lease, ttl_s = short_lease(message) or self._wanted(message)
         if ttl_s > MAX_TTL_S:
             raise RpcError(Status.OUT_OF_RANGE, "etcdserver: too large lease TTL")
-        ttl_s = max(ttl_s, MIN_TTL_S)
+        if ttl_s < MIN_TTL_S:
+            ttl_s = MIN_TTL_S
         self._desk.check_room(len(message))
         try:
-            (_, lease), position = self._store.apply(Grant(request.ID, float(ttl_s)))
+            (_, encoded), position = self._store.apply(Grant(lease, float(ttl_s)))
         except LeaseExists as error:
             self._desk.refuse(error)
         header = self._desk.header(self._store.revision)
-        return b"%b\x10%b\x18%b" % (header, lease, varint(ttl_s)), position
+        return b"%b\x10%b\x18%b" % (header, encoded, varint(ttl_s)), position
+
+    def _wanted(self, message: bytes) -> tuple[int, int]:
+        request = parse(_parse_grant, message)
+        return request.ID, request.TTL
 
     def revoke(self, message: bytes) -> Answer:
         """End a lease, and its keys with it."""
