@@ -23,7 +23,7 @@ from benchmarks.etcd.workloads import CASES
 
 DOCS = ROOT / "docs"
 COMMAND = "make bench-etcd"
-PAGE = "benchmarks-etcd.md"
+PAGE = "benchmarks.md"
 PLOT = "img/etcd.svg"
 SYNC_CASES = ("put", "put-one")
 PROFILE_S = 5.0

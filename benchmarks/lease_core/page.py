@@ -7,7 +7,7 @@ from benchmarks.common.page import write_results
 from benchmarks.common.tables import Table
 
 COMMAND = "make bench"
-PAGE = "benchmarks.md"
+PAGE = "benchmarks-leases.md"
 PLOT = "img/lease-core.svg"
 
 
