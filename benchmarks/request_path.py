@@ -1,0 +1,144 @@
+"""What a call costs the server's process, without sockets and without a disk.
+
+    python -m benchmarks.request_path
+
+Bytes as a Go client sends them go into a connection, 32 calls at a time, and a batch is called
+durable after ten such pieces. So this is header decoding, HTTP/2, gRPC, services and store, and
+nothing else. The least of many rounds is shown: what else the machine does makes a round slower,
+never faster. For comparing two versions of the code, run both in turn.
+"""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from itertools import repeat
+from random import Random
+from time import process_time
+from typing import Final
+
+from benchmarks.etcd import messages
+from benchmarks.etcd.script import (
+    DATA,
+    HeaderWriter,
+    Script,
+    constant_timeout,
+    frame,
+    timeouts,
+    with_prefix,
+)
+from leasehold.core.ops import Grant, Put
+from leasehold.engine.journal_format import Identity
+from leasehold.engine.store import Store
+from leasehold.rpc import frames
+from leasehold.rpc.connection import Connection
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.routes import Methods
+from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.kv import KV
+from leasehold.server.etcd.lease import Lease
+
+CALLS: Final = 640
+AT_ONCE: Final = 32
+PIECES_IN_A_BATCH: Final = 10
+ROUNDS: Final = 60
+KEY: Final = b"foo"
+VALUE: Final = b"x" * 32
+LEASE: Final = 7
+TTL_S: Final = 3600
+WIDE_WINDOW: Final = 1 << 30
+
+WORKLOADS: Final = {
+    "Put": ("/etcdserverpb.KV/Put", messages.put_request(KEY, VALUE)),
+    "Range of one key": ("/etcdserverpb.KV/Range", messages.range_request(KEY)),
+    "LeaseGrant": ("/etcdserverpb.Lease/LeaseGrant", messages.lease_grant_request(TTL_S)),
+    "KeepAlive, one-shot": (
+        "/etcdserverpb.Lease/LeaseKeepAlive",
+        messages.lease_request(LEASE),
+    ),
+}
+
+
+class Server:
+    """Everything of a server but sockets and disk."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.store.start()
+        self.gate = Gate()
+        self.store.on_durable = self.gate.release
+        desk = Desk(self.store, self.gate, Identity(1 << 63, 1 << 62, 1))
+        self.methods: Methods = {**KV(desk).methods(), **Lease(desk).methods()}
+        self.store.apply(Grant(LEASE, float(TTL_S)))
+        self.store.apply(Put(KEY, VALUE))
+        self.commit()
+
+    def commit(self) -> None:
+        """Call durable what there is."""
+        if self.store.take_batch() is not None:
+            self.store.committed()
+
+    def connect(self) -> Connection:
+        """Begin a connection whose client has wide windows."""
+        connection = Connection(self.methods, self.gate, lambda _: None)
+        connection.receive(
+            frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: WIDE_WINDOW})
+            + frames.window_update(0, WIDE_WINDOW)
+        )
+        return connection
+
+    def round_s(self, connection: Connection, pieces: list[bytes]) -> float:
+        """Answer everything; return the processor time it took."""
+        began = process_time()
+        for number, piece in enumerate(pieces, 1):
+            self.store.leases.enter()
+            connection.receive(piece)
+            if number % PIECES_IN_A_BATCH == 0:
+                self.commit()
+        return process_time() - began
+
+
+def call_pieces(path: str, body: bytes, *, changing: bool) -> list[bytes]:
+    """The calls of one connection."""
+    values = timeouts(Random(0)) if changing else constant_timeout()
+    headers = HeaderWriter("127.0.0.1:2379", values)
+    script = Script(headers, path, repeat(body, CALLS))
+    starts = range(0, CALLS, AT_ONCE)
+    return [bytes(script.content[script.starts[at] : script.starts[at + AT_ONCE]]) for at in starts]
+
+
+def stream_pieces() -> tuple[bytes, list[bytes]]:
+    """What opens a stream of renewals, and the renewals on it."""
+    path, body = WORKLOADS["KeepAlive, one-shot"]
+    opening = HeaderWriter("127.0.0.1:2379", constant_timeout()).next_frame(1, path)
+    piece = frame(DATA, 0, 1, with_prefix(body)) * AT_ONCE
+    return opening, [piece] * (CALLS // AT_ONCE)
+
+
+def costs_us(server: Server) -> Iterator[tuple[str, float]]:
+    """What each kind of call costs, at best."""
+    for name, (path, body) in WORKLOADS.items():
+        for changing in (False, True):
+            pieces = call_pieces(path, body, changing=changing)
+            rounds = [server.round_s(server.connect(), pieces) for _ in range(ROUNDS)]
+            label = f"{name}, {'changing' if changing else 'constant'} headers"
+            yield label, min(rounds) / CALLS * 1e6
+    opening, pieces = stream_pieces()
+    rounds = []
+    for _ in range(ROUNDS):
+        connection = server.connect()
+        connection.receive(opening)
+        rounds.append(server.round_s(connection, pieces))
+    yield "KeepAlive on a long stream", min(rounds) / CALLS * 1e6
+
+
+async def main() -> None:
+    """Measure, and print."""
+    server = Server()
+    gc.collect()
+    gc.freeze()
+    for label, cost_us in costs_us(server):
+        print(f"{label:40}{cost_us:6.2f} µs")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
