@@ -20,7 +20,7 @@ import pytest
 from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.server_process import FAULTY_SERVER, SERVER, ServerProcess
 
-KILLS = int(os.environ.get("LEASEHOLD_KILLS", "25"))
+KILLS = int(os.environ.get("LEASEHOLD_KILLS", "12"))
 KILLS_OF_A_BUG = 10
 SEED = int(os.environ.get("LEASEHOLD_SEED", "3"))
 WRITERS = 6
