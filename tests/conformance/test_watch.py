@@ -280,3 +280,19 @@ def test_a_large_value_is_told_whole(client: Client, key: bytes) -> None:
         client.put(key, b"")
         assert watch.receive().events[0].kv.value == value
         assert watch.receive().events[0].prev_kv.value == value
+
+
+@pytest.mark.parametrize("is_range", [False, True])
+def test_a_watch_from_the_current_revision_begins_with_what_it_put(
+    client: Client, key: bytes, is_range: bool
+) -> None:
+    client.put(key + b"/older")
+    put = client.put(key, b"now")
+    end = prefix_end(key) if is_range else b""
+    with client.watch() as watch:
+        begin(watch, key, range_end=end, start_revision=put.header.revision)
+        replayed = watch.receive()
+        assert replayed.header.revision == put.header.revision
+        assert [(event.kv.key, event.kv.value) for event in replayed.events] == [(key, b"now")]
+        client.put(key, b"then")
+        assert watch.receive().events[0].kv.value == b"then"

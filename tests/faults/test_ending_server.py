@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
+import pytest
 
+from leasehold.wire import rpc_pb2 as pb
 from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.server_process import FAULTY_SERVER, ServerProcess
 
@@ -80,3 +83,22 @@ def test_a_server_whose_disk_takes_no_more_ends_with_the_reason(tmp_path: Path) 
     assert "full" in last
     with ServerProcess(tmp_path) as server:
         writers.check(server.wait_until_ready().endpoint)
+
+
+def test_a_watch_on_a_server_that_ends_is_told_to_try_again(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        server.wait_until_ready()
+        with grpc.insecure_channel(server.endpoint) as channel:
+            watch = channel.stream_stream(
+                "/etcdserverpb.Watch/Watch",
+                pb.WatchRequest.SerializeToString,
+                pb.WatchResponse.FromString,
+            )
+            create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"key"))
+            answers: Any = watch(iter([create]), timeout=DEADLINE_S)
+            assert next(answers).created
+            assert server.terminate() == 0
+            with pytest.raises(grpc.RpcError):
+                next(answers)
+            assert answers.code() is grpc.StatusCode.UNAVAILABLE
+            assert answers.details() == "etcdserver: server stopped"

@@ -391,6 +391,14 @@ class Connection:
         self.is_closing = True
         self._outbound.put_frame(frames.goaway(self._last_id, code, why))
 
+    def dismiss(self, error: RpcError) -> None:
+        """End every call with this error, and say good-bye: clients will try again elsewhere."""
+        for stream in list(self._streams.values()):
+            stream.end(error)
+        self._outbound.flush()
+        self.close()
+        self.flush()
+
     def lost(self) -> None:
         """Learn that the connection is gone, and every call on it."""
         self.is_closing = True

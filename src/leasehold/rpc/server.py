@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from leasehold.errors import Status
 from leasehold.rpc.connection import Connection
 from leasehold.rpc.frames import PREFACE
 from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.http1 import HTTP1, Page
 from leasehold.rpc.routes import Methods
 
@@ -134,11 +136,10 @@ class ServerProtocol(asyncio.Protocol):
         if self._speaks is not None:
             self._speaks.lost()
 
-    def good_bye(self) -> None:
-        """Close the connection once everything is written that is to be."""
+    def good_bye(self, why: str) -> None:
+        """Close the connection once everything is written that is to be; end what is open."""
         if isinstance(self._speaks, Connection):
-            self._speaks.close()
-            self._speaks.flush()
+            self._speaks.dismiss(RpcError(Status.UNAVAILABLE, why))
         self._transport.close()
 
     def cut_off(self) -> None:

@@ -96,7 +96,7 @@ class LeaseholdServer:
     async def _part(self) -> None:
         """Close all connections, each once it has its answers, but wait for nobody for ever."""
         for connection in list(self._site.connections):
-            connection.good_bye()
+            connection.good_bye("etcdserver: server stopped")
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self._site.all_gone()

@@ -1,7 +1,8 @@
 """etcd's Watch service: several watches on one stream, each of a key or a range, from now on.
 
-This version keeps no history: a watch that is to begin in the past is cancelled as one whose start
-was compacted, which every client of etcd knows how to take.
+This version keeps no history, and behaves as an etcd that is compacted at every revision: a watch
+that is to begin before the current one is cancelled as one whose start was compacted, and one that
+begins with it is told of the keys that it has put.
 """
 
 from collections.abc import Sequence
@@ -78,16 +79,29 @@ class WatchStream:
         store = self._desk.store
         watch_id = request.watch_id or self._free_id()
         created = _watch_id(watch_id) + b"\x18\x01"
-        if 0 < request.start_revision <= store.revision:
-            compacted = store.revision + 1
+        if 0 < request.start_revision < store.revision:
             self._say(created)
-            gone = _watch_id(watch_id) + b"\x20\x01\x28" + varint(compacted)
+            gone = _watch_id(watch_id) + b"\x20\x01\x28" + varint(store.revision)
             self._speaker.say(self._desk.header(0) + gone, store.position)  # as etcd has it
             return
         watch = OneWatch(self, watch_id, request)
         self._watches[watch_id] = watch
         self._say(created)
         store.watchers.add(watch)
+        if request.start_revision == store.revision:
+            self._replay(watch)
+
+    def _replay(self, watch: "OneWatch") -> None:
+        """Send what the revision that is in memory has put: what a client that resumes asks for."""
+        store = self._desk.store
+        keyspace = store.keyspace
+        changes = [
+            Change(name, item[2], item, None)
+            for name in keyspace.names(watch.key, watch.range_end)
+            if (item := keyspace.get(name)) is not None and item[2] == store.revision
+        ]
+        if changes:
+            watch.notify(changes, store.position)
 
     def _free_id(self) -> int:
         while self._next_id in self._watches:
