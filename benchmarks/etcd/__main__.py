@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import monotonic
 
 from benchmarks.common.machine import machine_line
 from benchmarks.common.page import write_results
 from benchmarks.common.plotting import NO_PLOT, can_plot
+from benchmarks.common.progress import tell
 from benchmarks.etcd import h2load, syncs
 from benchmarks.etcd.plot import write_plot
 from benchmarks.etcd.profile import profile, top_functions
@@ -71,7 +71,7 @@ def _measure(options: argparse.Namespace, base: Path) -> Results:
     chosen = cells(cases, with_h2load=h2load.is_there(), with_pinning=can_pin())
     missing = missing_tools()
     for how in missing:
-        _tell(how)
+        tell(how)
     pairs = measure_rounds(
         chosen,
         servers,
@@ -80,12 +80,12 @@ def _measure(options: argparse.Namespace, base: Path) -> Results:
         seconds=options.seconds,
         most_s=options.scale.most_s,
         base=base,
-        tell=_tell,
+        tell=tell,
     )
     results = Results(machine_line(), options.seconds, list(pairs), missing=missing)
     for case in SYNC_CASES:
         for server in servers if case in cases and syncs.is_there() else ():
-            _tell(f"syncs of {server}: {CASES[case].title}")
+            tell(f"syncs of {server}: {CASES[case].title}")
             results.syncs.append(measure_syncs(server, case, options.scale.sync_s, base))
     return results
 
@@ -97,10 +97,10 @@ def _write(directory: Path, results: Results) -> None:
         write_plot(results, directory / PLOT)
         parts.append(f"![Throughput of ours to etcd's, and what was asked for]({PLOT})")
     else:
-        _tell(NO_PLOT)
+        tell(NO_PLOT)
     parts.extend(table.as_markdown() for table in tables(results))
     write_results(directory / PAGE, COMMAND, parts)
-    _tell(f"wrote {PAGE}")
+    tell(f"wrote {PAGE}")
 
 
 def _profile(options: argparse.Namespace, base: Path) -> None:
@@ -141,13 +141,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.rounds = options.rounds or options.scale.rounds
     options.seconds = options.seconds or options.scale.seconds
     return options
-
-
-_started = monotonic()
-
-
-def _tell(what: str) -> None:
-    print(f"[{monotonic() - _started:5.0f} s] {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import monotonic
 
 from benchmarks.common.machine import machine_line
 from benchmarks.common.plotting import NO_PLOT, can_plot
+from benchmarks.common.progress import tell
 from benchmarks.lease_core.children import in_child
 from benchmarks.lease_core.manager import measure_manager
 from benchmarks.lease_core.mass_expiry import MassExpiry, measure_mass_expiry
@@ -84,27 +83,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if plotted:
             write_plot(results, options.output / PLOT)
         else:
-            _tell(NO_PLOT)
+            tell(NO_PLOT)
         page = write_page(options.output, results.machine, report, plot=plotted)
-        _tell(f"wrote {page.name}")
+        tell(f"wrote {page.name}")
 
 
 def measure(scale: Scale, sizes: Sequence[int]) -> Results:
     """Measure everything, one thing after the other."""
-    per_size = measure_operations(sizes, scale.effort, _tell)
-    _tell(f"memory: {scale.churn:,} grants and cancels")
+    per_size = measure_operations(sizes, scale.effort, tell)
+    tell(f"memory: {scale.churn:,} grants and cancels")
     churn = in_child(measure_churn, scale.churn)
     traced = [in_child(measure_bytes, size) for size in scale.traced]
     runs: dict[bool, list[MassExpiry]] = {True: [], False: []}
     for number in range(scale.expiry_runs):
-        _tell(f"expiry of {scale.expiry_count:,} at once: run {number + 1} of {scale.expiry_runs}")
+        tell(f"expiry of {scale.expiry_count:,} at once: run {number + 1} of {scale.expiry_runs}")
         for on, done in runs.items():
             done.append(in_child(measure_mass_expiry, scale.expiry_count, collector_on=on))
-    _tell(f"rebuild of the queue at {scale.rebuild:,}")
+    tell(f"rebuild of the queue at {scale.rebuild:,}")
     rebuild = in_child(measure_rebuild, scale.rebuild)
-    _tell(f"renewal manager with {scale.managed:,} leases")
+    tell(f"renewal manager with {scale.managed:,} leases")
     manager = in_child(measure_manager, scale.managed, scale.minutes)
-    _tell("profiles")
+    tell("profiles")
     return Results(
         machine=machine_line(),
         sizes=per_size,
@@ -146,13 +145,6 @@ def _sizes(text: str) -> tuple[int, ...]:
     if min(sizes) < 1 or list(sizes) != sorted(set(sizes)):
         raise argparse.ArgumentTypeError("sizes must be at least 1, and ascending")
     return sizes
-
-
-_started = monotonic()
-
-
-def _tell(what: str) -> None:
-    print(f"[{monotonic() - _started:5.0f} s] {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

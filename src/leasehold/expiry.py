@@ -82,6 +82,11 @@ class Caretaker(ABC):
         """Learn of a lease that is new or ends earlier than before."""
         return
 
+    def must_hear_of(self, leased: LeasedResource[Any]) -> bool:
+        """Say whether a lease may end before the timer that is set looks for it."""
+        left_s = leased.deadline - self.house.table.clock.now
+        return not self.keeps_time or left_s < IDLE_TICK_S
+
     def left(self, leased: LeasedResource[Any]) -> None:
         """Learn of a lease that is over."""
         return
@@ -174,7 +179,7 @@ class _Attending(Caretaker):
 
     def placed(self, leased: LeasedResource[Any]) -> None:
         self._follow()
-        if not self.keeps_time or leased.deadline - self._clock.now < IDLE_TICK_S:
+        if self.must_hear_of(leased):
             self._arm()
 
     def move_out(self) -> None:

@@ -393,16 +393,20 @@ def test_a_client_that_reads_again_is_served_again(server: Running) -> None:
     assert len(server.service.heard) == count
 
 
+def _watch_with_wide_windows(server: Running, client: socket.socket) -> None:
+    """Subscribe as a client that no window keeps from getting everything."""
+    opened = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 2**31 - 1})
+    opened += frames.window_update(0, 2**31 - 1 - frames.DEFAULT_WINDOW)
+    client.sendall(frames.PREFACE + opened + RawPeer().request(1, WATCH))
+    server.wait_until(lambda: len(server.service.ears) == 1)
+
+
 def test_events_for_a_client_that_reads_nothing_are_bounded(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasehold.rpc.server.MAX_UNREAD_BYTES", 1_000_000)
-    raw = RawPeer()
-    opened = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 2**31 - 1})
-    opened += frames.window_update(0, 2**31 - 1 - frames.DEFAULT_WINDOW)
     with server.connect() as client:
-        client.sendall(frames.PREFACE + opened + raw.request(1, WATCH))
-        server.wait_until(lambda: len(server.service.ears) == 1)
+        _watch_with_wide_windows(server, client)
         [ear] = server.service.ears
         for position in range(1, 2_000):
             server.do(ear.speaker.say, bytes(50_000), position)
@@ -417,12 +421,8 @@ def test_a_client_that_broke_a_rule_and_reads_nothing_is_not_waited_for(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasehold.rpc.server.MAX_LINGER_S", 0.05)
-    raw = RawPeer()
-    opened = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 2**31 - 1})
-    opened += frames.window_update(0, 2**31 - 1 - frames.DEFAULT_WINDOW)
     with server.connect() as client:
-        client.sendall(frames.PREFACE + opened + raw.request(1, WATCH))
-        server.wait_until(lambda: len(server.service.ears) == 1)
+        _watch_with_wide_windows(server, client)
         protocol = server.do(server.only_protocol)
         server.do(server.service.ears[0].speaker.say, bytes(20_000_000), 0)
         server.do(protocol.data_received, frames.frame(frames.PING, 0, 3))

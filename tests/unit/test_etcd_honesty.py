@@ -203,3 +203,16 @@ async def test_a_lease_takes_no_more_keys_than_fit_into_one_row(shop: Shop) -> N
         shop.kv.put(request.SerializeToString())
     shop.put((b"%d" % 0).ljust(key_bytes), lease=8)  # it has this one already
     assert shop.range(key=b"x")[0].count == 0
+
+
+@in_shop
+async def test_a_renewal_is_remembered_only_if_it_is_an_id_and_nothing_else(shop: Shop) -> None:
+    plain = rpc.LeaseKeepAliveRequest(ID=7).SerializeToString()
+    padded = plain + b"\x12\x7f" + bytes(127)  # an unknown field, which protobuf keeps
+    for message in (plain, padded, plain):
+        answer = rpc.LeaseKeepAliveResponse.FromString(shop.lease.keep_alive(message)[0])
+        assert (answer.ID, answer.TTL) == (7, 100)
+    assert list(shop.lease._ids) == [plain]
+    longest = rpc.LeaseKeepAliveRequest(ID=-1).SerializeToString()
+    shop.lease.keep_alive(longest)
+    assert longest in shop.lease._ids

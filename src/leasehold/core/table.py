@@ -40,9 +40,7 @@ class LeasedResource(Deadline, Generic[R]):
     __slots__ = ("cookie", "resource", "term_s")
 
     def __init__(self, cookie: Hashable, resource: R, now: float) -> None:
-        self.deadline = now  # as `Deadline` does; a call less for each grant
-        self.queued_at = NEVER
-        self.ticket = 0
+        super().__init__(now)
         self.cookie = cookie
         self.resource = resource
         self.term_s = 0.0

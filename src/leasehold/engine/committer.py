@@ -16,7 +16,6 @@ are let out: it is not known any more who was told what.
 
 import asyncio
 import contextlib
-import logging
 import queue
 import threading
 import time
@@ -27,8 +26,6 @@ from typing import Final
 from leasehold.engine.batch import Batch
 from leasehold.engine.journal import Journal
 from leasehold.engine.store import Store
-
-logger = logging.getLogger(__name__)
 
 INLINE_S: Final = 0.001
 """A commit that takes longer than this should not hold the event loop up."""
@@ -62,13 +59,12 @@ class Pace:
     slow most of the time.
     """
 
-    __slots__ = ("_costs_s", "_lately_s", "_patience", "_since", "is_inline")
+    __slots__ = ("_lately_s", "_patience", "_since", "is_inline")
 
     def __init__(self) -> None:
         self.is_inline = False
         self._patience = RECENT
         self._since = 0  # commits since the last move
-        self._costs_s: deque[float] = deque(maxlen=RECENT)
         self._lately_s: deque[float] = deque(maxlen=RECENT)
 
     def goes_inline(self, *, is_alone: bool) -> bool:
@@ -79,25 +75,23 @@ class Pace:
 
     def note(self, cost_s: float) -> None:
         """Take what the last commit cost, where it was to be done."""
-        self._costs_s.append(cost_s)
         self._lately_s.append(cost_s)
         self._since += 1
         if self.is_inline:
             self._note_inline(cost_s)
-        elif self._since >= self._patience and min(self._costs_s) < INLINE_S + _CROSSINGS_S:
+        elif self._since >= self._patience and min(self._lately_s) < INLINE_S + _CROSSINGS_S:
             self._move()
 
     def _note_inline(self, cost_s: float) -> None:
         if self._since >= self._patience:
             self._patience = RECENT
-        slow = sum(cost > INLINE_S for cost in self._costs_s)
+        slow = sum(cost > INLINE_S for cost in list(self._lately_s)[-self._since :])
         if cost_s > STALL_S or (cost_s > INLINE_S and slow > 1):
             self._patience = min(2 * self._patience, MAX_PATIENCE)
             self._move()
 
     def _move(self) -> None:
         self.is_inline = not self.is_inline
-        self._costs_s.clear()
         self._since = 0
 
 

@@ -107,7 +107,6 @@ class Journal:
         try:
             self._make_file()
             self._connection: apsw.Connection | None = self._connect(vfs)
-            self._lengthen_log()
         except BaseException as error:
             self._directory.close()
             if isinstance(error, OSError):
@@ -197,6 +196,7 @@ class Journal:
                 self.identity = self._take_office(connection)
                 noop = apsw.SQLITE_CHECKPOINT_NOOP
                 self._log_pages = connection.wal_checkpoint(mode=noop)[0]
+                self._lengthen_log()
             except BaseException:
                 _abandon(connection)
                 raise

@@ -13,7 +13,7 @@ from typing import Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, NEVER
-from leasehold.core.lease_clock import IDLE_TICK_S, LeaseClock
+from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.policy import DurationPolicy
 from leasehold.core.table import LeasedResource, LeaseTable
 from leasehold.errors import LeaseExists, LeaseFull
@@ -190,9 +190,8 @@ class Leases:
 
     def _on_placed(self, leased: LeasedResource[LeaseRecord]) -> None:
         """Tell the caretaker, unless it looks in time anyway, on the loop that we never leave."""
-        caretaker = self._caretaker
-        if not caretaker.keeps_time or leased.deadline - self.table.clock.now < IDLE_TICK_S:
-            caretaker.placed(leased)
+        if self._caretaker.must_hear_of(leased):
+            self._caretaker.placed(leased)
 
     def _deliver(self) -> None:
         ended = self.table.ended

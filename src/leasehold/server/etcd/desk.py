@@ -65,19 +65,14 @@ def invalid(text: str) -> RpcError:
     return RpcError(Status.INVALID_ARGUMENT, f"etcdserver: {text}")
 
 
-def parse_streamed(parser: Callable[[bytes], M], message: bytes) -> M:
-    """Read a message of a stream; one that is none is refused in other words than in a call."""
+def parse(parser: Callable[[bytes], M], message: bytes, *, is_streamed: bool = False) -> M:
+    """Read a message; one that is none is refused, in Go's words for calls or for streams."""
     try:
         return parser(message)
     except DecodeError as error:
-        raise RpcError(
-            Status.INTERNAL, f"grpc: failed to unmarshal the received message {error}"
-        ) from error
+        what = _NO_STREAMED_MESSAGE if is_streamed else _NO_MESSAGE
+        raise RpcError(Status.INTERNAL, f"{what} {error}") from error
 
 
-def parse(parser: Callable[[bytes], M], message: bytes) -> M:
-    """Read a message; one that is none is the client's mistake."""
-    try:
-        return parser(message)
-    except DecodeError as error:
-        raise RpcError(Status.INTERNAL, f"grpc: error unmarshalling request: {error}") from error
+_NO_MESSAGE: Final = "grpc: error unmarshalling request:"
+_NO_STREAMED_MESSAGE: Final = "grpc: failed to unmarshal the received message"

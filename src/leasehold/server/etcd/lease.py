@@ -7,7 +7,7 @@ from leasehold.engine.leases import LeaseRecord
 from leasehold.errors import LeaseExists, Status, UnknownLease
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Exchange, Method
-from leasehold.server.etcd.desk import Desk, parse, parse_streamed
+from leasehold.server.etcd.desk import Desk, parse
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
     LeaseGrantRequest,
@@ -24,6 +24,9 @@ MAX_TTL_S: Final = 9_000_000_000
 
 MAX_IDS: Final = 65_536
 """Messages whose lease is remembered; beyond it all are forgotten, and read again."""
+
+MAX_REMEMBERED_BYTES: Final = 11
+"""Of such a message: a tag, and ten octets for the longest id."""
 
 _MINUS_ONE: Final = varint(-1)
 _parse_grant = LeaseGrantRequest.FromString
@@ -98,10 +101,11 @@ class Lease:
 
     def _remember(self, message: bytes) -> int:
         """Read whose renewal a message asks for: the same message will come again and again."""
-        lease = parse_streamed(_parse_keep_alive, message).ID
-        if len(self._ids) >= MAX_IDS:
-            self._ids.clear()
-        self._ids[message] = lease
+        lease = parse(_parse_keep_alive, message, is_streamed=True).ID
+        if len(message) <= MAX_REMEMBERED_BYTES:  # whatever is longer has more in it than an id
+            if len(self._ids) >= MAX_IDS:
+                self._ids.clear()
+            self._ids[message] = lease
         return lease
 
     def time_to_live(self, message: bytes) -> Answer:

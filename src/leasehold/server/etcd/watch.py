@@ -10,7 +10,7 @@ from typing import Final
 
 from leasehold.core.keyspace import FROM_KEY, Change
 from leasehold.rpc.routes import Listener, Method, Speaker, Subscription
-from leasehold.server.etcd.desk import Desk, parse_streamed
+from leasehold.server.etcd.desk import Desk, parse
 from leasehold.wire.encode import field, key_value, varint
 from leasehold.wire.rpc_pb2 import WatchCreateRequest, WatchRequest
 
@@ -47,7 +47,7 @@ class WatchStream:
 
     def heard(self, message: bytes) -> None:
         """Take a request of the client."""
-        request = parse_streamed(_parse, message)
+        request = parse(_parse, message, is_streamed=True)
         what = request.WhichOneof("request_union")
         if what == "create_request":
             self._create(request.create_request)
