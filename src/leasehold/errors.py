@@ -5,9 +5,17 @@
     ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
     ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
     ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
+    ├── EmptyKey           INVALID_ARGUMENT     a key has no name
+    ├── DuplicateKey       INVALID_ARGUMENT     a transaction changes a key twice
+    ├── TooManyOperations  INVALID_ARGUMENT     a transaction is too long
+    ├── Compacted          OUT_OF_RANGE         that revision is forgotten; `revision` is the oldest
+    ├── FutureRevision     OUT_OF_RANGE         that revision has yet to come
+    ├── NoSpace            RESOURCE_EXHAUSTED   the size quota is used up; deletes still work
+    ├── TooBusy            RESOURCE_EXHAUSTED   too much waits for the disk; try again
     ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
-    ├── Closed             FAILED_PRECONDITION  this landlord or manager was closed
+    ├── Closed             FAILED_PRECONDITION  this landlord, manager or engine was closed
+    ├── Forked             FAILED_PRECONDITION  this engine belongs to the parent process
     ├── ConnectionLost     UNAVAILABLE          no answer: what became of the call is unknown
     │                                           (also a builtin ConnectionError)
     └── StorageError       INTERNAL             the data directory cannot be used
@@ -127,6 +135,98 @@ class UnknownKey(LeaseholdError):
         return f"key {self.key!r} is not there, so it has no value and no lease to keep"
 
 
+class EmptyKey(LeaseholdError):
+    """A key has no name."""
+
+    status = Status.INVALID_ARGUMENT
+
+    def __str__(self) -> str:
+        return "a key has at least one byte; this one is empty"
+
+
+class DuplicateKey(LeaseholdError):
+    """A transaction puts a key twice, or puts and deletes it: all of it has one revision."""
+
+    status = Status.INVALID_ARGUMENT
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"key {self.key!r} is changed twice in one transaction; change it once"
+
+
+class TooManyOperations(LeaseholdError):
+    """A transaction has too many conditions or operations."""
+
+    status = Status.INVALID_ARGUMENT
+
+    def __init__(self, operations: int, maximum: int) -> None:
+        super().__init__(operations, maximum)
+        self.operations = operations
+        self.maximum = maximum
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operations} conditions or operations in a transaction; at most "
+            f"{self.maximum} are left at this place, nested ones included"
+        )
+
+
+class Compacted(LeaseholdError):
+    """A revision was asked for that is forgotten. `revision` is the oldest that can be read."""
+
+    status = Status.OUT_OF_RANGE
+
+    def __init__(self, asked_for: int, revision: int) -> None:
+        super().__init__(asked_for, revision)
+        self.asked_for = asked_for
+        self.revision = revision
+
+    def __str__(self) -> str:
+        return (
+            f"revision {self.asked_for} was compacted; the oldest that is kept is {self.revision}"
+        )
+
+
+class FutureRevision(LeaseholdError):
+    """A revision was asked for that has yet to come. `revision` is the current one."""
+
+    status = Status.OUT_OF_RANGE
+
+    def __init__(self, asked_for: int, revision: int) -> None:
+        super().__init__(asked_for, revision)
+        self.asked_for = asked_for
+        self.revision = revision
+
+    def __str__(self) -> str:
+        return f"revision {self.asked_for} is in the future; the current one is {self.revision}"
+
+
+class NoSpace(LeaseholdError):
+    """The size quota is used up. Deletes, compaction, revokes and renewals go on."""
+
+    status = Status.RESOURCE_EXHAUSTED
+
+    def __init__(self, used_bytes: int, quota_bytes: int) -> None:
+        super().__init__(used_bytes, quota_bytes)
+        self.used_bytes = used_bytes
+        self.quota_bytes = quota_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"{self.used_bytes:,} bytes are in use, and the quota is {self.quota_bytes:,}: delete "
+            "keys, compact the history, or raise the quota"
+        )
+
+
+class TooBusy(LeaseholdError):
+    """So much waits for the disk that nothing further is taken; trying again later helps."""
+
+    status = Status.RESOURCE_EXHAUSTED
+
+
 class LeaseDenied(LeaseholdError):
     """The grantor's policy refused the grant or the renewal; a current lease keeps its end."""
 
@@ -162,9 +262,25 @@ class LeaseBatchError(LeaseholdError):
 
 
 class Closed(LeaseholdError):
-    """The landlord or renewal manager was closed, and does nothing more."""
+    """The landlord, renewal manager or engine was closed, and does nothing more."""
 
     status = Status.FAILED_PRECONDITION
+
+
+class Forked(LeaseholdError):
+    """An engine was used in a child of the process that opened it."""
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(self, opened_by: int) -> None:
+        super().__init__(opened_by)
+        self.opened_by = opened_by
+
+    def __str__(self) -> str:
+        return (
+            f"this engine was opened by process {self.opened_by}, which still has it: open one "
+            "after the fork, or start children with the `spawn` method"
+        )
 
 
 class ConnectionLost(LeaseholdError, ConnectionError):

@@ -47,6 +47,7 @@ class Ear:
         self.heard_all: list[bytes] = []
         self.ended_times = 0
         self.gone_times = 0
+        self.relieved_times = 0
 
     def heard(self, message: bytes) -> None:
         self.heard_all.append(message)
@@ -64,6 +65,10 @@ class Ear:
         self.gone_times += 1
         if self.service.gone_fails is not None:
             raise self.service.gone_fails
+
+    def relieved(self) -> None:
+        """Count."""
+        self.relieved_times += 1
 
 
 class Service:

@@ -13,6 +13,7 @@ PACKAGE = Path(leasehold.__file__).parent
 
 ALLOWED = {
     "abc",
+    "bisect",
     "collections",
     "dataclasses",
     "datetime",
@@ -20,6 +21,7 @@ ALLOWED = {
     "heapq",
     "itertools",
     "math",
+    "operator",
     "sortedcontainers",
     "struct",
     "types",

@@ -1,4 +1,4 @@
-"""Who is told of a change, and in how many pieces."""
+"""Who is told of a change, in how many pieces, and who falls behind."""
 
 from collections.abc import Sequence
 
@@ -9,19 +9,40 @@ from leasehold.core.watchers import Watchers
 
 
 class Ear:
-    """A watcher that writes down what it is told."""
+    """A watcher that writes down what it is told, while it has room."""
 
-    def __init__(self, key: bytes, range_end: bytes = b"") -> None:
+    wants_previous = False
+
+    def __init__(self, key: bytes, end: bytes = b"", room: int = 10) -> None:
         self.key = key
-        self.range_end = range_end
+        self.end = end
+        self.next_revision = 0
+        self.room = room
         self.told: list[tuple[list[bytes], int]] = []
 
-    def notify(self, changes: Sequence[Change], position: int) -> None:
+    @property
+    def has_room(self) -> bool:
+        return self.room > 0
+
+    def notify(self, changes: Sequence[Change], position: int) -> bool:
+        if not self.room:
+            return False
+        self.room -= 1
         self.told.append(([change.key for change in changes], position))
+        return True
+
+    def settle(self) -> None:
+        raise NotImplementedError
+
+    def joined(self, revision: int, position: int) -> None:
+        raise NotImplementedError
+
+    def cancelled(self, compacted: int) -> None:
+        raise NotImplementedError
 
 
-def changes(*names: bytes) -> list[Change]:
-    return [Change(name, 9, None, None) for name in names]
+def changes(*names: bytes, revision: int = 9) -> list[Change]:
+    return [Change(name, revision, None, None) for name in names]
 
 
 @pytest.fixture
@@ -32,28 +53,57 @@ def watchers() -> Watchers:
 def test_a_watcher_of_a_key_hears_of_that_key_only(watchers: Watchers) -> None:
     ears = [Ear(b"a"), Ear(b"a"), Ear(b"b")]
     for ear in ears:
-        watchers.add(ear)
+        watchers.join(ear)
     watchers.publish(changes(b"a"), 3)
     assert [ear.told for ear in ears] == [[([b"a"], 3)], [([b"a"], 3)], []]
 
 
 def test_the_changes_of_one_revision_come_in_one_piece(watchers: Watchers) -> None:
-    some, every = Ear(b"a", b"c"), Ear(b"\0", FROM_KEY)
-    watchers.add(some)
-    watchers.add(every)
+    some, every, one = Ear(b"a", b"c"), Ear(b"\0", FROM_KEY), Ear(b"c")
+    for ear in (some, every, one):
+        watchers.join(ear)
     watchers.publish(changes(b"a", b"b", b"c"), 1)
     assert some.told == [([b"a", b"b"], 1)]
     assert every.told == [([b"a", b"b", b"c"], 1)]
+    assert one.told == [([b"c"], 1)]
 
 
 def test_nobody_is_told_after_leaving(watchers: Watchers) -> None:
     ears = [Ear(b"a"), Ear(b"a", b"b")]
     for ear in ears:
-        watchers.add(ear)
-    assert (len(watchers), bool(watchers)) == (2, True)
+        watchers.join(ear)
+    assert (len(watchers), watchers.any_live) == (2, True)
     for ear in ears:
         watchers.discard(ear)
         watchers.discard(ear)
     watchers.publish(changes(b"a"), 1)
     assert [ear.told for ear in ears] == [[], []]
-    assert (len(watchers), bool(watchers)) == (0, False)
+    assert (len(watchers), watchers.any_live) == (0, False)
+
+
+@pytest.mark.parametrize("names", [[b"a"], [b"a", b"b"]])
+def test_a_watcher_without_room_falls_behind_and_is_told_nothing_until_it_joins(
+    watchers: Watchers, names: list[bytes]
+) -> None:
+    slow, fast = Ear(b"a", b"z", room=1), Ear(b"a", b"z")
+    for ear in (slow, fast):
+        watchers.join(ear)
+    for revision in (5, 6, 7):
+        watchers.publish(changes(*names, revision=revision), revision)
+    assert len(slow.told) == 1
+    assert len(fast.told) == 3
+    assert list(watchers.behind) == [slow]
+    assert slow.next_revision == 6
+    slow.room = 1
+    watchers.join(slow)
+    watchers.publish(changes(*names, revision=8), 8)
+    assert slow.told[-1] == (names, 8)
+    assert not watchers.behind
+
+
+def test_a_watcher_that_is_behind_can_leave(watchers: Watchers) -> None:
+    ear = Ear(b"a")
+    watchers.fall_behind(ear, 3)
+    assert (len(watchers), watchers.any_live) == (1, False)
+    watchers.discard(ear)
+    assert len(watchers) == 0

@@ -1,34 +1,57 @@
-"""The keyspace: live keys in order, each with its revisions, as etcd counts them.
+"""The keyspace: live keys in order, and where to find what they were before, as etcd counts.
 
 Theory of operation. The keyspace has one revision, which every change raises by one, whether it
 touches one key or a thousand. A key remembers the revision that created it, the one that changed it
 last, and how often it was changed since it was created. A key that is deleted and put again is new.
 
-Keys are in a dict, and their names in a sorted list beside it, which is touched only when a key
-comes or goes. What is stored of a key is an `Item`, a plain tuple of bytes and ints: the garbage
-collector does not look into those, and at a million keys its pauses are what everybody would
-notice. The value is there only in encoded form, in which it is journaled, read and watched;
-`encode` makes it.
+Live keys are in a dict, and their names in a sorted list beside it, which is touched only when a
+key comes or goes. What is stored of a key is an `Item`, a plain tuple of bytes and ints: the
+garbage collector does not look into those, and at a million keys its pauses are what everybody
+would notice. The value is there only in encoded form, in which it is journaled, read and watched.
 
-This skeleton keeps no history: the keyspace behaves as one that is compacted at every revision.
+The past is kept as an index only: for each key that was changed or deleted since the last
+compaction, the revisions at which that happened, as *marks* (`revision << 1`, plus 1 if it was
+deleted then). The values are in the journal, and those of the last revisions also in `Recent`.
+
+    a key that was put once           an item, and no marks
+    a key that was put again          an item, and a mark for each put before the last
+    a key that was deleted            no item, and marks, the last of them odd; its name is in
+                                      `_dead`, so that reads of the past find it
+
+`compacted` is the oldest revision that can be read. What a read at or after it cannot see may be
+forgotten, key by key (`trim`).
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Final
+from heapq import merge
+from typing import Final, NamedTuple
 
 from sortedcontainers import SortedList
 
-Item = tuple[bytes, int, int, int, int]
-"""A key's encoded pair, create revision, mod revision, version, and lease (0 for none)."""
+Item = tuple[bytes, int, int, int, int, bytes]
+"""A key's encoded pair, create revision, mod revision, version, lease (0 for none), and name."""
 
-Encode = Callable[[bytes, int, int, int, bytes, int], bytes]
-"""Encodes key, create revision, mod revision, version, value and lease."""
+
+class Codec(NamedTuple):
+    """How pairs are written down."""
+
+    encode: Callable[[bytes, int, int, int, bytes, int], bytes]
+    """Encodes key, create revision, mod revision, version, value and lease."""
+    value_of: Callable[[Item], bytes]
+
 
 FIRST_REVISION: Final = 1
 """The revision of an empty keyspace that nobody has changed."""
 
 FROM_KEY: Final = b"\0"
 """The range end that means: from the key on, without an end."""
+
+ITEM_BYTES: Final = 400
+"""What a live key takes in memory beside its encoded pair, about (measured by `make bench`)."""
+
+MARK_BYTES: Final = 48
+"""What a mark takes, about."""
 
 
 class Change:
@@ -46,78 +69,197 @@ class Change:
 
 
 class Keyspace:
-    """Live keys and the revision they are at."""
+    """Live keys, the revision they are at, and the index of what they were."""
 
-    __slots__ = ("_encode", "_items", "_names", "revision")
+    __slots__ = (
+        "_dead",
+        "_items",
+        "_names",
+        "_past",
+        "codec",
+        "compacted",
+        "encoded_bytes",
+        "marks",
+        "revision",
+    )
 
-    def __init__(self, encode: Encode) -> None:
-        self._encode = encode
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
         self._items: dict[bytes, Item] = {}
         self._names: SortedList[bytes] = SortedList()
+        self._past: dict[bytes, list[int]] = {}
+        self._dead: SortedList[bytes] = SortedList()
         self.revision = FIRST_REVISION
+        self.compacted = 0
+        """The last compaction: reads before this revision are refused. 0 if there was none."""
+        self.encoded_bytes = 0
+        """The length of all encoded pairs together."""
+        self.marks = 0
+        """How much of the past is kept: the marks of all keys."""
 
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What all this takes in memory, about."""
+        return self.encoded_bytes + ITEM_BYTES * len(self._items) + MARK_BYTES * self.marks
+
+    # What is there.
+
     def get(self, key: bytes) -> Item | None:
-        """Look a key up."""
+        """Look a live key up."""
         return self._items.get(key)
 
-    def names(self, key: bytes, end: bytes) -> Iterator[bytes]:
-        """Name the keys of a range in order: one, `[key, end)`, or all from `key` on."""
+    def names(self, key: bytes, end: bytes, *, reverse: bool = False) -> Iterator[bytes]:
+        """Name the live keys of a range in order: one, `[key, end)`, or all from `key` on."""
         if not end:
             return iter((key,) if key in self._items else ())
         if end == FROM_KEY:
-            return self._names.irange(key, None)
-        return self._names.irange(key, end, (True, False))
+            return self._names.irange(key, None, reverse=reverse)
+        return self._names.irange(key, end, (True, False), reverse=reverse)
+
+    def count(self, key: bytes, end: bytes) -> int:
+        """Count the live keys of a range, without walking through it."""
+        if not end:
+            return int(key in self._items)
+        names = self._names
+        last = len(names) if end == FROM_KEY else names.bisect_left(end)
+        return max(0, last - names.bisect_left(key))
 
     def range(self, key: bytes, end: bytes) -> list[Item]:
-        """Look a range up, in the order of its keys."""
+        """Look a range of live keys up, in the order of their names."""
         items = self._items
         return [items[name] for name in self.names(key, end)]
 
-    def put(self, key: bytes, value: bytes, lease: int) -> Item:
-        """Set a key, at a new revision."""
-        revision = self.revision + 1
+    # What was there.
+
+    def at(self, key: bytes, revision: int) -> Item | int | None:
+        """Look up what a key was at a revision; an int is the revision that has the value.
+
+        The revision must not be before the last compaction.
+        """
+        item = self._items.get(key)
+        if item is not None and item[2] <= revision:
+            return item
+        past = self._past.get(key)
+        if past is None:
+            return None
+        place = bisect_right(past, revision << 1 | 1)
+        if place == 0 or past[place - 1] & 1:
+            return None
+        return past[place - 1] >> 1
+
+    def before(self, change: Change) -> int | None:
+        """Say which revision has what a key was before a change; None if it was not there."""
+        past = self._past.get(change.key)
+        if past is None:
+            return None
+        place = bisect_right(past, (change.revision << 1) - 1)
+        if place == 0 or past[place - 1] & 1:
+            return None
+        return past[place - 1] >> 1
+
+    def all_names(self, key: bytes, end: bytes, after: bytes | None = None) -> Iterator[bytes]:
+        """Name all keys of a range that are there, or were since the last compaction.
+
+        Begins after the name `after`, if one is given.
+        """
+        if not end:
+            return iter((key,) if after is None else ())
+        first, bounds = (key, (True, False)) if after is None else (after, (False, False))
+        last = None if end == FROM_KEY else end
+        live = self._names.irange(first, last, bounds)
+        return merge(live, self._dead.irange(first, last, bounds)) if self._dead else live
+
+    # What changes it.
+
+    def put(self, key: bytes, value: bytes, lease: int, revision: int) -> Change:
+        """Set a key. Whoever makes the changes of a revision sets `revision` when they are made."""
         previous = self._items.get(key)
         if previous is None:
             create_revision, version = revision, 1
         else:
             create_revision, version = previous[1], previous[3] + 1
-        encoded = self._encode(key, create_revision, revision, version, value, lease)
-        item = (encoded, create_revision, revision, version, lease)
-        if previous is None:
-            self._names.add(key)
+        encoded = self.codec.encode(key, create_revision, revision, version, value, lease)
+        item = (encoded, create_revision, revision, version, lease, key)
+        self._replace(key, item, previous)
+        return Change(key, revision, item, previous)
+
+    def _replace(self, key: bytes, item: Item, previous: Item | None) -> None:
         self._items[key] = item
-        self.revision = revision
-        return item
+        self.encoded_bytes += len(item[0])
+        if previous is not None:
+            self.encoded_bytes -= len(previous[0])
+            self._mark(key, previous[2] << 1)
+            return
+        self._names.add(key)
+        if self._dead and key in self._past:
+            self._dead.remove(key)
 
-    def delete(self, names: list[bytes]) -> list[Change]:
-        """Delete keys that are there, all at one new revision; with none nothing changes."""
-        if not names:
-            return []
-        self.revision = revision = self.revision + 1
-        return [Change(name, revision, None, self._drop(name)) for name in sorted(names)]
+    def _mark(self, key: bytes, mark: int) -> None:
+        self.marks += 1
+        past = self._past.get(key)
+        if past is None:
+            self._past[key] = [mark]
+        else:
+            past.append(mark)
 
-    def _drop(self, name: bytes) -> Item:
-        self._names.remove(name)
-        return self._items.pop(name)
+    def delete(self, key: bytes, revision: int) -> Change:
+        """Delete a key that is there."""
+        previous = self._items.pop(key)
+        self.encoded_bytes -= len(previous[0])
+        self._names.remove(key)
+        self._mark(key, previous[2] << 1)
+        self._mark(key, revision << 1 | 1)
+        self._dead.add(key)
+        return Change(key, revision, None, previous)
+
+    # What is forgotten.
+
+    def past_names(self) -> list[bytes]:
+        """Name the keys that have a past."""
+        return list(self._past)
+
+    def trim(self, key: bytes, until: int) -> None:
+        """Forget of a key's past what no read at `until` or later can see."""
+        past = self._past.get(key)
+        if past is None:
+            return
+        item = self._items.get(key)
+        seen = bisect_right(past, until << 1 | 1)
+        if seen and not past[seen - 1] & 1 and (item is None or item[2] > until):
+            seen -= 1  # a read at `until` sees this one
+        del past[:seen]
+        self.marks -= seen
+        if not past:
+            del self._past[key]
+            if item is None:
+                self._dead.remove(key)
 
     # What is read back from a journal.
 
-    def restore(self, key: bytes, item: Item) -> Item | None:
+    def load(self, items: Iterator[Item]) -> None:
+        """Begin with these keys, which have no past, in the order of their names."""
+        assert not self._items, "only an empty keyspace is loaded"
+        self._items = {item[5]: item for item in items}
+        self._names = SortedList(self._items)
+        self.encoded_bytes = sum(len(item[0]) for item in self._items.values())
+
+    def restore(self, item: Item) -> Item | None:
         """Set a key as it was, and return what it was before."""
+        key = item[5]
         previous = self._items.get(key)
-        if previous is None:
-            self._names.add(key)
-        self._items[key] = item
+        self._replace(key, item, previous)
         self.revision = item[2]
         return previous
 
     def restore_deleted(self, key: bytes, revision: int) -> Item:
-        """Delete a key as it was deleted."""
+        """Delete a key as it was deleted, and return what it was before."""
+        change = self.delete(key, revision)
         self.revision = revision
-        return self._drop(key)
+        assert change.previous is not None
+        return change.previous
 
 
 def covers(key: bytes, end: bytes, name: bytes) -> bool:

@@ -1,7 +1,13 @@
-"""The operations that change a store. Each says with its type what `Store.apply` returns for it."""
+"""The operations on a store. Each says with its type what its result is.
 
+`Put`, `Delete`, `Range` and `Txn` may be the steps of a transaction; `Grant`, `Revoke` and
+`Compact` stand for themselves.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from leasehold.core.keyspace import Item
 
@@ -26,6 +32,139 @@ class Put(Op[tuple[int, Item | None]]):
     lease: int | None = 0
 
 
+class Deleted(NamedTuple):
+    """What a delete did."""
+
+    revision: int
+    previous: list[Item]
+    """The keys that are gone, as they were, in order."""
+
+
+@dataclass(slots=True)
+class Delete(Op[Deleted]):
+    """Delete a key, or all in `[key, end)`, or with `FROM_KEY` all from `key` on."""
+
+    key: bytes
+    end: bytes = b""
+
+
+class SortBy(IntEnum):
+    """What a range is put in order by; the numbers are etcd's."""
+
+    KEY = 0
+    VERSION = 1
+    CREATE_REVISION = 2
+    MOD_REVISION = 3
+    VALUE = 4
+
+
+class Found(NamedTuple):
+    """What a range found."""
+
+    items: list[Item]
+    total: int
+    """How many keys are in the range, whatever was filtered out or cut off."""
+    more: bool
+    """Whether the limit has cut anything off."""
+    revision: int
+    """The revision that all of it was read at."""
+
+
+@dataclass(slots=True)
+class Range(Op[Found]):
+    """Read a key, or a range of keys, now (revision 0) or at a revision.
+
+    Filters come first, then the order, then the limit (0 for none). A bound of 0 is none.
+    """
+
+    key: bytes
+    end: bytes = b""
+    revision: int = 0
+    limit: int = 0
+    sort_by: SortBy = SortBy.KEY
+    descending: bool = False
+    count_only: bool = False
+    min_mod_revision: int = 0
+    max_mod_revision: int = 0
+    min_create_revision: int = 0
+    max_create_revision: int = 0
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some keys of the range may be left out."""
+        return bool(
+            self.min_mod_revision
+            or self.max_mod_revision
+            or self.min_create_revision
+            or self.max_create_revision
+        )
+
+    def passes(self, item: Item) -> bool:
+        """Say whether the filters let a key through."""
+        _, created, modified, _, _, _ = item
+        return (
+            (not self.min_mod_revision or modified >= self.min_mod_revision)
+            and (not self.max_mod_revision or modified <= self.max_mod_revision)
+            and (not self.min_create_revision or created >= self.min_create_revision)
+            and (not self.max_create_revision or created <= self.max_create_revision)
+        )
+
+
+class Target(IntEnum):
+    """What of a key is compared; the numbers are etcd's."""
+
+    VERSION = 0
+    CREATE_REVISION = 1
+    MOD_REVISION = 2
+    VALUE = 3
+    LEASE = 4
+
+
+class Relation(IntEnum):
+    """How it must compare with the operand; the numbers are etcd's."""
+
+    EQUAL = 0
+    GREATER = 1
+    LESS = 2
+    NOT_EQUAL = 3
+
+
+@dataclass(slots=True)
+class Compare:
+    """A condition on a key, or on every key of a range.
+
+    A key that is not there has version, revisions and lease 0, and fails any comparison of values.
+    """
+
+    key: bytes
+    target: Target
+    relation: Relation
+    operand: int | bytes
+    end: bytes = b""
+
+
+class Outcome(NamedTuple):
+    """What a transaction did."""
+
+    succeeded: bool
+    """Whether all conditions held."""
+    results: list[Any]
+    """The results of the operations of the branch that was taken, in order."""
+    revision: int
+
+
+@dataclass(slots=True)
+class Txn(Op[Outcome]):
+    """If all conditions hold do the one, else the other; everything at one revision."""
+
+    compares: Sequence[Compare] = ()
+    success: Sequence["Step"] = ()
+    failure: Sequence["Step"] = ()
+
+
+Step = Put | Delete | Range | Txn
+
+
 @dataclass(slots=True)
 class Grant(Op[tuple[int, bytes]]):
     """Begin a lease. The result is its id: the one given, or for 0 one that the store chose.
@@ -42,3 +181,10 @@ class Revoke(Op[int]):
     """End a lease, and delete its keys at one revision, which is the result."""
 
     lease: int
+
+
+@dataclass(slots=True)
+class Compact(Op[int]):
+    """Forget what cannot be seen at this revision or later. The result is the revision now."""
+
+    revision: int

@@ -1,55 +1,95 @@
 """Who is to be told of a change.
 
-A watcher of one key costs a change of that key a lookup, and other changes nothing. Watchers of
-ranges are asked one by one; an index for those comes with the engine.
+Theory of operation. A watcher is *live* or *behind*. Live ones are in an index, and are told of
+each change that concerns them when it is made: one of a single key costs other keys nothing, one of
+a range costs keys outside of it nothing but the depth of a tree. One that has no room for what it
+is told falls behind, and is told nothing until somebody has brought it up to date from the history
+(`next_revision` on) and lets it `join` again. So one that does not read costs nobody anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-from leasehold.core.keyspace import Change, covers
+from leasehold.core.intervals import RangeIndex
+from leasehold.core.keyspace import FROM_KEY, Change
 
 
-class Watcher(Protocol):
+class Watcher(Hashable, Protocol):
     """One watch of one client."""
 
     key: bytes
-    range_end: bytes
+    end: bytes
+    next_revision: int
+    """The first revision that it was not told of; only while it is behind."""
 
-    def notify(self, changes: Sequence[Change], position: int) -> None:
-        """Take the changes of one revision that concern this watch.
+    @property
+    def has_room(self) -> bool:
+        """Whether it would take a good deal of changes now."""
+        ...
+
+    @property
+    def wants_previous(self) -> bool:
+        """Whether it wants to know what keys were before a change."""
+        ...
+
+    def notify(self, changes: Sequence[Change], position: int) -> bool:
+        """Take the changes of one revision that concern this watch, or say that there is no room.
 
         Nobody may see them before the journal is on disk up to `position`.
         """
+        ...
+
+    def settle(self) -> None:
+        """Learn that this was all for now, after it was told from the history."""
+        ...
+
+    def joined(self, revision: int, position: int) -> None:
+        """Learn that it was behind and is up to date now."""
+        ...
+
+    def cancelled(self, compacted: int) -> None:
+        """Learn that what it had to be told next was compacted, so that it is over."""
         ...
 
 
 class Watchers:
     """All watches of a store."""
 
-    __slots__ = ("_of_key", "_of_ranges")
+    __slots__ = ("_of_key", "_of_ranges", "behind")
 
     def __init__(self) -> None:
         self._of_key: dict[bytes, dict[Watcher, None]] = {}
-        self._of_ranges: dict[Watcher, None] = {}
+        self._of_ranges: RangeIndex[Watcher] = RangeIndex()
+        self.behind: dict[Watcher, None] = {}
 
     def __len__(self) -> int:
-        return len(self._of_ranges) + sum(map(len, self._of_key.values()))
+        live = len(self._of_ranges) + sum(map(len, self._of_key.values()))
+        return live + len(self.behind)
 
-    def __bool__(self) -> bool:
+    @property
+    def any_live(self) -> bool:
+        """Whether anybody might have to be told of a change."""
         return bool(self._of_key or self._of_ranges)
 
-    def add(self, watcher: Watcher) -> None:
+    def join(self, watcher: Watcher) -> None:
         """Tell a watcher from the next change on."""
-        if watcher.range_end:
-            self._of_ranges[watcher] = None
+        self.behind.pop(watcher, None)
+        if watcher.end:
+            self._of_ranges.add(watcher.key, _end(watcher), watcher)
         else:
             self._of_key.setdefault(watcher.key, {})[watcher] = None
 
+    def fall_behind(self, watcher: Watcher, next_revision: int) -> None:
+        """Tell a watcher nothing until it has been brought up to date from this revision on."""
+        self.discard(watcher)
+        watcher.next_revision = next_revision
+        self.behind[watcher] = None
+
     def discard(self, watcher: Watcher) -> None:
         """Tell a watcher nothing more."""
-        if watcher.range_end:
-            self._of_ranges.pop(watcher, None)
+        self.behind.pop(watcher, None)
+        if watcher.end:
+            self._of_ranges.discard(watcher.key, _end(watcher), watcher)
             return
         of_key = self._of_key.get(watcher.key)
         if of_key is not None:
@@ -59,12 +99,32 @@ class Watchers:
 
     def publish(self, changes: Sequence[Change], position: int) -> None:
         """Tell everybody whom the changes of one revision concern, each in one piece."""
+        if len(changes) == 1:
+            without_room = self._publish_one(changes, position)
+        else:
+            without_room = self._publish_many(changes, position)
+        for watcher in without_room:
+            self.fall_behind(watcher, changes[0].revision)
+
+    def _publish_one(self, changes: Sequence[Change], position: int) -> list[Watcher]:
+        key = changes[0].key
+        of_key = self._of_key.get(key, ())
+        without_room = [each for each in of_key if not each.notify(changes, position)]
+        if self._of_ranges:
+            for of_range in self._of_ranges.at(key):
+                without_room += [each for each in of_range if not each.notify(changes, position)]
+        return without_room
+
+    def _publish_many(self, changes: Sequence[Change], position: int) -> list[Watcher]:
         concerned: dict[Watcher, list[Change]] = {}
         for change in changes:
             for watcher in self._of_key.get(change.key, ()):
                 concerned.setdefault(watcher, []).append(change)
-            for watcher in self._of_ranges:
-                if covers(watcher.key, watcher.range_end, change.key):
+            for of_range in self._of_ranges.at(change.key):
+                for watcher in of_range:
                     concerned.setdefault(watcher, []).append(change)
-        for watcher, its_changes in concerned.items():
-            watcher.notify(its_changes, position)
+        return [each for each, its in concerned.items() if not each.notify(its, position)]
+
+
+def _end(watcher: Watcher) -> bytes | None:
+    return None if watcher.end == FROM_KEY else watcher.end

@@ -18,6 +18,7 @@ class Batch:
 
     __slots__ = (
         "changes",
+        "compacted",
         "first_revision",
         "granted",
         "keys",
@@ -32,6 +33,7 @@ class Batch:
         """Batches are numbered from 1 in each run of a store: these numbers are its positions."""
         self.first_revision = first_revision
         self.last_revision = first_revision - 1
+        self.compacted = 0
         self.changes: list[bytes] = []
         self.keys: set[bytes] = set()
         self.leases: set[int] = set()

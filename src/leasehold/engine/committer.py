@@ -9,6 +9,10 @@ goes on, which is what matters when the disk is slow, and the price is the way t
 wake-ups, and a thread that fights the loop for the interpreter each time it comes back from SQLite.
 `Pace` chooses by what commits cost lately.
 
+Beside commits there are *chores*: whatever else needs the journal, such as reading old values, or
+folding old batches. They run in the thread too, one after each commit at most, so neither keeps the
+other waiting for long.
+
 A commit that fails is the end: memory is ahead of the disk and must not be shown. `on_failure` is
 told once, and nothing is committed or released any more. The same goes for an error while answers
 are let out: it is not known any more who was told what.
@@ -21,11 +25,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from leasehold.engine.batch import Batch
 from leasehold.engine.journal import Journal
 from leasehold.engine.store import Store
+from leasehold.errors import Closed, TooBusy
+
+T = TypeVar("T")
 
 INLINE_S: Final = 0.001
 """A commit that takes longer than this should not hold the event loop up."""
@@ -38,6 +45,9 @@ RECENT: Final = 8
 
 MAX_PATIENCE: Final = 1024
 """How many commits stay in the thread after the disk has stalled again and again."""
+
+MAX_CHORES: Final = 1_000
+"""Chores that may wait for their turn; further ones are refused."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the thread (`sys.setswitchinterval`)."""
@@ -115,17 +125,38 @@ class Committer:
         self._is_alone = is_alone
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._chores: deque[tuple[Callable[[Journal], Any], asyncio.Future[Any]]] = deque()
+        self._chore_was_last = False
         self._thread = threading.Thread(target=self._run, name="leasehold-commit", daemon=True)
         self._is_busy = False
         self._failed = False
+        self._is_closed = False
         self._idle = asyncio.Event()
         self._idle.set()
         store.on_pending = self._ask
         self._thread.start()
 
+    def do(self, chore: Callable[[Journal], T]) -> asyncio.Future[T]:
+        """Have something done with the journal, in the thread, between two commits."""
+        done: asyncio.Future[T] = self._loop.create_future()
+        if self._is_closed or self._failed:
+            done.set_exception(Closed("the engine was closed, or has failed"))
+        elif len(self._chores) >= MAX_CHORES:
+            done.set_exception(TooBusy(f"{MAX_CHORES} readers of old values wait for the disk"))
+        else:
+            self._chores.append((chore, done))
+            if not self._is_busy:
+                self._ask()
+        return done
+
     async def close(self) -> None:
         """Write what is left, and stop. Nothing may be applied to the store any more."""
+        self._is_closed = True
+        for _, done in self._chores:
+            if not done.done():
+                done.set_exception(Closed("the engine was closed"))
+        self._chores.clear()
         self._flush()
         while self._is_busy and not self._failed:
             await self._idle.wait()
@@ -139,16 +170,30 @@ class Committer:
     def _flush(self) -> None:
         if self._is_busy or self._failed:
             return
-        batch = self._store.take_batch()
-        if batch is None:
+        if self._chores and not self._chore_was_last:
+            self._begin_chore()
             return
-        inline = self.pace.goes_inline(is_alone=self._is_alone())
-        if inline and not self._journal.wants_checkpoint:
+        self._chore_was_last = False
+        batch = self._store.take_batch()
+        if batch is not None:
+            inline = self.pace.goes_inline(is_alone=self._is_alone())
+            if not inline or self._journal.wants_checkpoint:
+                self._hand_over(lambda: self._commit(batch))
+                return
             self._commit_inline(batch)
-        else:
-            self._is_busy = True
-            self._idle.clear()
-            self._work.put(batch)
+        if self._chores and not self._is_busy:
+            self._begin_chore()
+
+    def _begin_chore(self) -> None:
+        self._chore_was_last = True
+        chore, done = self._chores.popleft()
+        self._hand_over(lambda: self._do(chore, done))
+
+    def _hand_over(self, work: Callable[[], None]) -> None:
+        """Have the thread do something."""
+        self._is_busy = True
+        self._idle.clear()
+        self._work.put(work)
 
     def _commit_inline(self, batch: Batch) -> None:
         try:
@@ -167,6 +212,7 @@ class Committer:
     def _committed(self, cost_s: float) -> None:
         self.pace.note(cost_s)
         try:
+            self._store.measure(self._journal.used_bytes)
             self._store.committed()
         except Exception as error:  # noqa: BLE001  who has been told what is not known any more
             self._fail(error)
@@ -181,18 +227,31 @@ class Committer:
     # In the thread.
 
     def _run(self) -> None:
-        while (batch := self._work.get()) is not None:
+        while (work := self._work.get()) is not None:
             try:
-                cost_s = self._append(batch)
-                if self._journal.wants_checkpoint:  # the answers need not wait for it
-                    self._tell(self._committed, cost_s)
-                    self._journal.checkpoint()
-                    self._tell(self._thread_is_free)
-                else:
-                    self._tell(self._committed_and_free, cost_s)
+                work()
             except Exception as error:  # noqa: BLE001  whatever it is, it was not committed
                 self._tell(self._fail, error)
                 return
+
+    def _commit(self, batch: Batch) -> None:
+        cost_s = self._append(batch)
+        if self._journal.wants_checkpoint:  # the answers need not wait for it
+            self._tell(self._committed, cost_s)
+            self._journal.checkpoint()
+            self._tell(self._thread_is_free)
+        else:
+            self._tell(self._committed_and_free, cost_s)
+
+    def _do(self, chore: Callable[[Journal], Any], done: asyncio.Future[Any]) -> None:
+        try:
+            result = chore(self._journal)
+        except Exception as error:
+            self._tell(self._chore_failed, done, error)
+            if self._journal.has_failed:
+                raise
+        else:
+            self._tell(self._chore_done, done, result)
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
@@ -203,6 +262,18 @@ class Committer:
     def _committed_and_free(self, cost_s: float) -> None:
         self._committed(cost_s)
         self._thread_is_free()
+
+    def _chore_done(self, done: asyncio.Future[Any], result: object) -> None:
+        if not done.done():
+            done.set_result(result)
+        self._store.measure(self._journal.used_bytes)
+        self._thread_is_free()
+
+    def _chore_failed(self, done: asyncio.Future[Any], error: Exception) -> None:
+        if not done.done():
+            done.set_exception(error)
+        if not self._journal.has_failed:
+            self._thread_is_free()
 
     def _thread_is_free(self) -> None:
         self._is_busy = False

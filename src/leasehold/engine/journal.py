@@ -5,10 +5,11 @@ itself (`locking_mode=EXCLUSIVE`, so there is no shared memory, and any VFS will
 row, added by one statement: one write to the log, one sync, and few crossings of the GIL, which a
 commit in a thread pays for dearly beside a busy event loop.
 
-    open    the header is checked, every row is checked, then the term goes up by one. That commit
-            also syncs what a process that was killed had written and not synced: whatever `rows`
-            gives is on disk, and may be shown to anybody.
+    open    the header is checked, every row is checked and handed on, then the term goes up by
+            one. That commit also syncs what a process that was killed had written and not synced:
+            whatever was handed on is on disk, and may be shown to anybody.
     append  writes to the log (`leasehold.db-wal`).
+    fold    turns old batches into rows of keys and leases (`engine.folding`), a bit at a time.
     checkpoint  moves what is in the log into the database, after a note of how many batches there
             are. Only when it is asked for: it would stall the commit in which it happened. The log
             has its full length from the start and is written over, because a sync that makes no
@@ -22,30 +23,50 @@ takes the log to end at the first frame that does not fit.
 After a failed write nothing is known about the disk: the kernel may have dropped what it could not
 write, and would report the next sync as a success. So the journal refuses everything from then on;
 opening it again finds out what is there.
+
+A journal without a directory is a SQLite database in memory: the same in every respect, but that
+nothing is left of it.
 """
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import apsw
 
+from leasehold.core.keyspace import Item
+from leasehold.engine import folding, records
+from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import DataDirectory
+from leasehold.engine.folding import Unfolded
 from leasehold.engine.journal_format import (
     PAGE_BYTES,
+    WRITE_IDENTITY,
     Identity,
+    Progress,
     batch_checksum,
     check_header,
     empty_journal,
-    is_whole,
+    make_tables,
     pack_identity,
-    unpack_identity,
 )
-from leasehold.errors import Closed, DamagedJournal, DirectoryInUse, JournalFailed, StorageError
+from leasehold.engine.journal_rows import (
+    ADVICE,
+    Heir,
+    Row,
+    damage,
+    hand_on,
+    read_identity,
+    read_row,
+    read_rows,
+    told_as_ours,
+)
+from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
-__all__ = ["CHECKPOINT_PAGES", "Identity", "Journal", "Row"]
+__all__ = ["CHECKPOINT_PAGES", "Heir", "Identity", "Journal", "Progress", "Row"]
 
 FILE_NAME: Final = "leasehold.db"
 LOG_SUFFIXES: Final = ("-wal", "-journal")
@@ -53,26 +74,15 @@ CHECKPOINT_PAGES: Final = 1000
 LOG_BYTES: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 4) * (PAGE_BYTES + 24)
 """The length of the log: what is written between two checkpoints, and some more."""
 
-ROWS_PER_READ: Final = 256
-"""Rows are read in slices, so that no open query stands in the way of a checkpoint."""
-
 _APPEND: Final = "INSERT INTO batch VALUES (?, ?, ?, ?, ?)"
-_READ: Final = (
-    "SELECT id, first_revision, last_revision, changes, checksum"
-    " FROM batch WHERE id > ? ORDER BY id LIMIT ?"
-)
-_READ_IDENTITY: Final = "SELECT cluster_id, member_id, term, batches, checksum FROM identity"
-_WRITE_IDENTITY: Final = "REPLACE INTO identity VALUES (1, ?, ?, ?, ?, ?)"
+_READ_ONE: Final = "SELECT first_revision, last_revision, changes, checksum FROM batch WHERE id = ?"
+_PIECE_BYTES: Final = 64 * 1024
+_IN_MEMORY: Final = Path(":memory:")
+
+MAX_HISTORY_BYTES: Final = 1024 * 1024
+"""Changes that are read from the history at once; at least one batch."""
 
 _T = TypeVar("_T")
-
-
-class Row(NamedTuple):
-    """A batch of changes, as it was appended."""
-
-    first_revision: int
-    last_revision: int
-    changes: bytes
 
 
 class Journal:
@@ -85,33 +95,45 @@ class Journal:
     checkpoint_pages: ClassVar[int] = CHECKPOINT_PAGES
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        on_row: Callable[[Row], None] | None = None,
-        vfs: str | None = None,
+        self, directory: Path | None, *, heir: Heir | None = None, vfs: str | None = None
     ) -> None:
-        """Open the journal, and check all of it; `on_row` is given each row on the way."""
-        self._on_row = on_row
-        self._path = directory / FILE_NAME
+        """Open the journal, and check all of it; the heir is given everything on the way."""
+        self._heir = heir
+        self._path = _IN_MEMORY if directory is None else directory / FILE_NAME
         self._failure: str | None = None
         self._log_pages = 0
         self._batches = 0
-        self._batches_noted = 0
+        self._index = BatchIndex()
+        self._unfolded: Unfolded | None = None
+        self._used_bytes = 0
+        self.progress = Progress()
         if vfs is not None and vfs not in apsw.vfs_names():
             raise ValueError(f"there is no vfs {vfs!r}, only {', '.join(apsw.vfs_names())}")
         try:
-            self._directory = DataDirectory(directory)
+            self._directory = None if directory is None else DataDirectory(directory)
         except OSError as error:
-            raise StorageError(f"{directory} cannot be used to keep data: {error}") from error
+            what = f"{directory} cannot be used to keep data: {error}"
+            raise StorageError(what + ADVICE) from error
         try:
-            self._make_file()
+            if self._directory is not None:
+                self._make_file(self._directory)
+                self._settle_log(vfs)
             self._connection: apsw.Connection | None = self._connect(vfs)
         except BaseException as error:
-            self._directory.close()
+            self._let_go()
             if isinstance(error, OSError):
-                raise StorageError(f"{self._path} cannot be opened: {error}") from error
+                raise StorageError(f"{self._path} cannot be opened: {error}{ADVICE}") from error
             raise
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a write has failed, so that nothing more can be done with it."""
+        return self._failure is not None
+
+    @property
+    def used_bytes(self) -> int:
+        """How much of the disk is in use, about: pages that are free are not counted."""
+        return self._used_bytes
 
     @property
     def wants_checkpoint(self) -> bool:
@@ -124,8 +146,8 @@ class Journal:
         Raise `DamagedJournal` at the first row that is not as it was written.
         """
         connection = self._open_connection()
-        with _told_as_ours(self._path):
-            yield from _read(connection, self._path)
+        with told_as_ours(self._path):
+            yield from read_rows(connection, self._path, self.progress.folded)
 
     def append(self, first_revision: int, last_revision: int, changes: bytes) -> None:
         """Add a batch; it is on disk when this returns.
@@ -137,6 +159,8 @@ class Journal:
         row = (self._batches + 1, first_revision, last_revision, changes, checksum)
         self._must_succeed(lambda: connection.execute(_APPEND, row))
         self._batches += 1
+        self._index.add(self._batches, first_revision, last_revision)
+        self._used_bytes += len(changes)
         # Counted here, because to be told by SQLite would be one more crossing of the GIL: the
         # leaf, and a page of overflow for each page's worth of changes. A page of the tree more
         # once in a while makes no difference.
@@ -147,6 +171,84 @@ class Journal:
         connection = self._open_connection()
         in_log, moved = self._must_succeed(lambda: self._checkpoint(connection))
         self._log_pages = in_log - moved
+        self._measure(connection)
+
+    def fold(self, compacted: int) -> bool:
+        """Fold some of the batches before a compacted revision; True if there is more to do."""
+        connection = self._open_connection()
+        with told_as_ours(self._path):
+            batch = self._next_to_fold(connection, compacted)
+        if batch is None:
+            return False
+        self._must_succeed(lambda: self._fold(connection, batch, compacted))
+        if self.progress.folded == batch.id:
+            self._index.forget(batch.id)
+            self._unfolded = None
+        if not self._is_in_memory:
+            self._log_pages = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        self._measure(connection)
+        return True
+
+    def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> Unfolded | None:
+        if self._unfolded is None:
+            batch_id = self.progress.folded + 1
+            if batch_id > self._batches:
+                return None
+            row = read_row(connection, self._path, batch_id)
+            changes = list(records.decode(row.changes))
+            self._unfolded = Unfolded(batch_id, row.last_revision, changes)
+        return self._unfolded if self._unfolded.last_revision < compacted else None
+
+    def _fold(self, connection: apsw.Connection, batch: Unfolded, compacted: int) -> None:
+        with connection:
+            progress = folding.fold(connection, self.progress, batch)
+            progress = progress._replace(batches=self._batches, compacted=compacted)
+            connection.execute(WRITE_IDENTITY, pack_identity(self.identity, progress))
+        self.progress = progress
+
+    def copy_into(self, target: apsw.Connection) -> apsw.Backup:
+        """Begin a copy of everything. What is appended before its last step gets into it, too."""
+        return target.backup("main", self._open_connection(), "main")
+
+    # What is read back while it is open.
+
+    def history(self, revision: int) -> list[Row]:
+        """Give batches in order, beginning with the one that has a revision: some of them."""
+        with told_as_ours(self._path):
+            return self._history(self._open_connection(), revision)
+
+    def _history(self, connection: apsw.Connection, revision: int) -> list[Row]:
+        found: list[Row] = []
+        octets = 0
+        batch_id = self._index.find(revision) or self.progress.folded + 1
+        while batch_id <= self._batches and octets < MAX_HISTORY_BYTES:
+            found.append(read_row(connection, self._path, batch_id))
+            octets += len(found[-1].changes)
+            batch_id += 1
+        return found
+
+    def values(self, wanted: list[tuple[bytes, int]]) -> list[Item]:
+        """Give what some revisions have put to some keys."""
+        with told_as_ours(self._path):
+            return self._values(self._open_connection(), wanted)
+
+    def _values(self, connection: apsw.Connection, wanted: list[tuple[bytes, int]]) -> list[Item]:
+        in_batches: dict[int, set[tuple[bytes, int]]] = {}
+        found: list[Item] = []
+        for key, revision in wanted:
+            batch_id = self._index.find(revision)
+            if revision > self.progress.base_revision and batch_id is not None:
+                in_batches.setdefault(batch_id, set()).add((key, revision))
+            elif (item := folding.read_pair(connection, key)) is not None and item[2] == revision:
+                found.append(item)
+        for batch_id, these in in_batches.items():
+            changes = records.decode(read_row(connection, self._path, batch_id).changes)
+            puts = [record.item for record in changes if isinstance(record, records.Put)]
+            found += [item for item in puts if (item[5], item[2]) in these]
+        if len(found) != len(wanted):
+            missing = {*wanted} - {(item[5], item[2]) for item in found}
+            raise DamagedJournal(damage(self._path, f"old values are gone: {missing}"))
+        return found
 
     def close(self) -> None:
         """Leave a journal without a log, and let others have the directory.
@@ -161,12 +263,30 @@ class Journal:
                 self._must_succeed(lambda: self._checkpoint_and_close(connection))
         finally:
             _abandon(connection)
+            self._let_go()
+
+    def abandon(self) -> None:
+        """Touch nothing any more, in a child of the process that has it.
+
+        Not even at the end of the child: closing the connection would write the log back.
+        """
+        self._failure = "this journal belongs to the parent process"
+        if self._connection is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._directory is not None:
             self._directory.close()
 
-    def _make_file(self) -> None:
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._directory is None
+
+    def _make_file(self, directory: DataDirectory) -> None:
         if self._path.exists():
             check_header(self._path)
-            self._directory.sync()  # whoever made it may have been killed before this
+            directory.sync()  # whoever made it may have been killed before this
             return
         for suffix in LOG_SUFFIXES:
             log = self._path.with_name(FILE_NAME + suffix)
@@ -175,7 +295,27 @@ class Journal:
                     f"{self._path} is gone but {log.name} is still there, with changes that belong "
                     "to it: put the file back, or remove the log as well to begin with nothing"
                 )
-        self._directory.write_whole(FILE_NAME, empty_journal())
+        directory.write_whole(FILE_NAME, empty_journal())
+
+    def _settle_log(self, vfs: str | None) -> None:
+        """Write a log that was left behind once more, and sync it.
+
+        After a failed sync it may be that what is read from the log is not on disk, and that no
+        later sync would put it there: the system takes it for written. What is to be built upon it
+        would be lost with it.
+        """
+        log = self._path.with_name(FILE_NAME + LOG_SUFFIXES[0])
+        if not log.exists():
+            return
+        flags = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE
+        with told_as_ours(self._path):
+            file = apsw.VFSFile(vfs or "", str(log), [flags, 0])
+            try:
+                for at in range(0, file.xFileSize(), _PIECE_BYTES):
+                    file.xWrite(file.xRead(min(_PIECE_BYTES, file.xFileSize() - at), at), at)
+                file.xSync(apsw.SQLITE_SYNC_FULL)
+            finally:
+                file.xClose()
 
     def _lengthen_log(self) -> None:
         """Give the log its length at once, in zeros, which SQLite takes for the end of the log."""
@@ -188,21 +328,26 @@ class Journal:
                 os.fsync(file.fileno())
 
     def _connect(self, vfs: str | None) -> apsw.Connection:
-        with _told_as_ours(self._path):
+        with told_as_ours(self._path):
             flags = apsw.SQLITE_OPEN_READWRITE
             connection = apsw.Connection(str(self._path), flags=flags, vfs=vfs)
             try:
                 self._configure(connection)
                 self.identity = self._take_office(connection)
-                noop = apsw.SQLITE_CHECKPOINT_NOOP
-                self._log_pages = connection.wal_checkpoint(mode=noop)[0]
-                self._lengthen_log()
+                self._measure(connection)
+                if not self._is_in_memory:
+                    noop = apsw.SQLITE_CHECKPOINT_NOOP
+                    self._log_pages = connection.wal_checkpoint(mode=noop)[0]
+                    self._lengthen_log()
             except BaseException:
                 _abandon(connection)
                 raise
         return connection
 
     def _configure(self, connection: apsw.Connection) -> None:
+        if self._is_in_memory:
+            make_tables(connection)
+            return
         # Exclusive before WAL: the other way round SQLite would ask for shared memory.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         mode = connection.execute("PRAGMA journal_mode=WAL").get
@@ -212,29 +357,25 @@ class Journal:
         connection.execute("PRAGMA wal_autocheckpoint=0")
 
     def _take_office(self, connection: apsw.Connection) -> Identity:
-        found = connection.execute(_READ_IDENTITY).fetchall()
-        known = unpack_identity(found[0]) if len(found) == 1 else None
-        if known is None:
-            raise DamagedJournal(_damage(self._path, "its identity has the wrong checksum"))
-        identity, noted = known
-        for row in _read(connection, self._path):
-            self._batches += 1
-            if self._on_row is not None:
-                self._on_row(row)
-        if self._batches < noted:
-            missing = f"row {self._batches + 1} is missing, and all up to row {noted}"
-            raise DamagedJournal(_damage(self._path, missing))
+        identity, self.progress = read_identity(connection, self._path)
+        self._batches = hand_on(connection, self._path, self.progress, self._heir, self._index)
         identity = identity._replace(term=identity.term + 1)
         self._note_batches(connection, identity)
         return identity
 
     def _note_batches(self, connection: apsw.Connection, identity: Identity) -> None:
-        connection.execute(_WRITE_IDENTITY, pack_identity(identity, self._batches))
-        self._batches_noted = self._batches
+        self.progress = self.progress._replace(batches=self._batches)
+        connection.execute(WRITE_IDENTITY, pack_identity(identity, self.progress))
+
+    def _measure(self, connection: apsw.Connection) -> None:
+        pages = connection.pragma("page_count") - connection.pragma("freelist_count")
+        self._used_bytes = pages * PAGE_BYTES
 
     def _checkpoint(self, connection: apsw.Connection) -> tuple[int, int]:
-        if self._batches != self._batches_noted:
+        if self._batches != self.progress.batches:
             self._note_batches(connection, self.identity)
+        if self._is_in_memory:
+            return 0, 0
         return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _checkpoint_and_close(self, connection: apsw.Connection) -> None:
@@ -259,43 +400,6 @@ class Journal:
             if isinstance(error, apsw.Error | OSError):
                 raise JournalFailed(self._failure) from error
             raise
-
-
-def _read(connection: apsw.Connection, path: Path) -> Iterator[Row]:
-    last_id = 0
-    while True:
-        found: list[Any] = connection.execute(_READ, (last_id, ROWS_PER_READ)).fetchall()
-        for row_id, first_revision, last_revision, changes, checksum in found:
-            if row_id != last_id + 1:
-                raise DamagedJournal(_damage(path, f"row {last_id + 1} is missing"))
-            if not is_whole(first_revision, last_revision, changes, checksum):
-                which = f"row {row_id} (revision {first_revision}) has the wrong checksum"
-                raise DamagedJournal(_damage(path, which))
-            yield Row(first_revision, last_revision, changes)
-            last_id = row_id
-        if len(found) < ROWS_PER_READ:
-            return
-
-
-def _damage(path: Path, what: str) -> str:
-    return (
-        f"{path} is damaged: {what}. It was left as it is: "
-        "put a backup in its place, or begin with an empty directory"
-    )
-
-
-@contextlib.contextmanager
-def _told_as_ours(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
-        raise DamagedJournal(_damage(path, str(error))) from error
-    except apsw.BusyError as error:
-        raise DirectoryInUse(
-            f"{path} is locked by another program ({error}): end it, then start again"
-        ) from error
-    except apsw.Error as error:
-        raise StorageError(f"{path} cannot be read: {error}") from error
 
 
 def _abandon(connection: apsw.Connection) -> None:

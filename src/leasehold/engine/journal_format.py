@@ -1,8 +1,10 @@
-"""What the journal's file looks like: one SQLite database with two tables.
+"""What the journal's file looks like: one SQLite database with four tables.
 
-`batch` has a row for each batch of changes, `identity` has one row. Each row carries a checksum of
-its own, because SQLite checks what it writes to its log but not what it later reads back. With the
-identity is the number of batches as of the last checkpoint, so that none is missing at the end.
+`batch` has a row for each batch of changes since (about) the last compaction: the history. What
+was before them has been folded into `pair`, a row for each key, and `lease`. `identity` has one
+row: who this is, and how far things have come. Each row carries a checksum of its own, because
+SQLite checks what it writes to its log but not what it later reads back. The number of batches as
+of the last checkpoint is noted, so that none is missing at the end.
 
 The file is made whole, as bytes, and only then gets its name. So the application id and the version
 of the format are in the first page of every journal, and a file that is not ours is recognised by
@@ -20,10 +22,11 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
+from leasehold.core.keyspace import FIRST_REVISION
 from leasehold.errors import ForeignJournal
 
 APPLICATION_ID: Final = 0x4C454153  # "LEAS"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 PAGE_BYTES: Final = 4096
 
 HEADER_BYTES: Final = 100
@@ -41,15 +44,37 @@ SCHEMA: Final = """
         changes BLOB NOT NULL,
         checksum INTEGER NOT NULL
     ) STRICT;
+    CREATE TABLE pair (
+        key BLOB PRIMARY KEY,
+        pair BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE lease (
+        id INTEGER PRIMARY KEY,
+        ttl_s REAL NOT NULL,
+        promised_s REAL NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT;
     CREATE TABLE identity (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         cluster_id BLOB NOT NULL,
         member_id BLOB NOT NULL,
         term INTEGER NOT NULL,
         batches INTEGER NOT NULL,
+        folded INTEGER NOT NULL,
+        folded_changes INTEGER NOT NULL,
+        base_revision INTEGER NOT NULL,
+        compacted INTEGER NOT NULL,
         checksum INTEGER NOT NULL
     ) STRICT;
 """
+
+
+READ_IDENTITY: Final = (
+    "SELECT cluster_id, member_id, term, batches, folded, folded_changes, base_revision, compacted,"
+    " checksum FROM identity"
+)
+WRITE_IDENTITY: Final = "REPLACE INTO identity VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Identity(NamedTuple):
@@ -58,6 +83,21 @@ class Identity(NamedTuple):
     cluster_id: int
     member_id: int
     term: int
+
+
+class Progress(NamedTuple):
+    """How far a journal has come."""
+
+    batches: int = 0
+    """The last batch that is there for sure."""
+    folded: int = 0
+    """The last batch that is folded into the tables of keys and leases, and gone."""
+    folded_changes: int = 0
+    """How many changes of the next one are folded in already."""
+    base_revision: int = FIRST_REVISION
+    """The revision of the last batch that was folded in."""
+    compacted: int = 0
+    """The compaction up to which batches were folded in."""
 
 
 def new_identity() -> Identity:
@@ -74,24 +114,30 @@ def batch_checksum(first_revision: int, last_revision: int, changes: bytes) -> i
     return zlib.crc32(changes, zlib.crc32(struct.pack("<qq", first_revision, last_revision)))
 
 
-def pack_identity(identity: Identity, batches: int) -> tuple[bytes, bytes, int, int, int]:
-    """Give the row of an identity, with the number of batches that are there for sure."""
+def lease_checksum(lease: int, ttl_s: float, promised_s: float) -> int:
+    """Sum up a lease."""
+    return zlib.crc32(struct.pack("<qdd", lease, ttl_s, promised_s))
+
+
+def pack_identity(identity: Identity, progress: Progress) -> tuple[Any, ...]:
+    """Give the row of an identity."""
     cluster_id, member_id, term = identity
-    checksum = zlib.crc32(struct.pack("<QQqq", cluster_id, member_id, term, batches))
+    checksum = zlib.crc32(struct.pack("<QQq5q", cluster_id, member_id, term, *progress))
     # As bytes, because SQLite's integers are signed.
-    return cluster_id.to_bytes(8, "big"), member_id.to_bytes(8, "big"), term, batches, checksum
+    ids = cluster_id.to_bytes(8, "big"), member_id.to_bytes(8, "big")
+    return *ids, term, *progress, checksum
 
 
-def unpack_identity(row: tuple[Any, ...]) -> tuple[Identity, int] | None:
-    """Give the identity and the number of batches in a row, or None if its checksum is wrong."""
+def unpack_identity(row: tuple[Any, ...]) -> tuple[Identity, Progress] | None:
+    """Give the identity and the progress in a row, or None if its checksum is wrong."""
     try:
-        cluster_id, member_id, term, batches, _ = row
+        cluster_id, member_id, term, *rest, _ = row
         ids = int.from_bytes(cluster_id, "big"), int.from_bytes(member_id, "big")
-        identity = Identity(*ids, term)
-        as_written = pack_identity(identity, batches)
-    except (TypeError, OverflowError, struct.error):  # damage may look like anything
+        identity, progress = Identity(*ids, term), Progress(*rest)
+        as_written = pack_identity(identity, progress)
+    except (TypeError, ValueError, OverflowError, struct.error):  # damage may look like anything
         return None
-    return (identity, batches) if row == as_written else None
+    return (identity, progress) if row == as_written else None
 
 
 def is_whole(first_revision: Any, last_revision: Any, changes: Any, checksum: Any) -> bool:
@@ -107,16 +153,20 @@ def empty_journal() -> bytes:
     """Give the content of a journal that was never opened, with ids of its own."""
     connection = apsw.Connection(":memory:")
     try:
-        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
-        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-        connection.execute(SCHEMA)
-        row = pack_identity(new_identity(), batches=0)
-        connection.execute("INSERT INTO identity VALUES (1, ?, ?, ?, ?, ?)", row)
+        make_tables(connection)
         content = connection.serialize("main")
     finally:
         connection.close()
     return content[:_FILE_FORMAT_AT] + _WITH_LOG + content[_FILE_FORMAT_AT + len(_WITH_LOG) :]
+
+
+def make_tables(connection: apsw.Connection) -> None:
+    """Make an empty database a journal that was never opened."""
+    connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+    connection.execute(SCHEMA)
+    connection.execute(WRITE_IDENTITY, pack_identity(new_identity(), Progress()))
 
 
 def check_header(path: Path) -> None:

@@ -4,6 +4,13 @@ A lease's term begins when its grant is answered, which is when it is on disk; u
 not age. Lease time is brought up to date by `enter`, which comes first on each entry from the event
 loop. Whether a lease expires or is revoked, the store learns of its end in the same way, through
 `on_ended`, and takes the keys with it.
+
+A restart must not cut a term short, nor may leases live for ever because of restarts. So the
+journal knows of each lease how long it has to run at least, counted from the next start
+(`promised_s`): its whole term, or after a *checkpoint* what was left then. Renewals touch memory
+only, unless they promise more than the journal knows: then `on_promise` has it written down, and
+the answer waits for that. Only leases with a good while left are checkpointed, so such a wait costs
+nobody a lease.
 """
 
 import os
@@ -26,6 +33,12 @@ MAX_KEYS: Final = 100_000
 MAX_KEY_BYTES: Final = 8 * 1024 * 1024
 """And their names together."""
 
+CHECKPOINT_LEFT_S: Final = 300.0
+"""A lease is checkpointed only while it has more than this to run."""
+
+CHECKPOINT_EVERY_S: Final = 60.0
+"""And when so much of what the journal promises has gone by."""
+
 _POSITIVE: Final = (1 << 63) - 1
 _IDS_AT_ONCE: Final = 256
 _IDS: Final = Struct(f"{_IDS_AT_ONCE}Q")
@@ -35,12 +48,23 @@ _NO_KEYS: Final[frozenset[bytes]] = frozenset()
 class LeaseRecord:
     """What a store knows of a lease, beside its deadline."""
 
-    __slots__ = ("answer", "answer_header", "encoded_id", "id", "key_bytes", "keys", "ttl_s")
+    __slots__ = (
+        "answer",
+        "answer_header",
+        "encoded_id",
+        "id",
+        "key_bytes",
+        "keys",
+        "promised_s",
+        "ttl_s",
+    )
 
-    def __init__(self, lease: int, ttl_s: float) -> None:
+    def __init__(self, lease: int, ttl_s: float, promised_s: float | None = None) -> None:
         self.id = lease
         self.encoded_id = long_varint(lease)
         self.ttl_s = ttl_s
+        self.promised_s = ttl_s if promised_s is None else promised_s
+        """How long it runs at least after a restart, as the journal has it."""
         self.keys: set[bytes] | frozenset[bytes] = _NO_KEYS  # a set of its own once it has any
         self.key_bytes = 0
         self.answer = b""
@@ -65,9 +89,13 @@ class LeaseRecord:
 
     def check_room(self, key: bytes) -> None:
         """Refuse a further key: all of them must be deleted at one revision, in one row."""
-        if key in self.keys:
-            return
-        if len(self.keys) >= MAX_KEYS or self.key_bytes + len(key) > MAX_KEY_BYTES:
+        self.check_room_for((key,))
+
+    def check_room_for(self, keys: Iterable[bytes]) -> None:
+        """Refuse further keys if they are too many."""
+        new = [key for key in keys if key not in self.keys]
+        key_bytes = self.key_bytes + sum(map(len, new))
+        if new and (len(self.keys) + len(new) > MAX_KEYS or key_bytes > MAX_KEY_BYTES):
             raise LeaseFull(self.id, MAX_KEYS, MAX_KEY_BYTES)
 
 
@@ -75,9 +103,15 @@ class Leases:
     """Grants, renews and ends the leases of one store."""
 
     def __init__(
-        self, on_ended: Callable[[LeaseRecord], None], clock: Clock = SYSTEM_CLOCK
+        self,
+        on_ended: Callable[[LeaseRecord], None],
+        on_promise: Callable[[LeaseRecord], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._on_ended = on_ended
+        self._on_promise = on_promise
+        self._long: dict[int, float] = {}
+        """Leases of long terms, and when they are to be looked at; the next one first."""
         self.monotonic = clock.monotonic
         self.table: LeaseTable[LeaseRecord] = LeaseTable(
             DurationPolicy(maximum=FOREVER, default=FOREVER),
@@ -92,11 +126,13 @@ class Leases:
         return len(self.table)
 
     def start(self, records: Iterable[LeaseRecord]) -> None:
-        """Begin to keep time on the running event loop, with leases from before, in full terms."""
+        """Begin to keep time on the running event loop, with leases from before."""
         self._caretaker.prepare()
         self.enter()
         for record in records:
-            self.table.grant(record.id, record, record.ttl_s)
+            leased, _ = self.table.grant(record.id, record, record.promised_s)
+            leased.term_s = record.ttl_s  # what the next renewal is for
+            self._watch_long(record)
 
     def grant(self, lease: int, ttl_s: float) -> LeasedResource[LeaseRecord]:
         """Make a lease whose term begins when it is `answered`; for id 0 one is chosen."""
@@ -106,7 +142,39 @@ class Leases:
             raise LeaseExists(lease)
         record = LeaseRecord(lease, ttl_s)
         leased, _ = self.table.grant(lease, record, ttl_s, pending=True)
+        self._watch_long(record)
         return leased
+
+    def _watch_long(self, record: LeaseRecord) -> None:
+        if record.ttl_s > CHECKPOINT_LEFT_S:
+            self._long.pop(record.id, None)
+            self._long[record.id] = self.table.clock.now + CHECKPOINT_EVERY_S
+
+    def checkpoint(self, budget: int) -> bool:
+        """Look at the leases of long terms whose time it is; True if there are more of them.
+
+        Those that have aged without a renewal get less promised for the next start.
+        """
+        now = self.table.clock.now
+        for lease in [lease for lease, _ in zip(self._long, range(budget), strict=False)]:
+            if self._long[lease] > now:
+                return False
+            leased = self.table.find(lease)
+            if leased is None:
+                del self._long[lease]
+                continue
+            self._watch_long(leased.resource)
+            self._promise_less(leased)
+        return bool(self._long) and next(iter(self._long.values())) <= now
+
+    def _promise_less(self, leased: LeasedResource[LeaseRecord]) -> None:
+        record = leased.resource
+        left_s = leased.deadline - self.table.clock.now
+        if leased.deadline == NEVER or left_s <= CHECKPOINT_LEFT_S:
+            return
+        if record.promised_s - left_s >= CHECKPOINT_EVERY_S:
+            record.promised_s = left_s
+            self._on_promise(record)
 
     def _free_id(self) -> int:
         """Choose an id: random ones, drawn many at a time because the system's source is far."""
@@ -141,21 +209,33 @@ class Leases:
     def renew(self, lease: int) -> LeaseRecord:
         """Begin a new full term, or raise `UnknownLease`.
 
-        A lease that is not answered yet stays as it is: its whole term is still to come.
+        A lease that is not answered yet stays as it is: its whole term is still to come. If the
+        journal promises less, the store is told; then the answer has to wait for the disk.
         """
         leased = self.table.repeat(lease)
         if leased is None:
             leased = self._current(lease)
             if not leased.pending:
                 self.table.renew(lease, leased.resource.ttl_s)
-        return leased.resource
+        record = leased.resource
+        if record.promised_s < record.ttl_s:
+            record.promised_s = record.ttl_s
+            self._on_promise(record)
+        return record
 
     def remaining_s(self, lease: int) -> float:
         """How long a live lease has to run: its whole term while that has not begun."""
-        leased = self._current(lease)
+        return self.left_s(self._current(lease))
+
+    def left_s(self, leased: LeasedResource[LeaseRecord]) -> float:
+        """How long a lease in the table has to run: its whole term while that has not begun."""
         if leased.deadline == NEVER:
             return leased.term_s
         return max(0.0, leased.deadline - self.table.clock.now)
+
+    def listed(self) -> list[LeasedResource[LeaseRecord]]:
+        """Give all leases that there are now."""
+        return list(self.table)
 
     def revoke(self, lease: int) -> None:
         """End a lease now, or raise `UnknownLease`."""

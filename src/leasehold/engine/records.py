@@ -5,20 +5,22 @@ encoded by joining what its changes were encoded to. A put is the `KeyValue` tha
 send: one encoding for all of them.
 """
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from leasehold.core.keyspace import Item, Keyspace
-from leasehold.engine.journal import Row
-from leasehold.engine.leases import LeaseRecord
+from leasehold.core.keyspace import Item
 from leasehold.errors import DamagedJournal
 from leasehold.wire import journal_pb2, kv_pb2
 from leasehold.wire.encode import field, varint
 
 _DOUBLE: Final = Struct("<d")
-_GRANTED_BYTES: Final = 2 + _DOUBLE.size  # two tags and the term
+_TERM_BYTES: Final = 2 + _DOUBLE.size  # two tags and the term
+
+
+# Changes as bytes.
 
 
 def put(encoded_pair: bytes) -> bytes:
@@ -33,15 +35,24 @@ def deleted(key: bytes, revision: int) -> bytes:
     return field(1, field(2, field(1, key) + b"\x10" + varint(revision)))
 
 
-def granted(record: LeaseRecord) -> bytes:
+def granted(encoded_lease: bytes, ttl_s: float) -> bytes:
     """Record that a lease was granted."""
-    lease = record.encoded_id
-    inner = len(lease) + _GRANTED_BYTES
-    return b"\x0a%b\x1a%b\x08%b\x11%b" % (
+    return _of_lease(b"\x1a", encoded_lease, ttl_s)
+
+
+def promised(encoded_lease: bytes, promised_s: float) -> bytes:
+    """Record how long a lease has to run at least, counted from the next start."""
+    return _of_lease(b"\x2a", encoded_lease, promised_s)
+
+
+def _of_lease(tag: bytes, encoded_lease: bytes, seconds: float) -> bytes:
+    inner = len(encoded_lease) + _TERM_BYTES
+    return b"\x0a%b%b%b\x08%b\x11%b" % (
         varint(inner + 2),  # an inner length is one octet
+        tag,
         varint(inner),
-        lease,
-        _DOUBLE.pack(record.ttl_s),
+        encoded_lease,
+        _DOUBLE.pack(seconds),
     )
 
 
@@ -50,53 +61,114 @@ def ended(lease: int) -> bytes:
     return field(1, field(4, b"\x08" + varint(lease)))
 
 
+def compacted(revision: int) -> bytes:
+    """Record that nothing before a revision can be read any more."""
+    return field(1, field(6, b"\x08" + varint(revision)))
+
+
+def jumped(revision: int) -> bytes:
+    """Record that the next change comes after this revision, however far that is."""
+    return field(1, field(7, b"\x08" + varint(revision)))
+
+
+# And back.
+
+
+class Put(NamedTuple):
+    """A key was put."""
+
+    item: Item
+
+
+class Deleted(NamedTuple):
+    """A key was deleted."""
+
+    key: bytes
+    revision: int
+
+
+class Granted(NamedTuple):
+    """A lease was granted."""
+
+    lease: int
+    ttl_s: float
+
+
+class Ended(NamedTuple):
+    """A lease ended."""
+
+    lease: int
+
+
+class Promised(NamedTuple):
+    """A lease has to run for so long, at least."""
+
+    lease: int
+    promised_s: float
+
+
+class Compacted(NamedTuple):
+    """Nothing before this can be read."""
+
+    revision: int
+
+
+class Jumped(NamedTuple):
+    """The next change comes after this."""
+
+    revision: int
+
+
+Record = Put | Deleted | Granted | Ended | Promised | Compacted | Jumped
+
+
+def decode(changes: bytes) -> Iterator[Record]:
+    """Read what a row says."""
+    try:
+        found = journal_pb2.Changes.FromString(changes).changes
+    except DecodeError as error:
+        raise DamagedJournal(f"a row cannot be read ({error}); restore a backup") from error
+    for change in found:
+        what = change.WhichOneof("what")
+        if what == "put":
+            pair = change.put
+            yield Put(item_of(pair.SerializeToString(), pair))
+        elif what == "deleted":
+            yield Deleted(change.deleted.key, change.deleted.revision)
+        else:
+            yield _rare(change, what)
+
+
+def _rare(change: journal_pb2.Change, what: str | None) -> Record:
+    match what:
+        case "granted":
+            return Granted(change.granted.id, change.granted.ttl_s)
+        case "ended":
+            return Ended(change.ended.id)
+        case "promised":
+            return Promised(change.promised.id, change.promised.promised_s)
+        case "compacted":
+            return Compacted(change.compacted.revision)
+        case "jumped":
+            return Jumped(change.jumped.revision)
+    raise DamagedJournal(
+        "a row has a change of a kind that this version of Leasehold does not know; open it with "
+        "the version that wrote it"
+    )
+
+
+def item_of(encoded: bytes, pair: kv_pb2.KeyValue) -> Item:
+    """Make an item of a pair, given in both forms."""
+    return (
+        encoded,
+        pair.create_revision,
+        pair.mod_revision,
+        pair.version,
+        pair.lease,
+        pair.key,
+    )
+
+
 def value_of(item: Item) -> bytes:
     """Read a key's value."""
     return kv_pb2.KeyValue.FromString(item[0]).value
-
-
-def replay(row: Row, keyspace: Keyspace, leases: dict[int, LeaseRecord]) -> None:
-    """Do again what a row says was done."""
-    try:
-        _replay(row, keyspace, leases)
-    except (KeyError, DecodeError) as error:
-        raise DamagedJournal(
-            f"the changes of revisions {row.first_revision} to {row.last_revision} do not follow "
-            "from those before them; restore the data directory from a backup"
-        ) from error
-
-
-def _replay(row: Row, keyspace: Keyspace, leases: dict[int, LeaseRecord]) -> None:
-    for change in journal_pb2.Changes.FromString(row.changes).changes:
-        what = change.WhichOneof("what")
-        if what == "put":
-            _replay_put(change.put, keyspace, leases)
-        elif what == "deleted":
-            name, revision = change.deleted.key, change.deleted.revision
-            lease = keyspace.restore_deleted(name, revision)[4]
-            _detach(name, lease, leases)
-        elif what == "granted":
-            lease = change.granted.id
-            leases[lease] = LeaseRecord(lease, change.granted.ttl_s)
-        elif what == "ended":
-            del leases[change.ended.id]
-        else:
-            raise DamagedJournal(
-                f"revision {row.first_revision} has a change of a kind that this version of "
-                "Leasehold does not know; open it with the version that wrote it"
-            )
-
-
-def _replay_put(pair: kv_pb2.KeyValue, keyspace: Keyspace, leases: dict[int, LeaseRecord]) -> None:
-    encoded = pair.SerializeToString()
-    item = (encoded, pair.create_revision, pair.mod_revision, pair.version, pair.lease)
-    previous = keyspace.restore(pair.key, item)
-    if previous is not None and previous[4] != pair.lease:
-        _detach(pair.key, previous[4], leases)
-    if pair.lease:
-        leases[pair.lease].attach(pair.key)
-
-
-def _detach(key: bytes, lease: int, leases: dict[int, LeaseRecord]) -> None:
-    if lease in leases:
-        leases[lease].detach(key)

@@ -12,42 +12,90 @@ not do: a grant must be on disk as well, and does not move the revision.) For wh
   shown at once, at that revision;
 - everything else is at `revision`, and may be shown when `position` is durable.
 
-Renewals change memory only. After a restart a lease has its full term again, so that no promise is
-cut short.
+An operation that touches more than a thousand keys is done in steps (`steps`), between which other
+things happen; meanwhile the store `is_busy`, and nobody reads or changes keys. Leases go on: those
+that end meanwhile wait with their keys in `ends`. Whatever a step does, it all gets into one batch
+at the end, under one revision.
+
+Renewals change memory only, but for the two cases that `engine.leases` tells of.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
-from leasehold.core.keyspace import Change, Item, Keyspace
-from leasehold.core.ops import Grant, Op, Put, Revoke
+from leasehold.core.keyspace import Codec, Item, Keyspace
+from leasehold.core.ops import (
+    Compact,
+    Delete,
+    Deleted,
+    Found,
+    Grant,
+    Op,
+    Outcome,
+    Put,
+    Range,
+    Revoke,
+    Txn,
+)
+from leasehold.core.ranges import LONG, read_now, read_past
+from leasehold.core.recent import Recent
 from leasehold.core.watchers import Watchers
 from leasehold.engine import records
 from leasehold.engine.batch import MAX_BATCH_BYTES, Batch
-from leasehold.engine.journal import Row
+from leasehold.engine.folding import StoredLease
+from leasehold.engine.journal_format import Progress
+from leasehold.engine.journal_rows import Row
 from leasehold.engine.leases import LeaseRecord, Leases
-from leasehold.errors import UnknownKey
+from leasehold.engine.replay import Replay
+from leasehold.engine.transactions import Steps, Transactions
+from leasehold.engine.writing import Writing
+from leasehold.errors import Compacted, FutureRevision, LeaseExists, NoSpace
 from leasehold.wire.encode import key_value
 
 T = TypeVar("T")
+
+DEFAULT_QUOTA_BYTES: Final = 2 * 1024**3
+"""What the data may take, in memory or on disk, before further writes are refused."""
 
 
 class Store:
     """A keyspace with leases; synchronous, for one thread."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.keyspace = Keyspace(key_value)
-        self.leases = Leases(self._lease_ended, clock)
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, *, quota_bytes: int = DEFAULT_QUOTA_BYTES
+    ) -> None:
+        self.keyspace = Keyspace(Codec(key_value, records.value_of))
+        self.recent = Recent(self.keyspace.revision + 1)
+        self.leases = Leases(self._lease_ended, self._lease_promised, clock)
         self.watchers = Watchers()
         self.durable = 0
         """The position up to which everything is on disk."""
         self.durable_revision = self.keyspace.revision
+        self.durable_compacted = 0
         self.on_durable: Callable[[int], None] = _ignore
         """Called with each new value of `durable`."""
         self.on_pending: Callable[[], None] = _ignore
         """Called when there is something to be committed, and nothing is under way."""
-        self._restored: dict[int, LeaseRecord] = {}
+        self.on_long_end: Callable[[], None] = _ignore
+        """Called when a lease has ended whose keys are too many to go at once: see `ends`."""
+        self.is_busy = False
+        """Whether an operation is under way in steps, or the keys of an ended lease have yet to go.
+
+        Then no key may be read or changed by anybody else.
+        """
+        self.is_torn = False
+        """Whether an operation broke off half-way: then memory is not what it should be."""
+        self.ends: deque[LeaseRecord] = deque()
+        """Leases that ended, and whose keys have yet to go, in order."""
+        self.pins: Counter[int] = Counter()
+        """Revisions that somebody is reading at: they must not be forgotten meanwhile."""
+        self.quota_bytes = quota_bytes
+        self.used_bytes = 0
+        """What the data takes, in memory or on disk, whichever is more, as of late."""
+        self._transactions = Transactions(self.keyspace, self.leases, self.check_room)
+        self._replay = Replay(self.keyspace)
         self._under_way: Batch | None = None
         self._open = Batch(1, self.revision + 1)
         self._open_bytes = 0
@@ -55,6 +103,9 @@ class Store:
             Put: self._put,
             Grant: self._grant,
             Revoke: self._revoke,
+            Compact: self._compact,
+            Delete: lambda op: _finish(self._delete_steps(op)),
+            Txn: lambda op: _finish(self._txn_steps(op)),
         }
 
     # What is there.
@@ -70,6 +121,14 @@ class Store:
         if self._open.changes:
             return self._open.number
         return self.durable if self._under_way is None else self._under_way.number
+
+    def position_of(self, revision: int) -> int:
+        """What must be durable before this revision may be shown."""
+        if revision <= self.durable_revision:
+            return 0
+        if self._under_way is not None and revision <= self._under_way.last_revision:
+            return self._under_way.number
+        return self._open.number
 
     @property
     def is_full(self) -> bool:
@@ -104,27 +163,74 @@ class Store:
             return self._under_way.number
         return 0
 
+    def read(self, query: Range) -> tuple[Found, int] | None:
+        """Read a range at once, with the position that it may be shown at.
+
+        None if there is too much of it, or if it has to be looked up on disk: then it takes a
+        `scan`.
+        """
+        assert not self.is_busy, "an operation is under way"
+        revision = query.revision
+        if revision > 0:
+            self._transactions.check_revision(revision)
+        if 0 < revision < self.revision:
+            found = read_past(self.keyspace, query, self.recent)
+            return None if found is None else (found, self.position_of(revision))
+        found = read_now(self.keyspace, query)
+        if found is None:
+            return None
+        if revision <= self.durable_revision and self.is_range_durable(query.key, query.end):
+            return found._replace(revision=self.durable_revision), 0
+        return found, self.position
+
     # What changes it.
 
     def apply(self, op: Op[T]) -> tuple[T, int]:
-        """Change memory at once; return the result, and the position that it is durable at."""
-        return self._appliers[type(op)](op), self._open.number
+        """Change memory at once; return the result, and the position that it is durable at.
+
+        An operation that `is_long` may be applied in this way, too, but takes its time.
+        """
+        assert not self.is_busy or type(op) is Grant, "an operation is under way"
+        result: T = self._appliers[type(op)](op)
+        return result, self._open.number if self._open.changes else self.position
+
+    def is_long(self, op: Op[Any]) -> bool:
+        """Say whether an operation should be done in steps."""
+        return isinstance(op, Delete | Txn) and self._transactions.touched(op) > LONG
+
+    def steps(self, op: Delete | Txn) -> Steps[tuple[Any, int]]:
+        """Do an operation in steps; returns, in the end, what `apply` would.
+
+        The store is busy from the first step to the last, also if it is given up in between.
+        """
+        assert not self.is_busy, "an operation is under way"
+        self.is_busy = True
+        try:
+            if isinstance(op, Delete):
+                return (yield from self._delete_steps(op)), self.position
+            return (yield from self._txn_steps(op)), self.position
+        finally:
+            self.is_busy = bool(self.ends)
+
+    def check_room(self) -> None:
+        """Refuse to make the data any larger once the quota is used up."""
+        if self.used_bytes > self.quota_bytes:
+            raise NoSpace(self.used_bytes, self.quota_bytes)
 
     def _put(self, op: Put) -> tuple[int, Item | None]:
         key, value, lease = op.key, op.value, op.lease
+        if self.used_bytes > self.quota_bytes:
+            self.check_room()
         record = self.leases.current(lease) if lease else None
         if record is not None:
             record.check_room(key)
-        previous = self.keyspace.get(key)
         if value is None or lease is None:
-            if previous is None:
-                raise UnknownKey(key)
-            if value is None:
-                value = records.value_of(previous)
-            if lease is None:
-                lease = previous[4]
-        item = self.keyspace.put(key, value, lease)
+            value, lease = self._transactions.kept(op)
+        revision = self.keyspace.revision + 1
+        change = self.keyspace.put(key, value, lease, revision)
+        self.keyspace.revision = revision
         batch = self._open
+        previous = change.previous
         if previous is not None and previous[4] != lease and previous[4]:
             self.leases.detach(key, previous[4])
             batch.rekeyed.add(previous[4])
@@ -132,34 +238,107 @@ class Store:
             record.attach(key)
             batch.rekeyed.add(record.id)
         batch.keys.add(key)
-        self._record(records.put(item[0]))
-        if self.watchers:
-            self.watchers.publish((Change(key, item[2], item, previous),), batch.number)
-        return item[2], previous
+        assert change.item is not None
+        encoded = change.item[0]
+        self._record(records.put(encoded))
+        changes = (change,)
+        self.recent.add(changes, len(encoded))
+        if self.watchers.any_live:
+            self.watchers.publish(changes, batch.number)
+        return revision, previous
+
+    def _delete_steps(self, op: Delete) -> Steps[Deleted]:
+        writing = Writing(self.keyspace, self.leases)
+        previous = yield from writing.delete(op)
+        self._close(writing)
+        return Deleted(self.revision, previous)
+
+    def _txn_steps(self, op: Txn) -> Steps[Outcome]:
+        branch, writing = yield from self._transactions.prepare(op)
+        try:
+            results = yield from self._transactions.carry_out(branch, writing)
+        except BaseException:
+            self.is_torn = bool(writing.changes)
+            raise
+        self._close(writing)
+        return Outcome(branch.succeeded, results, self.revision)
 
     def _grant(self, op: Grant) -> tuple[int, bytes]:
+        if self.used_bytes > self.quota_bytes:
+            self.check_room()
+        if self.is_ending(op.lease):
+            raise LeaseExists(op.lease)
         leased = self.leases.grant(op.lease, op.ttl_s)
         record = leased.resource
         self._open.granted.append(leased)
         self._open.leases.add(record.id)
-        self._record(records.granted(record))
+        self._record(records.granted(record.encoded_id, record.ttl_s))
         return record.id, record.encoded_id
 
     def _revoke(self, op: Revoke) -> int:
         self.leases.revoke(op.lease)
         return self.revision
 
+    def _compact(self, op: Compact) -> int:
+        if op.revision > self.revision:
+            raise FutureRevision(op.revision, self.revision)
+        if op.revision <= self.keyspace.compacted:
+            raise Compacted(op.revision, self.keyspace.compacted)
+        self.keyspace.compacted = op.revision
+        self._record(records.compacted(op.revision))
+        return self.revision
+
+    # How leases end.
+
+    def is_ending(self, lease: int) -> bool:
+        """Say whether a lease has ended, but has yet to go with its very many keys.
+
+        Nobody may be told so before that, because it could not be said when it is on disk.
+        """
+        return any(record.id == lease for record in self.ends)
+
     def _lease_ended(self, record: LeaseRecord) -> None:
-        """Take a lease's keys with it, all at one revision."""
+        """Take a lease's keys with it, all at one revision; very many of them a little later."""
+        self._open.leases.add(record.id)
+        if self.is_busy or len(record.keys) > LONG:
+            self.ends.append(record)
+            self.is_busy = True
+            self.on_long_end()
+        else:
+            _finish(self._end_steps(record))
+
+    def next_end_steps(self) -> Steps[None]:
+        """Take the keys of the next of the `ends`, in steps; not while another one is under way."""
+        yield from self._end_steps(self.ends[0])
+        self.ends.popleft()
+        self.is_busy = bool(self.ends)
+
+    def _end_steps(self, record: LeaseRecord) -> Steps[None]:
+        writing = Writing(self.keyspace, self.leases)
+        yield from writing.end(record)
+        self._open.leases.add(record.id)
+        self._close(writing)
+
+    def _lease_promised(self, record: LeaseRecord) -> None:
+        """Write down how long a lease runs at least after a restart."""
+        self._open.leases.add(record.id)
+        self._record(records.promised(record.encoded_id, record.promised_s))
+
+    # How changes get into a batch.
+
+    def _close(self, writing: Writing) -> None:
+        """Put everything that was changed at one revision into the batch, and tell of it."""
         batch = self._open
-        batch.leases.add(record.id)
-        changes = self.keyspace.delete(list(record.keys))
-        batch.keys.update(record.keys)
-        self._record(
-            b"".join([records.deleted(change.key, change.revision) for change in changes])
-            + records.ended(record.id)
-        )
-        if changes and self.watchers:
+        if writing.records:
+            self._record(b"".join(writing.records))
+        changes = writing.changes
+        if not changes:
+            return
+        self.keyspace.revision = writing.revision
+        batch.keys.update([change.key for change in changes])
+        batch.rekeyed.update(writing.rekeyed)
+        self.recent.add(changes, writing.octets)
+        if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
 
     def _record(self, encoded: bytes) -> None:
@@ -178,6 +357,7 @@ class Store:
         if not batch.changes:
             return None
         batch.last_revision = self.revision
+        batch.compacted = self.keyspace.compacted
         self._under_way = batch
         self._open = Batch(batch.number + 1, self.revision + 1)
         self._open_bytes = 0
@@ -192,22 +372,50 @@ class Store:
         self.leases.answered(batch.granted)
         self.durable = batch.number
         self.durable_revision = batch.last_revision
+        self.durable_compacted = batch.compacted
+        if self.recent.is_over:
+            self.recent.drop(self.durable_revision)
         self.on_durable(batch.number)
         if self._open.changes:
             self.on_pending()
 
+    def measure(self, disk_bytes: int) -> None:
+        """Learn how much of the disk is in use, and compare it with the quota later on."""
+        self.used_bytes = max(disk_bytes, self.keyspace.memory_bytes)
+
     # How it comes back.
 
-    def restore(self, row: Row) -> None:
+    def inherit(
+        self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress
+    ) -> None:
+        """Take what a journal has folded; before its rows."""
+        self._replay.inherit(items, leases, progress)
+
+    def restore(self, row: Row, skipped: int = 0) -> None:
         """Take one row of a journal; all of them, in order, before `start`."""
-        records.replay(row, self.keyspace, self._restored)
+        self._replay.restore(row, skipped)
 
     def start(self) -> None:
-        """Begin to serve, on the running event loop: restored leases begin a full term now."""
-        self.leases.start(self._restored.values())
-        self._restored = {}
+        """Begin to serve, on the running event loop: the terms of restored leases begin now."""
+        self._replay.finish()
+        self.leases.start(self._replay.leases.values())
+        self._replay.leases = {}
+        self.recent = Recent(self.revision + 1)
         self.durable_revision = self.revision
+        self.durable_compacted = self.keyspace.compacted
         self._open = Batch(1, self.revision + 1)
+
+
+def _finish(steps: Steps[T]) -> T:
+    """Do all steps at once, if none of them needs anything from the disk."""
+    try:
+        wanted = next(steps)
+        while True:
+            assert not wanted, "this takes a look at the history: it is long"
+            wanted = steps.send([])
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 def _ignore(*_: object) -> None:

@@ -17,9 +17,10 @@ A rule broken on a stream resets the stream (`StreamFailed`); one that concerns 
 ends it with a GOAWAY (`ConnectionFailed`), after which nothing is read any more.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from leasehold.errors import Status
 from leasehold.rpc import frames
@@ -42,7 +43,7 @@ from leasehold.rpc.hpack import (
     HeaderError,
     HeaderListTooLarge,
 )
-from leasehold.rpc.outbound import MAX_UNSENT_BYTES, Outbound
+from leasehold.rpc.outbound import MAX_EVENT_BYTES, MAX_UNSENT_BYTES, Outbound
 from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.stream import Stream
 
@@ -93,6 +94,10 @@ class Connection:
         self._replenish = 0
         self._outbound = Outbound(transmit, self._forget)
         self._outbound.put_frame(_GREETING)
+        self.held_event_bytes = 0
+        """Events that wait for the gate."""
+        self._cramped_from: int | None = None
+        """How many events waited when there was no room for more any longer."""
         self.has_unsent = self._outbound.has_unsent
 
     # Frames.
@@ -315,7 +320,11 @@ class Connection:
         assert stream.head.call is not None
         try:
             self.check_room()
-            answer, position = stream.head.call(message)
+            result = stream.head.call(message)
+            if not isinstance(result, tuple):
+                stream.answer_later(result)
+                return
+            answer, position = result
             if position > self.gate.released:
                 self.gate.hold_answer(position, stream.put_answer, answer)
                 return
@@ -353,9 +362,31 @@ class Connection:
     def flush(self) -> None:
         """Hand on what can be sent now."""
         self._outbound.flush()
-        if self._outbound.unsent_event_bytes > MAX_UNSENT_BYTES and not self.is_closing:
-            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take its events")
+        if self.has_event_room or self.is_closing:
+            return
+        event_bytes = self._event_bytes
+        if event_bytes < MAX_EVENT_BYTES // 2:
+            self._cramped_from = None
+            for stream in list(self._streams.values()):
+                stream.relieve()
+        elif event_bytes > (self._cramped_from or 0) + MAX_UNSENT_BYTES:
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take what it asks for")
             self._outbound.flush()
+
+    @property
+    def _event_bytes(self) -> int:
+        return self._outbound.unsent_event_bytes + self.held_event_bytes
+
+    @property
+    def has_event_room(self) -> bool:
+        """Whether the peer takes its events; if not, listeners are told when it does."""
+        if self._cramped_from is None and self._event_bytes >= MAX_EVENT_BYTES:
+            self._cramped_from = self._event_bytes
+        return self._cramped_from is None
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Have something done that takes a while."""
+        return asyncio.get_running_loop().create_task(coroutine)
 
     def pause(self) -> None:
         """Send no more messages for now: the transport has enough."""

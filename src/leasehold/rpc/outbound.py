@@ -19,8 +19,12 @@ from leasehold.rpc.grpc import PREFIX_BYTES
 from leasehold.rpc.stream import Stream
 
 MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""Output that waits for the peer; beyond it calls are refused, and one who does not take its events
-is cut off. A single answer may be larger."""
+"""Output that waits for the peer; beyond it calls are refused, and so is a peer that goes on asking
+to be told things. A single answer may be larger."""
+
+MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
+"""Events that wait for the peer or for the disk, on one connection; beyond it there is no room for
+more until half of them are gone. A single one may be larger."""
 
 SHARE_BYTES: Final = 64 * 1024
 """What a stream may send before it is another's turn."""

@@ -1,16 +1,17 @@
 """Which handler a request goes to: the methods of a server, and the check of a request's head.
 
-Two kinds of methods cover everything that is answered without waiting inside a handler:
+There are two kinds of methods:
 
 - `Exchange`: each message is answered by one message. A unary call is one exchange; a stream of
   exchanges ends when the client has ended its side. The handler is a plain function, which returns
-  the answer and the position that must be released before it leaves (see `rpc.gate`).
+  the answer and the position that must be released before it leaves (see `rpc.gate`). If it has to
+  wait for something itself it returns a coroutine instead, which returns the same.
 - `Subscription`: the server speaks when it has something to say. The handler is an object that
   lives as long as the stream.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 from leasehold.errors import Status
 from leasehold.rpc.frames import ErrorCode, StreamFailed
@@ -20,11 +21,14 @@ from leasehold.rpc.hpack import Field
 Answer = tuple[bytes, int]
 """A message, and the position that must be released before it leaves."""
 
+Later = Coroutine[Any, Any, Answer]
+"""An answer that takes a while."""
+
 
 class Exchange(NamedTuple):
     """A method that answers each message with one message."""
 
-    call: Callable[[bytes], Answer]
+    call: Callable[[bytes], Answer | Later]
     is_unary: bool = True
 
 
@@ -39,6 +43,15 @@ class Speaker(Protocol):
         """End the call, after all that was said before."""
         ...
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what is said; if not, `Listener.relieved` tells when it has."""
+        ...
+
+    def flush(self) -> None:
+        """Send what was said by somebody who was not called from here."""
+        ...
+
 
 class Listener(Protocol):
     """The handler of one stream of a subscription."""
@@ -49,6 +62,10 @@ class Listener(Protocol):
 
     def ended(self) -> None:
         """The client has ended its side, and will say nothing more."""
+        ...
+
+    def relieved(self) -> None:
+        """There is room again after there was none."""
         ...
 
     def gone(self) -> None:

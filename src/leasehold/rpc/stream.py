@@ -10,14 +10,16 @@ goes through three states, each of which implies the one before:
                 of it leaves any more
 """
 
+import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from leasehold.errors import Status
 from leasehold.rpc.answers import failed_trailers
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError
-from leasehold.rpc.routes import Head, Listener
+from leasehold.rpc.routes import Head, Later, Listener
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,17 @@ class Carrier(Flushable, Protocol):
     """The connection that a stream is on, as the stream sees it."""
 
     gate: Gate
+    held_event_bytes: int
+    """Events that wait for the gate."""
+
+    @property
+    def has_event_room(self) -> bool:
+        """Whether the peer takes its events; if not, listeners are told when it does."""
+        ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Have something done that takes a while."""
+        ...
 
     def check_room(self) -> None:
         """Refuse a call while the peer does not take the answers to those before."""
@@ -53,6 +66,7 @@ class Stream:
         "id",
         "is_ending",
         "is_over",
+        "laters",
         "listener",
         "reader",
         "remote_done",
@@ -84,6 +98,8 @@ class Stream:
         self.remote_done = False
         self.reader: MessageReader | None = None
         self.listener: Listener | None = None
+        self.laters: set[asyncio.Task[None]] = set()
+        """What finds out answers that take a while."""
 
     # What the client does.
 
@@ -126,12 +142,16 @@ class Stream:
             if self.head.is_unary and self.exchanges > 1:
                 raise RpcError(Status.INTERNAL, "a second message in a unary call")
             self.carrier.check_room()
-            self.say(*self.head.call(message))
+            answer = self.head.call(message)
+            if isinstance(answer, tuple):
+                self.say(*answer)
+            else:
+                self.answer_later(answer)
 
     def remote_ended(self) -> None:
         """Learn that the client has ended its side."""
         self.remote_done = True
-        if self.is_over or self.is_ending:
+        if self.is_over or self.is_ending or self.laters:
             return
         if self.reader is not None and not self.reader.is_between_messages:
             self.end(RpcError(Status.INTERNAL, "the stream ended within a message"))
@@ -145,7 +165,36 @@ class Stream:
         else:
             self.end()
 
+    def answer_later(self, answer: Later) -> None:
+        """Say what a handler will find out, and end the call then if the client has."""
+        task = self.carrier.spawn(self._answer(answer))
+        self.laters.add(task)
+        task.add_done_callback(self._answered)
+
+    async def _answer(self, answer: Later) -> None:
+        try:
+            message, position = await answer
+            if not self.is_ending:
+                self.say(message, position)
+        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+            self.fail(error)
+
+    def _answered(self, task: "asyncio.Task[None]") -> None:
+        self.laters.discard(task)
+        if self.remote_done and not self.laters and not self.is_over:
+            self.end()
+        self.carrier.flush()
+
     # What a handler does.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what is said."""
+        return self.carrier.has_event_room
+
+    def flush(self) -> None:
+        """Send what was said."""
+        self.carrier.flush()
 
     def fail(self, error: Exception) -> None:
         """End the call with what a handler raised."""
@@ -167,7 +216,8 @@ class Stream:
         if self.listener is None:
             gate.hold_answer(position, self.put, message)
         else:
-            gate.hold_event(position, self.put, message)
+            self.carrier.held_event_bytes += len(message)
+            gate.hold_event(position, self._put_event, message)
         if position > self.held_until:
             self.held_until = position
 
@@ -198,6 +248,10 @@ class Stream:
             self.carrier.has_unsent(self, PREFIX_BYTES + len(message))
         return self.carrier
 
+    def _put_event(self, message: bytes) -> Carrier:
+        self.carrier.held_event_bytes -= len(message)
+        return self.put(message)
+
     def put_end(self, trailers: bytes) -> Carrier:
         """Put the end of the call into the output: no trailers for OK."""
         if not self.is_over and self.ending is None:
@@ -215,8 +269,18 @@ class Stream:
         """Learn that the stream is gone: nothing of it leaves any more."""
         self.is_over = True
         self.unsent = None
+        for task in self.laters:
+            task.cancel()
         if self.listener is not None:
             try:
                 self.listener.gone()
             except Exception:
                 logger.exception("a handler failed when its stream was gone")
+
+    def relieve(self) -> None:
+        """Learn that the peer takes events again."""
+        if self.listener is not None and not self.is_ending:
+            try:
+                self.listener.relieved()
+            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+                self.fail(error)

@@ -9,9 +9,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
 
-from leasehold.engine.committer import SWITCH_INTERVAL_S, Committer
-from leasehold.engine.journal import Journal
-from leasehold.engine.store import Store
+from leasehold.engine.committer import SWITCH_INTERVAL_S
+from leasehold.engine.runtime import Runtime
+from leasehold.errors import LeaseholdError
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.http1 import Reply
 from leasehold.rpc.routes import Methods
@@ -40,18 +40,18 @@ class LeaseholdServer:
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         """Set when the server is to end. If it cannot go on, `failure` says why."""
-        self.store = Store()
-        self._journal = Journal(directory, on_row=self.store.restore, vfs=vfs)
+        self.runtime = Runtime(directory, vfs=vfs)
+        self.store = self.runtime.store
         self._gate = Gate(TOO_MANY)
-        self.store.on_durable = self._gate.release
+        self.runtime.waiting.on_durable = self._gate.release
+        self.runtime.on_failure = self._fail
         self._site = Site(
             self._methods(), {"/health": self._health}, self._gate, self.store.leases.enter
         )
         self._listener: asyncio.Server | None = None
-        self._committer: Committer | None = None
 
     def _methods(self) -> Methods:
-        desk = Desk(self.store, self._gate, self._journal.identity)
+        desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
         return {**KV(desk).methods(), **Lease(desk).methods(), **Watch(desk).methods()}
 
     async def start(self, host: str, port: int) -> int:
@@ -60,13 +60,7 @@ class LeaseholdServer:
         self._listener = await loop.create_server(
             lambda: ServerProtocol(self._site), host, port, start_serving=False
         )
-        self.store.start()
-        self._committer = Committer(
-            self.store,
-            self._journal,
-            self._fail,
-            is_alone=lambda: len(self._site.connections) <= 1,
-        )
+        self.runtime.start(is_alone=lambda: len(self._site.connections) <= 1)
         await self._listener.start_serving()
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
@@ -81,17 +75,15 @@ class LeaseholdServer:
             self._listener.close()
         for connection in list(self._site.connections):
             connection.stop_listening()
-        self.store.leases.close()
         try:
             async with asyncio.timeout(DRAIN_S):
-                if self._committer is not None:
-                    await self._committer.close()
+                await self.runtime.stop()
         except TimeoutError:
             logger.error("the disk has not taken the last changes within %g s", DRAIN_S)
             self._cut_off()
             return
         await self._part()
-        self._journal.close()
+        self.runtime.journal.close()
 
     async def _part(self) -> None:
         """Close all connections, each once it has its answers, but wait for nobody for ever."""
@@ -113,9 +105,8 @@ class LeaseholdServer:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    def _fail(self, error: BaseException) -> None:
-        logger.critical("a commit failed, and the server stops: %s", error)
-        self.failure = error
+    def _fail(self, error: LeaseholdError) -> None:
+        self.failure = self.runtime.failure
         self._cut_off()
         self.stopped.set()
 

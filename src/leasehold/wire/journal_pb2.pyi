@@ -18,16 +18,22 @@ class Changes(_message.Message):
     def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("put", "deleted", "granted", "ended")
+    __slots__ = ("put", "deleted", "granted", "ended", "promised", "compacted", "jumped")
     PUT_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    JUMPED_FIELD_NUMBER: _ClassVar[int]
     put: _kv_pb2.KeyValue
     deleted: Deleted
     granted: Granted
     ended: Ended
-    def __init__(self, put: _Optional[_Union[_kv_pb2.KeyValue, _Mapping]] = ..., deleted: _Optional[_Union[Deleted, _Mapping]] = ..., granted: _Optional[_Union[Granted, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
+    promised: Promised
+    compacted: Compacted
+    jumped: Jumped
+    def __init__(self, put: _Optional[_Union[_kv_pb2.KeyValue, _Mapping]] = ..., deleted: _Optional[_Union[Deleted, _Mapping]] = ..., granted: _Optional[_Union[Granted, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., promised: _Optional[_Union[Promised, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., jumped: _Optional[_Union[Jumped, _Mapping]] = ...) -> None: ...
 
 class Deleted(_message.Message):
     __slots__ = ("key", "revision")
@@ -50,3 +56,23 @@ class Ended(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     id: int
     def __init__(self, id: _Optional[int] = ...) -> None: ...
+
+class Promised(_message.Message):
+    __slots__ = ("id", "promised_s")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_S_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    promised_s: float
+    def __init__(self, id: _Optional[int] = ..., promised_s: _Optional[float] = ...) -> None: ...
+
+class Compacted(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class Jumped(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...

@@ -30,6 +30,8 @@ class FakeJournal:
         self.threads: list[str] = []
         self.checkpoints: list[int] = []
         self.wants_checkpoint = False
+        self.used_bytes = 0
+        self.has_failed = False
         self.gate: threading.Event | None = None
         self.failure: Exception | None = None
         self.entered = threading.Event()

@@ -19,12 +19,12 @@ from leasehold.engine.journal import (
     CHECKPOINT_PAGES,
     FILE_NAME,
     LOG_SUFFIXES,
-    ROWS_PER_READ,
     Identity,
     Journal,
     Row,
 )
 from leasehold.engine.journal_format import APPLICATION_ID, FORMAT_VERSION, PAGE_BYTES
+from leasehold.engine.journal_rows import ROWS_PER_READ
 from leasehold.errors import (
     Closed,
     DamagedJournal,

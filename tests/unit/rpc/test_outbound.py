@@ -9,7 +9,7 @@ from leasehold.errors import Status
 from leasehold.rpc import frames
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.grpc import PREFIX_BYTES, RpcError, framed
-from leasehold.rpc.outbound import MAX_UNSENT_BYTES
+from leasehold.rpc.outbound import MAX_EVENT_BYTES, MAX_UNSENT_BYTES
 from leasehold.rpc.routes import Exchange
 from tests.support.h2_peer import (
     END,
@@ -169,6 +169,9 @@ def test_a_peer_that_takes_nothing_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
+    ear.speaker.say(bytes(MAX_EVENT_BYTES), 0)  # one may be large
+    raw.server.flush()
+    assert not ear.speaker.has_room
     for _ in range(MAX_UNSENT_BYTES // 1_000_000):
         ear.speaker.say(bytes(1_000_000), 0)
         raw.server.flush()
@@ -177,6 +180,22 @@ def test_a_peer_that_takes_nothing_is_cut_off(raw: RawPeer) -> None:
     assert raw.goaway() == ErrorCode.ENHANCE_YOUR_CALM
     assert ear.gone_times == 1
     assert no_leak(raw.server)
+
+
+def test_a_listener_is_told_when_there_is_room_again(raw: RawPeer) -> None:
+    raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
+    raw.send(raw.request(1, WATCH))
+    [ear] = raw.service.ears
+    room = [ear.speaker.has_room]
+    ear.speaker.say(bytes(MAX_EVENT_BYTES // 2), 0)
+    ear.speaker.say(bytes(MAX_EVENT_BYTES // 2), 1)  # what waits for the disk counts as well
+    room.append(ear.speaker.has_room)
+    raw.gate.release(1)
+    raw.send(frames.window_update(0, 2 * MAX_EVENT_BYTES))
+    assert ear.relieved_times == 0
+    raw.send(frames.window_update(1, 2 * MAX_EVENT_BYTES))
+    assert [*room, ear.speaker.has_room] == [True, False, True]
+    assert ear.relieved_times == 1
 
 
 def test_a_peer_that_takes_its_answers_may_ask_for_much_at_once(peer: Peer) -> None:
@@ -192,6 +211,8 @@ def test_nothing_piles_up_once_a_peer_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
+    ear.speaker.say(bytes(MAX_EVENT_BYTES), 0)
+    raw.server.flush()
     ear.speaker.say(bytes(MAX_UNSENT_BYTES), 0)
     raw.goaway()
     ear.speaker.say(bytes(1_000), 0)

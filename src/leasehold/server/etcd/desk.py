@@ -6,10 +6,23 @@ from typing import Final, NoReturn, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from leasehold.engine.journal_format import Identity
-from leasehold.engine.store import Store
-from leasehold.errors import LeaseExists, LeaseFull, Status, UnknownKey, UnknownLease
+from leasehold.engine.runtime import Runtime
+from leasehold.errors import (
+    Compacted,
+    DuplicateKey,
+    EmptyKey,
+    FutureRevision,
+    LeaseExists,
+    LeaseholdError,
+    NoSpace,
+    Status,
+    TooManyOperations,
+    UnknownKey,
+    UnknownLease,
+)
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.routes import Answer, Later
 from leasehold.wire.encode import HeaderEncoder
 
 MAX_REQUEST_BYTES: Final = 1536 * 1024
@@ -17,16 +30,29 @@ MAX_REQUEST_BYTES: Final = 1536 * 1024
 
 TOO_MANY: Final = "etcdserver: too many requests"
 
+_TEXTS: Final[dict[type[LeaseholdError], str]] = {
+    UnknownLease: "requested lease not found",
+    LeaseExists: "lease already exists",
+    UnknownKey: "key not found",
+    EmptyKey: "key is not provided",
+    DuplicateKey: "duplicate key given in txn request",
+    TooManyOperations: "too many operations in txn request",
+    Compacted: "mvcc: required revision has been compacted",
+    FutureRevision: "mvcc: required revision is a future revision",
+    NoSpace: "mvcc: database space exceeded",
+}
+
 M = TypeVar("M", bound=Message)
 
 
 class Desk:
     """Where calls come in and answers go out."""
 
-    __slots__ = ("_durable_headers", "_headers", "gate", "header", "store")
+    __slots__ = ("_durable_headers", "_headers", "gate", "header", "runtime", "store")
 
-    def __init__(self, store: Store, gate: Gate, identity: Identity) -> None:
-        self.store = store
+    def __init__(self, runtime: Runtime, gate: Gate, identity: Identity) -> None:
+        self.runtime = runtime
+        self.store = runtime.store
         self.gate = gate
         self._headers = HeaderEncoder(*identity)
         self._durable_headers = HeaderEncoder(*identity)
@@ -45,18 +71,18 @@ class Desk:
         if self.store.is_full:
             raise RpcError(Status.RESOURCE_EXHAUSTED, TOO_MANY)
 
-    def refuse(self, error: UnknownLease | LeaseExists | LeaseFull | UnknownKey) -> NoReturn:
+    async def when_idle(self, call: Callable[[bytes], Answer | Later], message: bytes) -> Answer:
+        """Make a call as soon as no operation is under way in steps."""
+        await self.runtime.enter()
+        answer = call(message)
+        return answer if isinstance(answer, tuple) else await answer
+
+    def refuse(self, error: LeaseholdError) -> NoReturn:
         """Say no in etcd's words, once what the refusal is based on is on disk."""
         position = self.store.position
-        match error:
-            case UnknownLease(lease=int(lease)):
-                text, position = "requested lease not found", self.store.lease_position(lease)
-            case LeaseExists(lease=lease):
-                text, position = "lease already exists", self.store.lease_position(lease)
-            case UnknownKey():
-                text = "key not found"
-            case _:
-                text = str(error)  # etcd has no such limit, and no words for it
+        if isinstance(error, UnknownLease | LeaseExists) and isinstance(error.lease, int):
+            position = self.store.lease_position(error.lease)
+        text = _TEXTS.get(type(error)) or str(error)  # etcd has no such limit, and no words for it
         raise RpcError(error.status, f"etcdserver: {text}", position) from error
 
 

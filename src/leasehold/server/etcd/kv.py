@@ -1,18 +1,35 @@
-"""etcd's KV service, as far as it goes: Put and Range."""
+"""etcd's KV service."""
 
+from leasehold.core import txn as txns
 from leasehold.core.keyspace import Item
-from leasehold.core.ops import Put
-from leasehold.errors import LeaseFull, Status, UnknownKey, UnknownLease
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Exchange, Method
+from leasehold.core.ops import Compact, Delete, Op, Put, Range, Txn
+from leasehold.engine.slices import Slicer
+from leasehold.errors import LeaseholdError
+from leasehold.rpc.routes import Answer, Exchange, Later, Method
 from leasehold.server.etcd.desk import Desk, invalid, parse
-from leasehold.server.etcd.ranges import select
+from leasehold.server.etcd.ranges import encode, encode_in_slices, query_of
+from leasehold.server.etcd.txns import (
+    delete_of,
+    encode_deleted,
+    encode_outcome,
+    put_of,
+    txn_of,
+)
 from leasehold.wire.encode import field, varint
-from leasehold.wire.rpc_pb2 import PutRequest, RangeRequest
+from leasehold.wire.rpc_pb2 import (
+    CompactionRequest,
+    DeleteRangeRequest,
+    PutRequest,
+    RangeRequest,
+    TxnRequest,
+)
 from leasehold.wire.short import short_key, short_pair
 
 _parse_put = PutRequest.FromString
 _parse_range = RangeRequest.FromString
+_parse_delete = DeleteRangeRequest.FromString
+_parse_txn = TxnRequest.FromString
+_parse_compaction = CompactionRequest.FromString
 
 
 class KV:
@@ -21,80 +38,65 @@ class KV:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._store = desk.store
+        self._runtime = desk.runtime
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
+        path = "/etcdserverpb.KV/"
         return {
-            "/etcdserverpb.KV/Put": Exchange(self.put),
-            "/etcdserverpb.KV/Range": Exchange(self.range),
+            path + "Put": Exchange(self.put),
+            path + "Range": Exchange(self.range),
+            path + "DeleteRange": Exchange(self.delete_range),
+            path + "Txn": Exchange(self.txn),
+            path + "Compact": Exchange(self.compact),
         }
 
-    def put(self, message: bytes) -> Answer:
+    def put(self, message: bytes) -> Answer | Later:
         """Set a key.
 
         Most calls say a short key, a short value and nothing else, which needs no protobuf.
         """
+        desk = self._desk
+        if self._store.is_busy:
+            return desk.when_idle(self.put, message)
         pair = short_pair(message)
         if pair is None:
             return self._put_any(message)
-        desk = self._desk
         desk.check_room(len(message))
-        (revision, _), position = self._store.apply(Put(*pair))
+        try:
+            (revision, _), position = self._store.apply(Put(*pair))
+        except LeaseholdError as error:
+            desk.refuse(error)
         return desk.header(revision), position
 
     def _put_any(self, message: bytes) -> Answer:
         """Set a key, with any options."""
         request = parse(_parse_put, message)
-        key, value, lease = request.key, request.value, request.lease
-        if not key:
-            raise invalid("key is not provided")
-        keeps_value, keeps_lease = request.ignore_value, request.ignore_lease
-        if keeps_value and value:
-            raise invalid("value is provided")
-        if keeps_lease and lease:
-            raise invalid("lease is provided")
+        put = put_of(request)
         desk = self._desk
         desk.check_room(len(message))
         try:
-            (revision, previous), position = self._store.apply(
-                Put(key, None if keeps_value else value, None if keeps_lease else lease)
-            )
-        except (UnknownLease, UnknownKey, LeaseFull) as error:
+            (revision, previous), position = self._store.apply(put)
+        except LeaseholdError as error:
             desk.refuse(error)
         answer = desk.header(revision)
         if previous is not None and request.prev_kv:
             answer += field(2, previous[0])
         return answer, position
 
-    def range(self, message: bytes) -> Answer:
+    # Reading.
+
+    def range(self, message: bytes) -> Answer | Later:
         """Read a key, or a range of keys.
 
         Most calls ask for one short key and nothing else, which needs no protobuf.
         """
+        if self._store.is_busy:
+            return self._desk.when_idle(self.range, message)
         key = short_key(message)
         if key is not None:
             return self._one(key)
         return self._any(parse(_parse_range, message))
-
-    def _any(self, request: RangeRequest) -> Answer:
-        """Read a range, with any options."""
-        key, end = request.key, request.range_end
-        if not key:
-            raise invalid("key is not provided")
-        store = self._store
-        if request.revision > 0:
-            self._check_revision(request.revision)
-        if request.revision <= store.durable_revision and store.is_range_durable(key, end):
-            revision, position = store.durable_revision, 0
-        else:
-            revision, position = store.revision, store.position
-        chosen = select(request, store.keyspace)
-        answer = self._desk.header(revision) + b"".join([field(2, pair) for pair in chosen.pairs])
-        if chosen.more:
-            answer += b"\x18\x01"
-        if chosen.total:
-            answer += b"\x20" + varint(chosen.total)
-        return answer, position
 
     def _one(self, key: bytes) -> Answer:
         """Read one key, without any option."""
@@ -109,12 +111,102 @@ class KV:
         pair = item[0]
         return b"%b\x12%b%b\x20\x01" % (header, varint(len(pair)), pair), position
 
-    def _check_revision(self, revision: int) -> None:
-        """Refuse what is not there: the future, and (in this version) any past."""
-        if revision > self._store.revision:
-            what = "required revision is a future revision"
-        elif revision < self._store.revision:
-            what = "required revision has been compacted"
-        else:
-            return
-        raise RpcError(Status.OUT_OF_RANGE, f"etcdserver: mvcc: {what}", self._store.position)
+    def _any(self, request: RangeRequest) -> Answer | Later:
+        """Read a range, with any options. The header has the current revision in any case."""
+        if not request.key:
+            raise invalid("key is not provided")
+        query = query_of(request)
+        store = self._store
+        try:
+            read = store.read(query)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        if read is None:
+            return self._long(query, keys_only=request.keys_only)
+        found, position = read
+        revision = found.revision
+        if query.revision:
+            revision = store.durable_revision if not position else store.revision
+        position = max(position, store.position_of(revision))
+        return self._desk.header(revision) + encode(found, keys_only=request.keys_only), position
+
+    async def _long(self, query: Range, *, keys_only: bool) -> Answer:
+        """Read a range that takes a while, or a look at the disk."""
+        revision = self._store.revision
+        try:
+            found, position = await self._runtime.reader.scan(query)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        slicer = Slicer(self._store.leases.monotonic)
+        encoded = await encode_in_slices(found, slicer, keys_only=keys_only)
+        position = max(position, self._store.position_of(revision))
+        return self._desk.header(revision) + encoded, position
+
+    # Changing.
+
+    def delete_range(self, message: bytes) -> Answer | Later:
+        """Delete a key, or a range of keys."""
+        if self._store.is_busy:
+            return self._desk.when_idle(self.delete_range, message)
+        request = parse(_parse_delete, message)
+        if not request.key:
+            raise invalid("key is not provided")
+        delete = delete_of(request)
+        self._desk.check_room(len(message))
+        if self._store.is_long(delete):
+            return self._delete_long(delete, request)
+        deleted, position = self._store.apply(delete)
+        answer = encode_deleted(deleted, with_previous=request.prev_kv)
+        return self._desk.header(deleted.revision) + answer, position
+
+    async def _delete_long(self, delete: Delete, request: DeleteRangeRequest) -> Answer:
+        deleted, position = await self._runtime.in_steps(delete)
+        answer = encode_deleted(deleted, with_previous=request.prev_kv)
+        return self._desk.header(deleted.revision) + answer, position
+
+    def txn(self, message: bytes) -> Answer | Later:
+        """Do one thing or another, depending on conditions."""
+        if self._store.is_busy:
+            return self._desk.when_idle(self.txn, message)
+        request = parse(_parse_txn, message)
+        self._desk.check_room(len(message))
+        try:
+            txn = txn_of(request)
+            txns.check(txn)
+            if self._store.is_long(txn):
+                return self._txn_long(txn, request)
+            outcome, position = self._store.apply(txn)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        answer = encode_outcome(outcome, request)
+        return self._desk.header(outcome.revision) + answer, position
+
+    async def _txn_long(self, txn: Txn, request: TxnRequest) -> Answer:
+        try:
+            outcome, position = await self._runtime.in_steps(txn)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        answer = encode_outcome(outcome, request)
+        return self._desk.header(outcome.revision) + answer, position
+
+    def compact(self, message: bytes) -> Answer | Later:
+        """Forget history."""
+        if self._store.is_busy:
+            return self._desk.when_idle(self.compact, message)
+        request = parse(_parse_compaction, message)
+        self._desk.check_room(len(message))
+        op: Op[int] = Compact(request.revision)
+        try:
+            revision, position = self._store.apply(op)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        if request.physical:
+            return self._forgotten(revision, position)
+        return self._desk.header(revision), position
+
+    async def _forgotten(self, revision: int, position: int) -> Answer:
+        await self._runtime.until_durable(position)
+        housekeeping = self._runtime.housekeeping
+        housekeeping.forget()
+        await housekeeping.forgotten()
+        return self._desk.header(revision), position

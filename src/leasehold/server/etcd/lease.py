@@ -1,17 +1,20 @@
-"""etcd's Lease service: grant, keep alive, revoke, and how long is left."""
+"""etcd's Lease service: grant, keep alive, revoke, list, and how long is left."""
 
 from typing import Final
 
 from leasehold.core.ops import Grant, Revoke
+from leasehold.core.ranges import SLICE
 from leasehold.engine.leases import LeaseRecord
-from leasehold.errors import LeaseExists, Status, UnknownLease
+from leasehold.engine.slices import Slicer
+from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Exchange, Method
+from leasehold.rpc.routes import Answer, Exchange, Later, Method
 from leasehold.server.etcd.desk import Desk, parse
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
     LeaseGrantRequest,
     LeaseKeepAliveRequest,
+    LeaseLeasesRequest,
     LeaseRevokeRequest,
     LeaseTimeToLiveRequest,
 )
@@ -31,6 +34,7 @@ MAX_REMEMBERED_BYTES: Final = 11
 _MINUS_ONE: Final = varint(-1)
 _parse_grant = LeaseGrantRequest.FromString
 _parse_keep_alive = LeaseKeepAliveRequest.FromString
+_parse_leases = LeaseLeasesRequest.FromString
 _parse_revoke = LeaseRevokeRequest.FromString
 _parse_time_to_live = LeaseTimeToLiveRequest.FromString
 
@@ -52,6 +56,7 @@ class Lease:
             path + "LeaseRevoke": Exchange(self.revoke),
             path + "LeaseKeepAlive": Exchange(self.keep_alive, is_unary=False),
             path + "LeaseTimeToLive": Exchange(self.time_to_live),
+            path + "LeaseLeases": Exchange(self.leases),
         }
 
     def grant(self, message: bytes) -> Answer:
@@ -64,7 +69,7 @@ class Lease:
         self._desk.check_room(len(message))
         try:
             (_, encoded), position = self._store.apply(Grant(lease, float(ttl_s)))
-        except LeaseExists as error:
+        except (LeaseExists, NoSpace) as error:
             self._desk.refuse(error)
         header = self._desk.header(self._store.revision)
         return b"%b\x10%b\x18%b" % (header, encoded, varint(ttl_s)), position
@@ -73,17 +78,26 @@ class Lease:
         request = parse(_parse_grant, message)
         return request.ID, request.TTL
 
-    def revoke(self, message: bytes) -> Answer:
+    def revoke(self, message: bytes) -> Answer | Later:
         """End a lease, and its keys with it."""
+        if self._store.is_busy:
+            return self._desk.when_idle(self.revoke, message)
         request = parse(_parse_revoke, message)
         self._desk.check_room(len(message))
         try:
             revision, position = self._store.apply(Revoke(request.ID))
         except UnknownLease as error:
             self._desk.refuse(error)
+        if self._store.ends:
+            return self._revoked()
         return self._desk.header(revision), position
 
-    def keep_alive(self, message: bytes) -> Answer:
+    async def _revoked(self) -> Answer:
+        """Wait until a lease's very many keys are gone."""
+        await self._desk.runtime.housekeeping.until_idle()
+        return self._desk.header(self._store.revision), self._store.position
+
+    def keep_alive(self, message: bytes) -> Answer | Later:
         """Begin a new full term: in memory only, so it waits for no disk."""
         lease = self._ids.get(message)
         if lease is None:
@@ -92,6 +106,8 @@ class Lease:
         try:
             record = self._leases.renew(lease)
         except UnknownLease:
+            if self._store.is_ending(lease):
+                return self._desk.when_idle(self.keep_alive, message)
             return header + b"\x10" + varint(lease), self._store.lease_position(lease)
         if record.answer_header is not header:
             ttl_s = varint(int(record.ttl_s))
@@ -108,8 +124,10 @@ class Lease:
             self._ids[message] = lease
         return lease
 
-    def time_to_live(self, message: bytes) -> Answer:
+    def time_to_live(self, message: bytes) -> Answer | Later:
         """Say how long a lease has to run, and which keys it has."""
+        if self._store.is_busy:
+            return self._desk.when_idle(self.time_to_live, message)
         request = parse(_parse_time_to_live, message)
         lease = request.ID
         try:
@@ -133,3 +151,20 @@ class Lease:
         if with_keys:
             answer += b"".join([field(5, key) for key in sorted(record.keys)])
         return answer, position
+
+    def leases(self, message: bytes) -> Answer | Later:
+        """List all leases, those first that end first."""
+        parse(_parse_leases, message)
+        return self._list()
+
+    async def _list(self) -> Answer:
+        store, leases = self._store, self._leases
+        header, position = self._desk.durable_header(), store.position
+        slicer = Slicer(leases.monotonic)
+        found: list[tuple[float, bytes]] = []
+        for count, leased in enumerate(leases.listed(), 1):
+            found.append((leases.left_s(leased), b"\x08" + leased.resource.encoded_id))
+            if not count % SLICE:
+                await slicer.pause()
+        found.sort()
+        return header + b"".join([field(2, lease) for _, lease in found]), position

@@ -1,70 +1,65 @@
-"""The options of etcd's Range: limits, filters, orders, and what is left out of the answer."""
+"""etcd's Range: its options as ours, and what was found as its answer."""
 
-from collections.abc import Callable
-from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
-from leasehold.core.keyspace import Item, Keyspace
-from leasehold.engine.records import value_of
+from leasehold.core.keyspace import Item
+from leasehold.core.ops import Found, Range, SortBy
+from leasehold.core.ranges import SLICE
+from leasehold.engine.slices import Slicer
 from leasehold.server.etcd.desk import invalid
-from leasehold.wire.encode import key_value
-from leasehold.wire.kv_pb2 import KeyValue
+from leasehold.wire.encode import field, key_value, varint
 from leasehold.wire.rpc_pb2 import RangeRequest
 
-
-class Chosen(NamedTuple):
-    """What a Range answers with."""
-
-    pairs: list[bytes]
-    more: bool
-    total: int
-    """How many keys are in the range, whatever was filtered out or cut off."""
+_SORT_BY: Final[frozenset[int]] = frozenset(SortBy)
 
 
-_SORT_KEYS: Final[dict[int, Callable[[Item], Any]]] = {
-    RangeRequest.KEY: lambda item: KeyValue.FromString(item[0]).key,
-    RangeRequest.VERSION: itemgetter(3),
-    RangeRequest.CREATE: itemgetter(1),
-    RangeRequest.MOD: itemgetter(2),
-    RangeRequest.VALUE: value_of,
-}
-
-
-def select(request: RangeRequest, keyspace: Keyspace) -> Chosen:
-    """Choose what a request asks for."""
-    if request.sort_target not in _SORT_KEYS:
+def query_of(request: RangeRequest) -> Range:
+    """Read what a request asks for; what makes no difference to etcd makes none here."""
+    if request.sort_target not in _SORT_BY:
         raise invalid("invalid sort option")
-    items = keyspace.range(request.key, request.range_end)
-    total = len(items)
-    if request.count_only:
-        return Chosen([], more=False, total=total)
-    items = _sorted(request, [item for item in items if _passes(request, item)])
-    more = 0 < request.limit < len(items)
-    if more:
-        items = items[: request.limit]
-    pairs = [_without_value(item) if request.keys_only else item[0] for item in items]
-    return Chosen(pairs, more, total)
-
-
-def _passes(request: RangeRequest, item: Item) -> bool:
-    _, created, modified, _, _ = item
-    return (
-        (not request.min_mod_revision or modified >= request.min_mod_revision)
-        and (not request.max_mod_revision or modified <= request.max_mod_revision)
-        and (not request.min_create_revision or created >= request.min_create_revision)
-        and (not request.max_create_revision or created <= request.max_create_revision)
+    return Range(
+        request.key,
+        request.range_end,
+        max(0, request.revision),
+        max(0, request.limit),
+        SortBy(request.sort_target),
+        request.sort_order == RangeRequest.DESCEND,
+        request.count_only,
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
     )
 
 
-def _sorted(request: RangeRequest, items: list[Item]) -> list[Item]:
-    """Put items in order; another target than the key without an order means ascending."""
-    order, target = request.sort_order, request.sort_target
-    if target == RangeRequest.KEY and order != RangeRequest.DESCEND:
-        return items  # they are in the order of their keys
-    reverse = order == RangeRequest.DESCEND
-    return sorted(items, key=_SORT_KEYS[target], reverse=reverse)
+def encode_pairs(items: Sequence[Item], *, keys_only: bool) -> bytes:
+    """Encode the keys that were found."""
+    if keys_only:
+        return b"".join([field(2, _without_value(item)) for item in items])
+    return b"".join([field(2, item[0]) for item in items])
+
+
+def encode_totals(found: Found) -> bytes:
+    """Encode what comes behind the keys."""
+    more = b"\x18\x01" if found.more else b""
+    return more + b"\x20" + varint(found.total) if found.total else more
+
+
+def encode(found: Found, *, keys_only: bool) -> bytes:
+    """Encode everything but the header."""
+    return encode_pairs(found.items, keys_only=keys_only) + encode_totals(found)
+
+
+async def encode_in_slices(found: Found, slicer: Slicer, *, keys_only: bool) -> bytes:
+    """Encode very many keys."""
+    pieces: list[bytes] = []
+    for start in range(0, len(found.items), SLICE):
+        pieces.append(encode_pairs(found.items[start : start + SLICE], keys_only=keys_only))
+        await slicer.pause()
+    return b"".join([*pieces, encode_totals(found)])
 
 
 def _without_value(item: Item) -> bytes:
-    encoded, created, modified, version, lease = item
-    return key_value(KeyValue.FromString(encoded).key, created, modified, version, b"", lease)
+    _, created, modified, version, lease, key = item
+    return key_value(key, created, modified, version, b"", lease)

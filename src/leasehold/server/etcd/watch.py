@@ -1,10 +1,13 @@
-"""etcd's Watch service: several watches on one stream, each of a key or a range, from now on.
+"""etcd's Watch service: several watches on one stream, each of a key or a range.
 
-This version keeps no history, and behaves as an etcd that is compacted at every revision: a watch
-that is to begin before the current one is cancelled as one whose start was compacted, and one that
-begins with it is told of the keys that it has put.
+A watch is told of changes as they are made. One that begins in the past, or whose client does not
+read, is brought up to date from the history by `engine.catching_up`; only a compaction ends it.
+
+What is said about a watch keeps its order: nothing leaves before the answer to its creation, which
+may have to wait for the disk.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +19,9 @@ from leasehold.wire.rpc_pb2 import WatchCreateRequest, WatchRequest
 
 MAX_WATCHES: Final = 10_000
 """Watches on one stream."""
+
+PROGRESS_S: Final = 600.0
+"""How often a watch that wants it, and has nothing to tell, tells how far it is; as in etcd."""
 
 _NO_WATCH: Final = -1
 _parse = WatchRequest.FromString
@@ -41,9 +47,12 @@ class WatchStream:
 
     def __init__(self, desk: Desk, speaker: Speaker) -> None:
         self._desk = desk
-        self._speaker = speaker
+        self._store = desk.store
+        self.speaker = speaker
         self._watches: dict[int, OneWatch] = {}
         self._next_id = 0
+        self._is_asked_for_progress = False
+        self._progress: asyncio.TimerHandle | None = None
 
     def heard(self, message: bytes) -> None:
         """Take a request of the client."""
@@ -54,17 +63,24 @@ class WatchStream:
         elif what == "cancel_request":
             self._cancel(request.cancel_request.watch_id)
         elif what == "progress_request":
-            self._say(b"\x10" + varint(_NO_WATCH))
+            self._is_asked_for_progress = True
+            self.answer_progress()
 
     def ended(self) -> None:
         """Go on: a client that has nothing more to ask for still wants its events."""
         return
 
+    def relieved(self) -> None:
+        """Have the watches brought up to date that were told nothing while there was no room."""
+        self._desk.runtime.catch_up()
+
     def gone(self) -> None:
         """Forget all watches."""
         for watch in self._watches.values():
-            self._desk.store.watchers.discard(watch)
+            self._store.watchers.discard(watch)
         self._watches.clear()
+        if self._progress is not None:
+            self._progress.cancel()
 
     def _create(self, request: WatchCreateRequest) -> None:
         if len(self._watches) >= MAX_WATCHES:
@@ -76,32 +92,13 @@ class WatchStream:
         if request.range_end and FROM_KEY != request.range_end <= request.key:
             self._refuse("mvcc: watcher range is empty")
             return
-        store = self._desk.store
         watch_id = request.watch_id or self._free_id()
-        created = _watch_id(watch_id) + b"\x18\x01"
-        if 0 < request.start_revision < store.revision:
-            self._say(created)
-            gone = _watch_id(watch_id) + b"\x20\x01\x28" + varint(store.revision)
-            self._speaker.say(self._desk.header(0) + gone, store.position)  # as etcd has it
-            return
-        watch = OneWatch(self, watch_id, request)
+        watch = OneWatch(self, watch_id, request, self._store.position)
         self._watches[watch_id] = watch
-        self._say(created)
-        store.watchers.add(watch)
-        if request.start_revision == store.revision:
-            self._replay(watch)
-
-    def _replay(self, watch: "OneWatch") -> None:
-        """Send what the revision that is in memory has put: what a client that resumes asks for."""
-        store = self._desk.store
-        keyspace = store.keyspace
-        changes = [
-            Change(name, item[2], item, None)
-            for name in keyspace.names(watch.key, watch.range_end)
-            if (item := keyspace.get(name)) is not None and item[2] == store.revision
-        ]
-        if changes:
-            watch.notify(changes, store.position)
+        self._say(_watch_id(watch_id) + b"\x18\x01")
+        self._desk.runtime.follow(watch, max(0, request.start_revision))
+        if request.progress_notify and self._progress is None:
+            self._tell_progress_later()
 
     def _free_id(self) -> int:
         while self._next_id in self._watches:
@@ -112,7 +109,7 @@ class WatchStream:
     def _cancel(self, watch_id: int) -> None:
         watch = self._watches.pop(watch_id, None)
         if watch is not None:
-            self._desk.store.watchers.discard(watch)
+            self._store.watchers.discard(watch)
             self._say(_watch_id(watch_id) + b"\x20\x01")
 
     def _refuse(self, why: str) -> None:
@@ -120,13 +117,41 @@ class WatchStream:
 
     def _say(self, fields: bytes) -> None:
         """Send a response about the watches themselves, at the revision that is in memory."""
-        store = self._desk.store
-        self._speaker.say(self._desk.header(store.revision) + fields, store.position)
+        store = self._store
+        self.speaker.say(self._desk.header(store.revision) + fields, store.position)
 
-    def tell(self, watch_id: int, revision: int, events: bytes, position: int) -> None:
-        """Send the events of one revision."""
-        fields = _watch_id(watch_id) + events
-        self._speaker.say(self._desk.header(revision) + fields, position)
+    # What watches say.
+
+    def tell(self, watch_id: int, revision: int, fields: bytes, position: int) -> None:
+        """Send something about a watch, as of a revision."""
+        self.speaker.say(self._desk.header(revision) + _watch_id(watch_id) + fields, position)
+
+    def compacted(self, watch_id: int, revision: int, position: int) -> None:
+        """End a watch whose next event is forgotten; in such a response etcd has no revision."""
+        del self._watches[watch_id]
+        self.tell(watch_id, 0, b"\x20\x01\x28" + varint(revision), position)
+        self.answer_progress()
+
+    def answer_progress(self) -> None:
+        """Tell how far all watches are, if the client has asked, once none of them lags."""
+        if self._is_asked_for_progress and not any(
+            watch in self._store.watchers.behind for watch in self._watches.values()
+        ):
+            self._is_asked_for_progress = False
+            position = max((watch.said for watch in self._watches.values()), default=0)
+            header = self._desk.durable_header()
+            self.speaker.say(header + b"\x10" + varint(_NO_WATCH), position)
+
+    def _tell_progress_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._progress = loop.call_later(PROGRESS_S, self._tell_progress)
+
+    def _tell_progress(self) -> None:
+        self._store.leases.enter()
+        for watch in self._watches.values():
+            watch.tell_progress(self._store.durable_revision)
+        self.speaker.flush()
+        self._tell_progress_later()
 
 
 class OneWatch:
@@ -134,45 +159,86 @@ class OneWatch:
 
     __slots__ = (
         "_id",
+        "_is_quiet",
         "_no_delete",
         "_no_put",
-        "_prev_kv",
         "_start",
+        "_store",
         "_stream",
+        "_wants_progress",
+        "end",
         "key",
-        "range_end",
+        "next_revision",
+        "said",
+        "wants_previous",
     )
 
-    def __init__(self, stream: WatchStream, watch_id: int, request: WatchCreateRequest) -> None:
+    def __init__(
+        self, stream: WatchStream, watch_id: int, request: WatchCreateRequest, position: int
+    ) -> None:
         self._stream = stream
+        self._store = stream._store  # noqa: SLF001  they are one thing
         self._id = watch_id
+        self.said = position
+        """The position that all that was said so far waits for."""
         self.key = request.key or b"\0"
-        self.range_end = request.range_end
-        self._start = request.start_revision
-        self._prev_kv = request.prev_kv
+        self.end = request.range_end
+        self._start = self.next_revision = request.start_revision
+        self.wants_previous = request.prev_kv
+        self._wants_progress = request.progress_notify
+        self._is_quiet = True
         self._no_put = WatchCreateRequest.NOPUT in request.filters
         self._no_delete = WatchCreateRequest.NODELETE in request.filters
 
-    def notify(self, changes: Sequence[Change], position: int) -> None:
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what it is told."""
+        return self._stream.speaker.has_room
+
+    def notify(self, changes: Sequence[Change], position: int) -> bool:
         """Send what concerns this watch of the changes of one revision."""
+        if not self._stream.speaker.has_room:
+            return False
         revision = changes[0].revision
         if revision < self._start:
-            return
+            return True
         events = [
             self._event(change)
             for change in changes
             if not (self._no_delete if change.item is None else self._no_put)
         ]
         if events:
-            self._stream.tell(self._id, revision, b"".join(events), position)
+            self._is_quiet = False
+            self.said = max(self.said, position)
+            self._stream.tell(self._id, revision, b"".join(events), self.said)
+        return True
 
     def _event(self, change: Change) -> bytes:
         if change.encoded is None:
             change.encoded = _encode(change)
         event = change.encoded
-        if self._prev_kv and change.previous is not None:
+        if self.wants_previous and change.previous is not None:
             event += field(3, change.previous[0])
         return field(11, event)
+
+    def joined(self, revision: int, position: int) -> None:
+        """Learn that it is up to date."""
+        self._stream.answer_progress()
+
+    def settle(self) -> None:
+        """Send what was told."""
+        self._stream.speaker.flush()
+
+    def cancelled(self, compacted: int) -> None:
+        """Learn that what it had to be told next was compacted."""
+        position = max(self.said, self._store.position)
+        self._stream.compacted(self._id, compacted, position)
+
+    def tell_progress(self, revision: int) -> None:
+        """Tell how far this watch is, if it wants to and had nothing else to tell lately."""
+        if self._wants_progress and self._is_quiet and self not in self._store.watchers.behind:
+            self._stream.tell(self._id, revision, b"", self.said)
+        self._is_quiet = True
 
 
 def _encode(change: Change) -> bytes:

@@ -1,0 +1,161 @@
+"""Reading a range of keys: at once, or at a fixed revision a slice at a time.
+
+Theory of operation. A range of up to `LONG` keys is read in one go (`read_now`). So is a page of a
+longer one: its count comes from the index of names, and its keys from one end of the range.
+
+Anything else is a `scan`: a generator that pauses after each slice, while the keyspace goes on
+changing. It reads at one revision by looking every key up as it was then; names are taken up again
+after the last one seen, and those that were deleted meanwhile are found among the dead. What a key
+was may be on disk only: a scan yields what it needs from there, and is sent the items.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
+
+from leasehold.core.keyspace import Item, Keyspace
+from leasehold.core.ops import Found, Range, SortBy
+from leasehold.core.recent import Recent
+
+LONG: Final = 1_000
+"""What touches more items than this is done in slices."""
+
+SLICE: Final = 250
+"""Items between two pauses: about a quarter of a millisecond."""
+
+Wanted = list[tuple[bytes, int]]
+"""Keys, and the revisions whose values are needed."""
+
+Scan = Generator[Wanted, list[Item], Found]
+"""Yields what it needs from the past, mostly nothing, and is sent it; returns what was found."""
+
+_COLUMNS: Final = {SortBy.CREATE_REVISION: 1, SortBy.MOD_REVISION: 2, SortBy.VERSION: 3}
+
+
+def read_now(keyspace: Keyspace, query: Range) -> Found | None:
+    """Read live keys in one go; None if there are too many of them."""
+    names = list(islice(keyspace.names(query.key, query.end), LONG + 1))
+    if len(names) > LONG:
+        return _read_page(keyspace, query)
+    get = keyspace.get
+    items: list[Any] = [get(name) for name in names]
+    return choose(keyspace, query, items, len(items), keyspace.revision)
+
+
+def read_past(keyspace: Keyspace, query: Range, recent: Recent) -> Found | None:
+    """Read a range as it was at its revision in one go; None if that takes more than memory."""
+    names = list(islice(keyspace.all_names(query.key, query.end), LONG + 1))
+    if len(names) > LONG:
+        return None
+    here, wanted = _look_up(keyspace, names, query.revision)
+    loaded = [item for each in wanted if (item := recent.find(*each)) is not None]
+    if len(loaded) < len(wanted):
+        return None
+    items = _together(here, loaded)
+    return choose(keyspace, query, items, len(items), query.revision)
+
+
+def _read_page(keyspace: Keyspace, query: Range) -> Found | None:
+    """Read one end of a long range, if that is all that is wanted."""
+    is_page = 0 < query.limit <= LONG and query.sort_by == SortBy.KEY and not query.is_filtered
+    if not (is_page or query.count_only):
+        return None
+    count = keyspace.count(query.key, query.end)
+    if query.count_only:
+        return Found([], count, more=False, revision=keyspace.revision)
+    names = keyspace.names(query.key, query.end, reverse=query.descending)
+    items: list[Any] = [keyspace.get(name) for name in islice(names, query.limit)]
+    return Found(items, count, more=True, revision=keyspace.revision)
+
+
+def choose(keyspace: Keyspace, query: Range, items: list[Item], count: int, revision: int) -> Found:
+    """Apply the options of a query to what is in its range."""
+    if query.count_only:
+        return Found([], count, more=False, revision=revision)
+    if query.is_filtered:
+        items = [item for item in items if query.passes(item)]
+    if query.sort_by != SortBy.KEY or query.descending:
+        key = sort_key(keyspace, query.sort_by)
+        items = sorted(items, key=key, reverse=query.descending)
+    more = 0 < query.limit < len(items)
+    return Found(items[: query.limit] if more else items, count, more, revision)
+
+
+def sort_key(keyspace: Keyspace, sort_by: SortBy) -> Callable[[Item], Any]:
+    """Give what items are put in order by."""
+    if sort_by == SortBy.VALUE:
+        return keyspace.codec.value_of
+    return itemgetter(_COLUMNS.get(sort_by, 5))
+
+
+def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
+    """Read a range as it was at a revision, a slice at a time."""
+    items: list[Item] = []
+    count = 0
+    name: bytes | None = None
+    enough = _enough(query)
+    while names := list(islice(keyspace.all_names(query.key, query.end, name), SLICE)):
+        name = names[-1]
+        here, wanted = _look_up(keyspace, names, revision)
+        count += len(here) + len(wanted)
+        if len(items) > enough:
+            yield []
+            continue
+        found = _together(here, (yield wanted))
+        items += [item for item in found if query.passes(item)] if query.is_filtered else found
+    if query.sort_by != SortBy.KEY or query.descending:
+        items = yield from _in_order(keyspace, query, items)
+    return _cut(query, items, count, revision)
+
+
+def _look_up(keyspace: Keyspace, names: list[bytes], revision: int) -> tuple[list[Item], Wanted]:
+    """Give what is here of some keys at a revision, and what has to be got."""
+    here: list[Item] = []
+    wanted: Wanted = []
+    for name in names:
+        state = keyspace.at(name, revision)
+        if type(state) is tuple:
+            here.append(state)
+        elif type(state) is int:
+            wanted.append((name, state))
+    return here, wanted
+
+
+def _together(here: list[Item], loaded: list[Item]) -> list[Item]:
+    return sorted([*here, *loaded], key=itemgetter(5)) if loaded else here
+
+
+def _enough(query: Range) -> int:
+    """How many items need not be exceeded, because the first ones are all that is wanted."""
+    if query.count_only:
+        return -1
+    is_first = query.sort_by == SortBy.KEY and not query.descending
+    return query.limit if is_first and query.limit else 1 << 62
+
+
+def _in_order(
+    keyspace: Keyspace, query: Range, items: list[Item]
+) -> Generator[Wanted, list[Item], list[Item]]:
+    """Sort a slice at a time, and merge the slices."""
+    key = sort_key(keyspace, query.sort_by)
+    runs: list[list[Item]] = []
+    for start in range(0, len(items), SLICE):
+        runs.append(sorted(items[start : start + SLICE], key=key, reverse=query.descending))
+        yield []
+    ordered: list[Item] = []
+    merged: Iterator[Item] = merge(*runs, key=key, reverse=query.descending)
+    limit = query.limit + 1 if query.limit else len(items)
+    while len(ordered) < limit:
+        more = list(islice(merged, min(SLICE, limit - len(ordered))))
+        if not more:
+            break
+        ordered += more
+        yield []
+    return ordered
+
+
+def _cut(query: Range, items: list[Item], count: int, revision: int) -> Found:
+    more = 0 < query.limit < len(items)
+    return Found(items[: query.limit] if more else items, count, more, revision)

@@ -1,0 +1,68 @@
+"""The last changes, by revision: for watches that lag a little, and reads of the recent past.
+
+A window that is bounded in number and bytes. What is not on disk yet is never dropped, because
+nobody could find it anywhere else; that is bounded by what may wait for the disk.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from leasehold.core.keyspace import Change, Item
+
+MAX_REVISIONS: Final = 20_000
+"""Revisions that are kept in memory."""
+
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""And the encoded pairs in them."""
+
+DROPPED_AT_ONCE: Final = 1_000
+"""Revisions that are dropped together, which takes a fraction of a millisecond."""
+
+
+class Recent:
+    """The changes of the last revisions, without a gap."""
+
+    __slots__ = ("_bytes", "_entries", "first")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        """The oldest revision that is here, or the next one to come."""
+        self._entries: list[Sequence[Change]] = []
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, changes: Sequence[Change], octets: int) -> None:
+        """Take the changes of the next revision, and how long their pairs are together."""
+        self._entries.append(changes)
+        self._bytes += octets
+
+    @property
+    def is_over(self) -> bool:
+        """Whether something should be dropped."""
+        return len(self._entries) > MAX_REVISIONS or self._bytes > MAX_BYTES
+
+    def drop(self, durable_revision: int) -> None:
+        """Drop the oldest, as far as they are on disk."""
+        on_disk = max(0, durable_revision + 1 - self.first)
+        dropped = min(DROPPED_AT_ONCE, len(self._entries), on_disk)
+        self._bytes -= sum(map(_octets, self._entries[:dropped]))
+        del self._entries[:dropped]
+        self.first += dropped
+
+    def at(self, revision: int) -> Sequence[Change] | None:
+        """Give the changes of a revision; None if it is not here."""
+        place = revision - self.first
+        return self._entries[place] if 0 <= place < len(self._entries) else None
+
+    def find(self, key: bytes, revision: int) -> Item | None:
+        """Look up what a revision put to a key; None if that is not here."""
+        for change in reversed(self.at(revision) or ()):
+            if change.key == key and change.item is not None:
+                return change.item
+        return None
+
+
+def _octets(changes: Sequence[Change]) -> int:
+    return sum(len(change.item[0]) for change in changes if change.item is not None)

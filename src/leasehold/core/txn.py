@@ -1,0 +1,153 @@
+"""Transactions: what may be in one, and which branches it takes.
+
+All conditions, those of nested transactions too, are decided on the keyspace as it is before the
+transaction, as etcd does; then the operations of the branches that are taken are done in order.
+
+In one branch no key may be put twice, nor put and deleted: its operations have one revision, and
+it could not be told which came last.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import islice
+from operator import eq, gt, lt, ne
+from typing import Final, NamedTuple
+
+from leasehold.core.keyspace import Item, Keyspace, covers
+from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Step, Target, Txn
+from leasehold.core.ranges import SLICE
+from leasehold.errors import DuplicateKey, EmptyKey, TooManyOperations
+
+MAX_OPERATIONS: Final = 128
+"""Conditions, and operations of a branch; those of a nested transaction count on top."""
+
+_RELATIONS: Final = {
+    Relation.EQUAL: eq,
+    Relation.GREATER: gt,
+    Relation.LESS: lt,
+    Relation.NOT_EQUAL: ne,
+}
+_COLUMNS: Final = {
+    Target.VERSION: 3,
+    Target.CREATE_REVISION: 1,
+    Target.MOD_REVISION: 2,
+    Target.LEASE: 4,
+}
+
+
+def check(txn: Txn, max_operations: int = MAX_OPERATIONS) -> None:
+    """Refuse a transaction that nobody could execute, whatever is in the keyspace."""
+    _check_sizes(txn, max_operations)
+    _check_overlaps(txn.success)
+    _check_overlaps(txn.failure)
+
+
+def _check_sizes(txn: Txn, max_operations: int) -> None:
+    size = max(len(txn.compares), len(txn.success), len(txn.failure))
+    if size > max_operations:
+        raise TooManyOperations(size, max_operations)
+    for compare in txn.compares:
+        check_key(compare.key)
+    for step in (*txn.success, *txn.failure):
+        if isinstance(step, Txn):
+            _check_sizes(step, max_operations - size)
+        else:
+            check_key(step.key)
+
+
+def check_key(key: bytes) -> None:
+    """Refuse a key without a name."""
+    if not key:
+        raise EmptyKey
+
+
+class _Touched(NamedTuple):
+    """What the operations of a branch do, whichever branches are taken within it."""
+
+    put: set[bytes]
+    deleted: list[tuple[bytes, bytes]]
+
+    def add_put(self, key: bytes, harmless: frozenset[bytes] = frozenset()) -> None:
+        """Take a put; `harmless` are those that cannot happen together with it."""
+        if key in self.put and key not in harmless:
+            raise DuplicateKey(key)
+        for start, end in self.deleted:
+            if covers(start, end, key):
+                raise DuplicateKey(key)
+        self.put.add(key)
+
+
+def _check_overlaps(steps: Sequence[Step]) -> _Touched:
+    deleted = [(step.key, step.end) for step in steps if isinstance(step, Delete)]
+    touched = _Touched(set(), deleted)
+    for step in steps:
+        if isinstance(step, Txn):
+            then, otherwise = _check_overlaps(step.success), _check_overlaps(step.failure)
+            for key in then.put:
+                touched.add_put(key)
+            for key in otherwise.put:
+                touched.add_put(key, frozenset(then.put))
+            touched.deleted.extend(then.deleted + otherwise.deleted)
+    for step in steps:
+        if isinstance(step, Put):
+            touched.add_put(step.key)
+    return touched
+
+
+class Branch(NamedTuple):
+    """What a transaction comes to, once its conditions are decided."""
+
+    succeeded: bool
+    steps: list["Put | Delete | Range | Branch"]
+
+    def flat(self) -> Iterator[Put | Delete | Range]:
+        """Give all operations in order, those of nested transactions too."""
+        for step in self.steps:
+            if isinstance(step, Branch):
+                yield from step.flat()
+            else:
+                yield step
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change anything."""
+        return any(not isinstance(step, Range) for step in self.flat())
+
+
+def decide(txn: Txn, keyspace: Keyspace) -> Generator[None, None, Branch]:
+    """Decide all conditions, with pauses while ranges of very many keys are compared."""
+    succeeded = True
+    for compare in txn.compares:
+        succeeded = yield from _holds(compare, keyspace)
+        if not succeeded:
+            break
+    steps: list[Put | Delete | Range | Branch] = []
+    for step in txn.success if succeeded else txn.failure:
+        if isinstance(step, Txn):
+            steps.append((yield from decide(step, keyspace)))
+        else:
+            steps.append(step)
+    return Branch(succeeded, steps)
+
+
+def _holds(compare: Compare, keyspace: Keyspace) -> Generator[None, None, bool]:
+    if not compare.end:
+        return _compares(compare, keyspace.get(compare.key), keyspace)
+    names = keyspace.names(compare.key, compare.end)
+    slices = iter(lambda: list(islice(names, SLICE)), [])
+    is_empty = True
+    for some in slices:
+        is_empty = False
+        if not all(_compares(compare, keyspace.get(name), keyspace) for name in some):
+            return False
+        if len(some) == SLICE:
+            yield
+    return not is_empty or _compares(compare, None, keyspace)
+
+
+def _compares(compare: Compare, item: Item | None, keyspace: Keyspace) -> bool:
+    if compare.target == Target.VALUE:
+        if item is None:
+            return False
+        return bool(_RELATIONS[compare.relation](keyspace.codec.value_of(item), compare.operand))
+    found = 0 if item is None else item[_COLUMNS[compare.target]]
+    return bool(_RELATIONS[compare.relation](found, compare.operand))

@@ -1,0 +1,80 @@
+"""Checks on what an engine is given: before anything happens, and with what would be right."""
+
+import math
+
+from leasehold.core.ops import Compare, Put, Range, Step, Txn
+from leasehold.core.txn import check_key
+from leasehold.engine.values import Limits
+
+
+def key_of(key: bytes, end: bytes = b"") -> bytes:
+    """Check a key, or the ends of a range."""
+    for name, each in (("key", key), ("end", end)):
+        if type(each) is not bytes:
+            raise TypeError(f"{name} must be bytes, not {type(each).__name__}")
+    check_key(key)
+    return key
+
+
+def check_put(put: Put) -> None:
+    """Check what a key is to be set to."""
+    key_of(put.key)
+    if put.value is not None and type(put.value) is not bytes:
+        kind = type(put.value).__name__
+        raise TypeError(f"a value must be bytes, or None to keep it; not {kind}")
+    if put.lease is not None and type(put.lease) is not int:
+        kind = type(put.lease).__name__
+        raise TypeError(f"a lease must be an int, or None to keep it; not {kind}")
+
+
+def check_txn(txn: Txn) -> None:
+    """Check the types in a transaction; `core.txn.check` does the rest."""
+    for compare in txn.compares:
+        if not isinstance(compare, Compare):
+            raise TypeError(f"a condition must be a Compare, not {type(compare).__name__}")
+    for each in (*txn.success, *txn.failure):
+        step: object = each
+        if isinstance(step, Txn):
+            check_txn(step)
+        elif isinstance(step, Put):
+            check_put(step)
+        elif not isinstance(step, Step):
+            kind = type(step).__name__
+            raise TypeError(f"a step must be a Put, Delete, Range or Txn, not {kind}")
+
+
+def check_size(octets: int, limits: Limits) -> None:
+    """Refuse what is too large for one call."""
+    if octets > limits.request_bytes:
+        raise ValueError(
+            f"{octets:,} bytes in one call; at most {limits.request_bytes:,} are taken"
+        )
+
+
+def size_of(step: Step) -> int:
+    """Sum up the keys and values of a step."""
+    if isinstance(step, Txn):
+        return sum(map(size_of, (*step.success, *step.failure)))
+    more = step.value if isinstance(step, Put) else step.end
+    return len(step.key) + len(more or b"")
+
+
+def check_query(query: Range) -> Range:
+    """Check a range."""
+    key_of(query.key, query.end)
+    for name in ("revision", "limit"):
+        if getattr(query, name) < 0:
+            raise ValueError(f"{name} must not be negative, and is {getattr(query, name)}")
+    return query
+
+
+def ttl_of(ttl: float, limits: Limits) -> float:
+    """Check a term, and round it up to what there is."""
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float):
+        raise TypeError(f"ttl must be a number of seconds, not {type(ttl).__name__}")
+    if not 0 < ttl <= limits.max_ttl:
+        raise ValueError(
+            f"ttl must be more than 0 and at most {limits.max_ttl:.0f} seconds; not {ttl}"
+        )
+    units = math.ceil(round(ttl / limits.ttl_unit, 6))
+    return max(limits.min_ttl, round(units * limits.ttl_unit, 6))

@@ -1,0 +1,175 @@
+"""Watches that lag behind: brought up to date from the history, and let go on with the others.
+
+Theory of operation. One task serves all watches that are behind and have room, in turns, a bounded
+number of revisions at a time, in slices. The last revisions are in memory (`core.recent`), what is
+older is read from the journal. A watch that has seen the current revision joins the live ones in
+the same step, so that it misses nothing and is told nothing twice. One whose next revision was
+compacted is cancelled; nothing else ever cancels a watch.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from leasehold.core.keyspace import Change, covers
+from leasehold.core.watchers import Watcher
+from leasehold.engine import records
+from leasehold.engine.committer import Committer
+from leasehold.engine.journal import Journal
+from leasehold.engine.slices import Load, Slicer
+from leasehold.engine.store import Store
+from leasehold.errors import LeaseholdError
+
+logger = logging.getLogger(__name__)
+
+REVISIONS_IN_TURN: Final = 500
+"""How many revisions a watch is told of before it is another's turn."""
+
+MAX_CHUNKS: Final = 8
+"""Pieces of the history that are kept for the next watch that needs them, of a megabyte each."""
+
+
+class Chunk(NamedTuple):
+    """A piece of the history."""
+
+    first: int
+    last: int
+    revisions: Sequence[tuple[int, list[Change]]]
+
+
+class CatchUp:
+    """Brings watches up to date."""
+
+    def __init__(self, store: Store, committer: Callable[[], Committer], load: Load) -> None:
+        self._store = store
+        self._committer = committer
+        self._load = load
+        self._chunks: OrderedDict[int, Chunk] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Look for watches that are behind and have room."""
+        if self._task is None and self._store.watchers.behind:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._ended)
+
+    def close(self) -> None:
+        """Leave all watches where they are."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("watches cannot be brought up to date", exc_info=task.exception())
+
+    async def _run(self) -> None:
+        slicer = Slicer(self._store.leases.monotonic)
+        behind = self._store.watchers.behind
+        while ready := [watch for watch in behind if watch.has_room]:
+            for watch in ready:
+                if watch in behind:
+                    await self._advance(watch, slicer)
+                    watch.settle()
+                await slicer.pause()
+        self._chunks.clear()
+
+    async def _advance(self, watch: Watcher, slicer: Slicer) -> None:
+        """Tell a watch of some revisions."""
+        store = self._store
+        self._store.leases.enter()
+        if watch.next_revision < store.keyspace.compacted:
+            store.watchers.discard(watch)
+            watch.cancelled(store.keyspace.compacted)
+        elif watch.next_revision < store.recent.first <= store.revision + 1:
+            await self._tell_from_disk(watch, slicer)
+        else:
+            self._tell_from_memory(watch)
+
+    def _tell_from_memory(self, watch: Watcher) -> None:
+        store = self._store
+        until = min(watch.next_revision + REVISIONS_IN_TURN, store.revision + 1)
+        while watch.next_revision < until:
+            changes = store.recent.at(watch.next_revision)
+            assert changes is not None, "the last revisions are in memory"
+            if not self._tell(watch, watch.next_revision, changes):
+                return
+        if watch.next_revision > store.revision:
+            store.watchers.join(watch)
+            watch.joined(store.revision, store.position)
+
+    def _tell(self, watch: Watcher, revision: int, changes: Sequence[Change]) -> bool:
+        concerned = [each for each in changes if covers(watch.key, watch.end, each.key)]
+        if concerned and not watch.notify(concerned, self._store.position_of(revision)):
+            return False
+        watch.next_revision = revision + 1
+        return True
+
+    async def _tell_from_disk(self, watch: Watcher, slicer: Slicer) -> None:
+        chunk = await self._chunk(watch.next_revision)
+        behind, recent = self._store.watchers.behind, self._store.recent
+        for revision, changes in chunk.revisions:
+            if watch not in behind or revision >= recent.first:
+                break
+            if revision < watch.next_revision:
+                continue
+            if watch.wants_previous:
+                changes = await self._with_previous(watch, changes)  # noqa: PLW2901
+            if not self._tell(watch, revision, changes):
+                return
+            await slicer.pause()
+        else:
+            watch.next_revision = max(watch.next_revision, chunk.last + 1)
+
+    async def _chunk(self, revision: int) -> Chunk:
+        for chunk in self._chunks.values():
+            if chunk.first <= revision <= chunk.last:
+                return chunk
+        chunk = await self._committer().do(lambda journal: _read_chunk(journal, revision))
+        self._chunks[chunk.first] = chunk
+        while len(self._chunks) > MAX_CHUNKS:
+            self._chunks.popitem(last=False)
+        return chunk
+
+    async def _with_previous(self, watch: Watcher, changes: Sequence[Change]) -> list[Change]:
+        """Find out what the keys of a revision were before it, unless that was compacted."""
+        concerned = [each for each in changes if covers(watch.key, watch.end, each.key)]
+        keyspace = self._store.keyspace
+        wanted = []
+        for change in concerned:
+            before = keyspace.before(change)
+            if before is not None and change.revision > keyspace.compacted:
+                wanted.append((change.key, before))
+        try:
+            loaded = {item[5]: item for item in await self._load(wanted)} if wanted else {}
+        except LeaseholdError:
+            if concerned[0].revision > keyspace.compacted:
+                raise
+            loaded = {}  # compacted meanwhile
+        return [
+            Change(each.key, each.revision, each.item, loaded.get(each.key)) for each in concerned
+        ]
+
+
+def _read_chunk(journal: Journal, revision: int) -> Chunk:
+    rows = journal.history(revision)
+    changes = [change for row in rows for change in _changes(row.changes)]
+    revisions = [
+        (number, list(these)) for number, these in groupby(changes, key=attrgetter("revision"))
+    ]
+    last = max([revision, *(row.last_revision for row in rows)])
+    return Chunk(min([revision, *(row.first_revision for row in rows)]), last, revisions)
+
+
+def _changes(encoded: bytes) -> list[Change]:
+    changes = []
+    for record in records.decode(encoded):
+        if isinstance(record, records.Put):
+            changes.append(Change(record.item[5], record.item[2], record.item, None))
+        elif isinstance(record, records.Deleted):
+            changes.append(Change(record.key, record.revision, None, None))
+    return changes

@@ -1,0 +1,328 @@
+"""The engine in this process: `Engine` on a store."""
+
+import asyncio
+import weakref
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Final, TypeVar
+
+from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.core import txn as txns
+from leasehold.core.ops import (
+    Compact,
+    Compare,
+    Delete,
+    Grant,
+    Op,
+    Put,
+    Range,
+    Revoke,
+    SortBy,
+    Step,
+    Txn,
+)
+from leasehold.engine.arguments import (
+    check_put,
+    check_query,
+    check_size,
+    check_txn,
+    key_of,
+    size_of,
+    ttl_of,
+)
+from leasehold.engine.backup import Backup
+from leasehold.engine.backup_file import OnProgress
+from leasehold.engine.embedded_watch import EmbeddedWatch
+from leasehold.engine.housekeeping import AutoCompaction
+from leasehold.engine.interface import Engine, Watch
+from leasehold.engine.results import delete_result, txn_result
+from leasehold.engine.runtime import Runtime
+from leasehold.engine.slices import Slicer
+from leasehold.engine.store import DEFAULT_QUOTA_BYTES
+from leasehold.engine.values import (
+    EXACT_EXPIRY,
+    LEASE_LISTING,
+    RENEW_ALL,
+    DeleteResult,
+    Features,
+    LeaseInfo,
+    Limits,
+    PutResult,
+    RangeResult,
+    Renewed,
+    TxnResult,
+    pair_or_none,
+)
+from leasehold.errors import Closed, LeaseholdError, UnknownLease
+
+RENEWALS_AT_ONCE: Final = 250
+
+T = TypeVar("T")
+
+
+class EmbeddedEngine(Engine):
+    """A keyspace with leases in this process, durable in a directory, or kept nowhere.
+
+    Making one reads the journal, which takes as long as it is long; `start` needs an event loop.
+    """
+
+    features = Features(frozenset({EXACT_EXPIRY, RENEW_ALL, LEASE_LISTING}))
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        quota_bytes: int = DEFAULT_QUOTA_BYTES,
+        compaction: AutoCompaction | None = None,
+        limits: Limits = Limits(),  # noqa: B008  it is immutable
+        vfs: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.limits = limits
+        self._runtime = Runtime(
+            directory, quota_bytes=quota_bytes, compaction=compaction, vfs=vfs, clock=clock
+        )
+        self._store = self._runtime.store
+        self._until_durable = self._runtime.until_durable
+        self._watches: weakref.WeakSet[EmbeddedWatch] = weakref.WeakSet()
+        self._runtime.on_failure = self._end_watches
+
+    def start(self) -> None:
+        """Begin to serve, on the running event loop."""
+        self._runtime.start()
+
+    async def close(self) -> None:
+        """Take no more calls, write what is left, and leave a clean journal."""
+        if not self._runtime.is_open:
+            return
+        await self._runtime.stop()
+        self._end_watches(Closed("the engine was closed"))
+        await asyncio.to_thread(self._runtime.journal.close)
+
+    async def backup(
+        self,
+        path: str | PathLike[str],
+        on_progress: OnProgress | None = None,
+        *,
+        force: bool = False,
+    ) -> Backup:
+        """Make a copy of everything in a file, for `leasehold restore`; other calls go on."""
+        self._runtime.check()
+        return await self._runtime.backups.make(path, on_progress, force=force)
+
+    def _end_watches(self, error: LeaseholdError) -> None:
+        for watch in list(self._watches):
+            watch.fail(error)
+
+    async def _apply(self, op: Op[T]) -> T:
+        await self._runtime.enter()
+        self._runtime.waiting.check_room()
+        try:
+            result, position = await self._applied(op)
+        except LeaseholdError:
+            await self._until_durable(self._store.position)  # a refusal tells something, too
+            raise
+        await self._until_durable(position)
+        return result
+
+    async def _applied(self, op: Op[T]) -> tuple[T, int]:
+        if isinstance(op, Delete | Txn) and self._store.is_long(op):
+            return await self._runtime.in_steps(op)
+        return self._store.apply(op)
+
+    # Keys.
+
+    async def range(
+        self,
+        key: bytes,
+        end: bytes = b"",
+        *,
+        revision: int = 0,
+        limit: int = 0,
+        sort_by: SortBy = SortBy.KEY,
+        descending: bool = False,
+        count_only: bool = False,
+        min_mod_revision: int = 0,
+        max_mod_revision: int = 0,
+        min_create_revision: int = 0,
+        max_create_revision: int = 0,
+    ) -> RangeResult:
+        """Read keys, all at one revision."""
+        query = Range(
+            key,
+            end,
+            revision,
+            limit,
+            SortBy(sort_by),
+            descending,
+            count_only,
+            min_mod_revision,
+            max_mod_revision,
+            min_create_revision,
+            max_create_revision,
+        )
+        await self._runtime.enter()
+        reader = self._runtime.reader
+        try:
+            read = self._store.read(check_query(query))
+        except LeaseholdError:
+            await self._until_durable(self._store.position)
+            raise
+        found, position = await reader.scan(query) if read is None else read
+        await self._until_durable(position)
+        return await reader.shown(found)
+
+    async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
+        """Set a key."""
+        put = Put(key, value, lease)
+        check_put(put)
+        check_size(size_of(put), self.limits)
+        revision, previous = await self._apply(put)
+        return PutResult(revision, pair_or_none(previous))
+
+    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
+        """Delete keys, all at one revision."""
+        return delete_result(await self._apply(Delete(key_of(key, end), end)))
+
+    async def txn(
+        self,
+        compares: Sequence[Compare] = (),
+        success: Sequence[Step] = (),
+        failure: Sequence[Step] = (),
+    ) -> TxnResult:
+        """If all conditions hold do the one, else the other, everything at one revision."""
+        txn = Txn(compares, success, failure)
+        check_txn(txn)
+        txns.check(txn, self.limits.txn_operations)
+        check_size(size_of(txn), self.limits)
+        return txn_result(await self._apply(txn))
+
+    async def compact(self, revision: int, *, wait: bool = False) -> int:
+        """Forget what cannot be seen at `revision` or later."""
+        now = await self._apply(Compact(revision))
+        self._runtime.housekeeping.forget()
+        if wait:
+            await self._runtime.housekeeping.forgotten()
+        return now
+
+    def watch(
+        self,
+        key: bytes,
+        end: bytes = b"",
+        *,
+        start: int = 0,
+        previous: bool = False,
+        puts: bool = True,
+        deletes: bool = True,
+    ) -> Watch:
+        """Watch keys from a revision on, or with 0 from now on."""
+        self._runtime.check()
+        key_of(key, end)
+        if start < 0:
+            raise ValueError(f"start must be a revision, or 0 for now; not {start}")
+        watch = EmbeddedWatch(
+            self._runtime, key, end, start=start, previous=previous, puts=puts, deletes=deletes
+        )
+        self._watches.add(watch)
+        self._runtime.follow(watch, start)
+        return watch
+
+    # Leases.
+
+    async def grant(self, ttl: float, *, lease: int = 0) -> LeaseInfo:
+        """Begin a lease."""
+        ttl = ttl_of(ttl, self.limits)
+        granted, _ = await self._apply(Grant(lease, ttl))
+        return LeaseInfo(granted, ttl, ttl, None, 0)
+
+    async def renew(self, lease: int) -> float:
+        """Begin a new full term, and return its length."""
+        self._runtime.check()
+        self._store.leases.enter()
+        while self._store.is_ending(lease):
+            await self._runtime.enter()
+        ttl_s, position = self._renew(lease)
+        await self._until_durable(position)
+        if isinstance(ttl_s, UnknownLease):
+            raise ttl_s
+        return ttl_s
+
+    def _renew(self, lease: int) -> tuple[float | UnknownLease, int]:
+        outcome: float | UnknownLease
+        try:
+            outcome = self._store.leases.renew(lease).ttl_s
+        except UnknownLease as error:
+            outcome = error
+        return outcome, self._store.lease_position(lease)
+
+    async def renew_all(self, leases: Iterable[int]) -> Renewed:
+        """Renew any number of leases, each for itself."""
+        self._runtime.check()
+        terms: dict[int, float] = {}
+        failures: dict[int, Exception] = {}
+        slicer, last = Slicer(self._store.leases.monotonic), 0
+        self._store.leases.enter()
+        for count, lease in enumerate(leases, 1):
+            while self._store.is_ending(lease):
+                await self._runtime.enter()
+            outcome, position = self._renew(lease)
+            last = max(last, position)
+            if isinstance(outcome, UnknownLease):
+                failures[lease] = outcome
+            else:
+                terms[lease] = outcome
+            if count % RENEWALS_AT_ONCE == 0:
+                await slicer.pause()
+                self._runtime.check()
+                self._store.leases.enter()
+        await self._until_durable(last)
+        return Renewed(terms, failures)
+
+    async def revoke(self, lease: int) -> int:
+        """End a lease, and its keys with it."""
+        await self._runtime.enter()
+        try:
+            revision, position = self._store.apply(Revoke(lease))
+        except UnknownLease:
+            await self._until_durable(self._store.lease_position(lease))
+            raise
+        if self._store.is_busy:
+            await self._runtime.housekeeping.until_idle()
+            revision, position = self._store.revision, self._store.position
+        await self._until_durable(position)
+        return revision
+
+    async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
+        """Say how long a lease has to run, and which keys it has."""
+        await self._runtime.enter()
+        store = self._store
+        try:
+            record = store.leases.current(lease)
+        except UnknownLease:
+            await self._until_durable(store.lease_position(lease))
+            raise
+        position = store.lease_position(lease)
+        names = tuple(sorted(record.keys)) if keys else None
+        if store.keys_position(lease):
+            position = store.position
+        remaining_s = store.leases.remaining_s(lease)
+        info = LeaseInfo(lease, record.ttl_s, remaining_s, names, len(record.keys))
+        await self._until_durable(position)
+        return info
+
+    async def leases(self) -> list[LeaseInfo]:
+        """List the leases, those first that end first."""
+        await self._runtime.enter()
+        leases, slicer = self._store.leases, Slicer(self._store.leases.monotonic)
+        found: list[LeaseInfo] = []
+        for count, leased in enumerate(leases.listed(), 1):
+            record = leased.resource
+            left_s = leases.left_s(leased)
+            found.append(LeaseInfo(record.id, record.ttl_s, left_s, None, len(record.keys)))
+            if count % RENEWALS_AT_ONCE == 0:
+                await slicer.pause()
+        position = self._store.position
+        found.sort(key=lambda info: info.remaining)
+        await self._until_durable(position)
+        return found

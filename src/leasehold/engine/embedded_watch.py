@@ -1,0 +1,157 @@
+"""A watch on an engine in this process."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from leasehold.core.keyspace import Change
+from leasehold.engine.interface import Watch
+from leasehold.engine.values import Events, event_of
+from leasehold.errors import Closed, Compacted, LeaseholdError
+
+if TYPE_CHECKING:
+    from leasehold.engine.runtime import Runtime
+
+MAX_QUEUED: Final = 1_000
+"""Revisions that wait to be read; a watch that has more falls back to the history."""
+
+
+class EmbeddedWatch(Watch):
+    """Tells of changes that are on disk."""
+
+    __slots__ = (
+        "_deletes",
+        "_failure",
+        "_is_asked",
+        "_puts",
+        "_queue",
+        "_reader",
+        "_runtime",
+        "_start",
+        "_store",
+        "end",
+        "key",
+        "next_revision",
+        "wants_previous",
+    )
+
+    def __init__(
+        self,
+        runtime: "Runtime",
+        key: bytes,
+        end: bytes,
+        *,
+        start: int,
+        previous: bool,
+        puts: bool,
+        deletes: bool,
+    ) -> None:
+        self._runtime = runtime
+        self._store = runtime.store
+        self.key = key
+        self.end = end
+        self.wants_previous = previous
+        self.next_revision = start
+        self._start = start
+        self._puts = puts
+        self._deletes = deletes
+        self._queue: deque[tuple[int, int, Sequence[Change]]] = deque()
+        """Positions, revisions, and what they did."""
+        self._reader: asyncio.Future[None] | None = None
+        self._failure: LeaseholdError | None = None
+        self._is_asked = False
+
+    # What the store tells.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it is worth telling it more."""
+        return len(self._queue) < MAX_QUEUED // 2
+
+    def notify(self, changes: Sequence[Change], position: int) -> bool:
+        """Take the changes of one revision; False if too many wait already."""
+        if len(self._queue) >= MAX_QUEUED:
+            return False
+        revision = changes[0].revision
+        if revision >= self._start:
+            if not (self._puts and self._deletes):
+                changes = [each for each in changes if self._passes(each)]
+            if changes:
+                self._take(position, revision, changes)
+        return True
+
+    def _passes(self, change: Change) -> bool:
+        return self._deletes if change.item is None else self._puts
+
+    def _take(self, position: int, revision: int, changes: Sequence[Change]) -> None:
+        self._queue.append((position, revision, changes))
+        if self._reader is not None:
+            self._runtime.waiting.wake_when_durable(self)
+
+    def settle(self) -> None:
+        """Do nothing: the reader has been woken."""
+
+    def joined(self, revision: int, position: int) -> None:
+        """Learn that it is up to date."""
+        if self._is_asked:
+            self._is_asked = False
+            self._take(position, revision, ())
+
+    def cancelled(self, compacted: int) -> None:
+        """Learn that what it had to be told next was compacted."""
+        self.fail(Compacted(self.next_revision, compacted))
+
+    def fail(self, error: LeaseholdError) -> None:
+        """End, after what is in the queue."""
+        self._failure = error
+        self.wake()
+
+    # What its reader does.
+
+    def __aiter__(self) -> AsyncIterator[Events]:
+        return self
+
+    async def __anext__(self) -> Events:
+        if self._reader is not None:
+            raise RuntimeError("a watch has one reader; make another watch for another one")
+        while not self._is_readable:
+            if self._failure is not None and not self._queue:
+                raise self._failure
+            self._reader = asyncio.get_running_loop().create_future()
+            if self._queue:
+                self._runtime.waiting.wake_when_durable(self)
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        _, revision, changes = self._queue.popleft()
+        if self in self._store.watchers.behind and self.has_room:
+            self._runtime.catch_up()
+        previous = self.wants_previous
+        return Events(revision, tuple([event_of(c, with_previous=previous) for c in changes]))
+
+    @property
+    def _is_readable(self) -> bool:
+        return bool(self._queue) and self._queue[0][0] <= self._store.durable
+
+    def wake(self) -> None:
+        """Have a reader look again."""
+        if self._reader is not None and not self._reader.done():
+            if self._is_readable or self._failure is not None:
+                self._reader.set_result(None)
+            else:
+                self._runtime.waiting.wake_when_durable(self)
+
+    def request_progress(self) -> None:
+        """Have `Events` without events told, once everything before them was."""
+        self._is_asked = True
+        if self not in self._store.watchers.behind and self._failure is None:
+            self._store.watchers.fall_behind(self, self._store.revision + 1)
+            self._runtime.catch_up()
+
+    def cancel(self) -> None:
+        """Watch no longer."""
+        self._store.watchers.discard(self)
+        self._queue.clear()
+        self.fail(Closed("this watch was cancelled"))

@@ -1,0 +1,139 @@
+"""Folding: old batches become rows of keys and leases, and are gone.
+
+What a compaction lets go of need not be kept change by change; what is left of it is one row for
+each key and lease. Batches are folded in order, some changes at a time, each time in one
+transaction together with the note of how far that went. So a crash at any moment leaves tables and
+batches that fit together: the tables are as of `folded` batches and `folded_changes` of the next.
+
+Everything here is for whoever has the connection, mostly the thread that also commits.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import apsw
+
+from leasehold.core.keyspace import Item
+from leasehold.engine import records
+from leasehold.engine.journal_format import Progress, lease_checksum
+from leasehold.errors import DamagedJournal
+from leasehold.wire.kv_pb2 import KeyValue
+
+CHANGES_AT_ONCE: Final = 1_000
+"""Changes folded in one transaction; commits wait for it, some milliseconds."""
+
+ROWS_PER_READ: Final = 4_096
+
+_parse_pair = KeyValue.FromString
+
+
+class StoredLease(NamedTuple):
+    """A lease as it is in the tables."""
+
+    id: int
+    ttl_s: float
+    promised_s: float
+
+
+class _Folded:
+    """What a number of changes comes to."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[bytes, bytes | None] = {}
+        self.leases: dict[int, float | None] = {}
+        """Terms of leases that were granted; None for those that ended."""
+        self.promises: dict[int, float] = {}
+
+    def take(self, record: records.Record) -> None:
+        """Take one change."""
+        match record:
+            case records.Put(item):
+                self.pairs[item[5]] = item[0]
+            case records.Deleted(key, _):
+                self.pairs[key] = None
+            case records.Granted(lease, ttl_s):
+                self.leases[lease] = self.promises[lease] = ttl_s
+            case records.Promised(lease, promised_s):
+                self.promises[lease] = promised_s
+            case records.Ended(lease):
+                self.leases[lease] = None
+                self.promises.pop(lease, None)
+
+    def write(self, connection: apsw.Connection) -> None:
+        """Bring the tables up to date."""
+        pairs = sorted(self.pairs.items())
+        gone = [(key,) for key, pair in pairs if pair is None]
+        kept = [(key, pair, zlib.crc32(pair)) for key, pair in pairs if pair is not None]
+        connection.executemany("DELETE FROM pair WHERE key = ?", gone)
+        connection.executemany("REPLACE INTO pair VALUES (?, ?, ?)", kept)
+        ended = [(lease,) for lease, ttl_s in self.leases.items() if ttl_s is None]
+        connection.executemany("DELETE FROM lease WHERE id = ?", ended)
+        for lease, promised_s in self.promises.items():
+            ttl_s = self.leases.get(lease) or _ttl_s(connection, lease)
+            row = (lease, ttl_s, promised_s, lease_checksum(lease, ttl_s, promised_s))
+            connection.execute("REPLACE INTO lease VALUES (?, ?, ?, ?)", row)
+
+
+def _ttl_s(connection: apsw.Connection, lease: int) -> float:
+    ttl_s = connection.execute("SELECT ttl_s FROM lease WHERE id = ?", (lease,)).get
+    if ttl_s is None:
+        raise DamagedJournal(f"lease {lease:x} was never granted; restore a backup")
+    return float(ttl_s)
+
+
+class Unfolded(NamedTuple):
+    """The batch that is to be folded next."""
+
+    id: int
+    last_revision: int
+    changes: list[records.Record]
+
+
+def fold(connection: apsw.Connection, progress: Progress, batch: Unfolded) -> Progress:
+    """Fold some changes of the next batch; return how far that came.
+
+    Within a transaction of the caller, who writes down the progress as well.
+    """
+    folded = _Folded()
+    until = progress.folded_changes + CHANGES_AT_ONCE
+    for record in batch.changes[progress.folded_changes : until]:
+        folded.take(record)
+    folded.write(connection)
+    if until < len(batch.changes):
+        return progress._replace(folded_changes=until)
+    connection.execute("DELETE FROM batch WHERE id = ?", (batch.id,))
+    return progress._replace(folded=batch.id, folded_changes=0, base_revision=batch.last_revision)
+
+
+def read_pairs(connection: apsw.Connection) -> Iterator[Item]:
+    """Give the keys that are in the tables, in order, each checked."""
+    query = "SELECT pair, checksum FROM pair ORDER BY key LIMIT ?"
+    rows: list[Any] = connection.execute(query, (ROWS_PER_READ,)).fetchall()
+    query = "SELECT pair, checksum FROM pair WHERE key > ? ORDER BY key LIMIT ?"
+    while rows:
+        for pair, checksum in rows:
+            yield _checked(pair, checksum)
+        last = _parse_pair(rows[-1][0]).key
+        rows = connection.execute(query, (last, ROWS_PER_READ)).fetchall()
+
+
+def read_pair(connection: apsw.Connection, key: bytes) -> Item | None:
+    """Give one key as it is in the tables."""
+    row: Any = connection.execute("SELECT pair, checksum FROM pair WHERE key = ?", (key,)).get
+    return None if row is None else _checked(*row)
+
+
+def _checked(pair: bytes, checksum: int) -> Item:
+    if zlib.crc32(pair) != checksum:
+        raise DamagedJournal("a key has the wrong checksum")
+    return records.item_of(pair, _parse_pair(pair))
+
+
+def read_leases(connection: apsw.Connection) -> Iterator[StoredLease]:
+    """Give the leases that are in the tables, each checked."""
+    found: list[Any] = connection.execute("SELECT * FROM lease").fetchall()
+    for lease, ttl_s, promised_s, checksum in found:
+        if lease_checksum(lease, ttl_s, promised_s) != checksum:
+            raise DamagedJournal(f"lease {lease:x} has the wrong checksum")
+        yield StoredLease(lease, ttl_s, promised_s)

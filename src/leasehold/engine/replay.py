@@ -1,0 +1,85 @@
+"""What a journal says, done again: how a store gets back what it had."""
+
+from collections.abc import Iterator
+
+from leasehold.core.keyspace import Item, Keyspace
+from leasehold.engine import records
+from leasehold.engine.folding import StoredLease
+from leasehold.engine.journal_format import Progress
+from leasehold.engine.journal_rows import Row
+from leasehold.engine.leases import LeaseRecord
+from leasehold.errors import DamagedJournal
+
+
+class Replay:
+    """Fills a keyspace from a journal, and collects its leases."""
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self.keyspace = keyspace
+        self.leases: dict[int, LeaseRecord] = {}
+
+    def inherit(
+        self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress
+    ) -> None:
+        """Take what was folded."""
+        for lease, ttl_s, promised_s in leases:
+            self.leases[lease] = LeaseRecord(lease, ttl_s, promised_s)
+        self.keyspace.load(self._attached(items))
+        self.keyspace.revision = progress.base_revision
+        self.keyspace.compacted = progress.compacted
+
+    def _attached(self, items: Iterator[Item]) -> Iterator[Item]:
+        for item in items:
+            if item[4]:
+                self._lease(item[4]).attach(item[5])
+            yield item
+
+    def _lease(self, lease: int) -> LeaseRecord:
+        if lease not in self.leases:
+            raise DamagedJournal(f"a key belongs to lease {lease:x}, which is not there")
+        return self.leases[lease]
+
+    def restore(self, row: Row, skipped: int) -> None:
+        """Do again what a row says was done, but for its first changes."""
+        try:
+            for number, record in enumerate(records.decode(row.changes)):
+                if number >= skipped:
+                    self._redo(record)
+        except KeyError as error:
+            raise DamagedJournal(
+                f"the changes of revisions {row.first_revision} to {row.last_revision} do not "
+                "follow from those before them"
+            ) from error
+
+    def _redo(self, record: records.Record) -> None:
+        match record:
+            case records.Put(item):
+                self._put(item)
+            case records.Deleted(key, revision):
+                self._detach(key, self.keyspace.restore_deleted(key, revision)[4])
+            case records.Granted(lease, ttl_s):
+                self.leases[lease] = LeaseRecord(lease, ttl_s)
+            case records.Promised(lease, promised_s):
+                self.leases[lease].promised_s = promised_s
+            case records.Ended(lease):
+                del self.leases[lease]
+            case records.Compacted(revision):
+                self.keyspace.compacted = revision
+            case records.Jumped(revision):
+                self.keyspace.revision = revision
+
+    def _put(self, item: Item) -> None:
+        previous = self.keyspace.restore(item)
+        if previous is not None and previous[4] != item[4]:
+            self._detach(item[5], previous[4])
+        if item[4]:
+            self.leases[item[4]].attach(item[5])
+
+    def _detach(self, key: bytes, lease: int) -> None:
+        if lease in self.leases:
+            self.leases[lease].detach(key)
+
+    def finish(self) -> None:
+        """Forget what was compacted."""
+        for key in self.keyspace.past_names():
+            self.keyspace.trim(key, self.keyspace.compacted)

@@ -1,0 +1,189 @@
+"""What keeps a store going: journal, commits, housekeeping, and those who wait for the disk.
+
+Two stand on it: the engine in this process, and the services of the server, which call the store
+directly because a coroutine for each request would cost more than the request.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.core.ops import Delete, Txn
+from leasehold.core.watchers import Watcher
+from leasehold.engine.backup import Backups
+from leasehold.engine.catching_up import CatchUp
+from leasehold.engine.committer import Committer
+from leasehold.engine.control import Control
+from leasehold.engine.housekeeping import AutoCompaction, Housekeeping
+from leasehold.engine.journal import Journal
+from leasehold.engine.reading import Reader
+from leasehold.engine.slices import Slicer
+from leasehold.engine.store import DEFAULT_QUOTA_BYTES, Store
+from leasehold.engine.waiting import Waiting
+from leasehold.errors import Closed, Forked, JournalFailed, LeaseholdError
+
+logger = logging.getLogger(__name__)
+
+
+class Runtime:
+    """A store that is kept on disk, or for `directory` None nowhere.
+
+    Making one reads the journal, which takes as long as it is long; `start` needs an event loop.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        quota_bytes: int = DEFAULT_QUOTA_BYTES,
+        compaction: AutoCompaction | None = None,
+        vfs: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[LeaseholdError], None] = _ignore
+        """Told once, if it cannot go on."""
+        self._opened_by = os.getpid()
+        self._is_closed = False
+        self._is_forked = False
+        self._committer: Committer | None = None
+        self._long: set[asyncio.Task[Any]] = set()
+        self.store = Store(clock, quota_bytes=quota_bytes)
+        self.journal = Journal(directory, heir=self.store, vfs=vfs)
+        self.reader = Reader(self.store, self._get_committer)
+        self.waiting = Waiting(self.store)
+        self.housekeeping = Housekeeping(
+            self.store, self._get_committer, self.reader.load, compaction or AutoCompaction()
+        )
+        self._catch_up = CatchUp(self.store, self._get_committer, self.reader.load)
+        self.catch_up = self._catch_up.wake
+        self.until_durable = self.waiting.until_durable
+        self.backups = Backups(directory, self._get_committer)
+        self._control = Control(directory, self.backups)
+        _runtimes.add(self)
+
+    def start(self, is_alone: Callable[[], bool] = bool) -> None:
+        """Begin, on the running event loop. `is_alone` tells whether there is but one client."""
+        self.store.start()
+        self._committer = Committer(self.store, self.journal, self.fail, is_alone=is_alone)
+        self.housekeeping.start()
+        self._control.start()
+
+    def _get_committer(self) -> Committer:
+        assert self._committer is not None, "it was not started"
+        return self._committer
+
+    # How it ends.
+
+    async def stop(self) -> None:
+        """Take no more calls, write what is left, and answer those who wait for it."""
+        self._is_closed = True
+        await self._control.close()
+        await self.backups.close()
+        self._catch_up.close()
+        if self.failure is None:
+            await asyncio.gather(*self._long, return_exceptions=True)
+        await self.housekeeping.close()
+        self.store.leases.close()
+        if self._committer is not None:
+            await self._committer.close()
+        self.waiting.give_up(Closed("the engine was closed"))
+
+    def fail(self, error: BaseException) -> None:
+        """Stop: memory is ahead of the disk, and must not be shown to anybody."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        logger.critical("a commit failed, and everything stops: %s", error)
+        self.store.leases.close()
+        failed = self._failed()
+        self.waiting.give_up(failed)
+        self.on_failure(failed)
+
+    def _failed(self) -> LeaseholdError:
+        return JournalFailed(f"the engine has stopped: {self.failure}")
+
+    def abandon(self) -> None:
+        """Be of no use in a child process; what the parent has stays as it is."""
+        self._is_forked = True
+        self._control.abandon()
+        self.journal.abandon()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has yet to be stopped, by the process that opened it."""
+        return not (self._is_closed or self._is_forked)
+
+    def check(self) -> None:
+        """Refuse to work in a child process, and after the end."""
+        if self._is_forked:
+            raise Forked(self._opened_by)
+        if self.failure is not None:
+            raise self._failed() from self.failure
+        if self._is_closed or self._committer is None:
+            raise Closed("the engine was closed" if self._is_closed else "it was not started yet")
+
+    # How calls go.
+
+    async def enter(self) -> None:
+        """What comes first in each call that reads or changes keys."""
+        self.check()
+        while self.store.is_busy:
+            await self.housekeeping.until_idle()
+            self.check()
+        self.store.leases.enter()
+
+    async def in_steps(self, op: Delete | Txn) -> tuple[Any, int]:
+        """Apply a long operation in slices. It goes on even if nobody waits for it any more."""
+        task = asyncio.get_running_loop().create_task(self._in_steps(op))
+        self._long.add(task)
+        task.add_done_callback(self._long.discard)
+        return await asyncio.shield(task)
+
+    async def _in_steps(self, op: Delete | Txn) -> tuple[Any, int]:
+        while True:
+            await self.housekeeping.until_idle()
+            async with self.housekeeping.turn:
+                if not self.store.is_busy:  # else a large lease has ended meanwhile
+                    return await self._take_steps(op)
+
+    async def _take_steps(self, op: Delete | Txn) -> tuple[Any, int]:
+        slicer = Slicer(self.store.leases.monotonic)
+        try:
+            return await slicer.run(self.store.steps(op), self.reader.load)
+        except BaseException as error:
+            if self.store.is_torn:
+                self.fail(error)
+            raise
+        finally:
+            self.housekeeping.now_idle()
+
+    def follow(self, watch: Watcher, start: int) -> None:
+        """Begin to tell a watch, from a revision on or (0) from now on."""
+        if 0 < start <= self.store.revision:
+            self.store.watchers.fall_behind(watch, start)
+            self.catch_up()
+        else:
+            self.store.watchers.join(watch)
+
+
+def _ignore(*_: object) -> None:
+    return
+
+
+_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for runtime in list(_runtimes):
+        with contextlib.suppress(Exception):
+            runtime.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,100 @@
+"""The changes of one revision, while they are being made."""
+
+from collections.abc import Generator
+from itertools import islice
+
+from leasehold.core.keyspace import Change, Item, Keyspace
+from leasehold.core.ops import Delete
+from leasehold.core.ranges import SLICE, Wanted
+from leasehold.engine import records
+from leasehold.engine.leases import LeaseRecord, Leases
+
+
+class Writing:
+    """Collects what a transaction, a delete or the end of a lease does to keys."""
+
+    __slots__ = (
+        "_keyspace",
+        "_leases",
+        "_used",
+        "changes",
+        "octets",
+        "records",
+        "rekeyed",
+        "revision",
+    )
+
+    def __init__(
+        self, keyspace: Keyspace, leases: Leases, used: dict[int, LeaseRecord] | None = None
+    ) -> None:
+        self._keyspace = keyspace
+        self._leases = leases
+        self._used = used or {}
+        """Leases that keys are put under. One may end meanwhile: then its keys go after this."""
+        self.revision = keyspace.revision + 1
+        """The revision of all changes, if there are any."""
+        self.changes: list[Change] = []
+        self.records: list[bytes] = []
+        self.octets = 0
+        self.rekeyed: set[int] = set()
+
+    @property
+    def shown_revision(self) -> int:
+        """The revision that what was done so far has led to."""
+        return self.revision if self.changes else self.revision - 1
+
+    def put(self, key: bytes, value: bytes, lease: int) -> Item | None:
+        """Set a key, and return what it was before."""
+        change = self._keyspace.put(key, value, lease, self.revision)
+        assert change.item is not None
+        previous = change.previous
+        if previous is None or previous[4] != lease:
+            if previous is not None:
+                self._detach(key, previous[4])
+            if lease:
+                self._used[lease].attach(key)
+                self.rekeyed.add(lease)
+        self.changes.append(change)
+        self.records.append(records.put(change.item[0]))
+        self.octets += len(change.item[0])
+        return previous
+
+    def _detach(self, key: bytes, lease: int) -> None:
+        if lease:
+            self._leases.detach(key, lease)
+            self.rekeyed.add(lease)
+
+    def delete(self, op: Delete) -> Generator[Wanted, list[Item], list[Item]]:
+        """Delete a key or a range, with pauses; return what is gone."""
+        gone: list[Item] = []
+        while names := list(islice(self._keyspace.names(op.key, op.end), SLICE)):
+            for name in names:
+                item = self._delete(name)
+                self._detach(name, item[4])
+                gone.append(item)
+            if len(names) < SLICE:
+                break
+            yield []
+        return gone
+
+    def _delete(self, name: bytes) -> Item:
+        change = self._keyspace.delete(name, self.revision)
+        assert change.previous is not None
+        self.changes.append(change)
+        self.records.append(records.deleted(name, self.revision))
+        return change.previous
+
+    def end(self, record: LeaseRecord) -> Generator[Wanted, list[Item], None]:
+        """Delete the keys of a lease that has ended, in order, with pauses.
+
+        An operation in steps, during which it ended, may have taken some of them from it.
+        """
+        names = sorted(record.keys)
+        for start in range(0, len(names), SLICE):
+            if start:
+                yield []
+            for name in names[start : start + SLICE]:
+                item = self._keyspace.get(name)
+                if item is not None and item[4] == record.id:
+                    self._delete(name)
+        self.records.append(records.ended(record.id))

@@ -1,0 +1,138 @@
+"""etcd's Txn: its messages as our operations, and what was done as its answer."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from leasehold.core.ops import (
+    Compare,
+    Delete,
+    Deleted,
+    Found,
+    Outcome,
+    Put,
+    Relation,
+    Step,
+    Target,
+    Txn,
+)
+from leasehold.server.etcd.desk import invalid
+from leasehold.server.etcd.ranges import encode, query_of
+from leasehold.wire.encode import field, varint
+from leasehold.wire.rpc_pb2 import Compare as WireCompare
+from leasehold.wire.rpc_pb2 import DeleteRangeRequest, PutRequest, RequestOp, TxnRequest
+
+_OPERANDS: Final = {
+    Target.VERSION: "version",
+    Target.CREATE_REVISION: "create_revision",
+    Target.MOD_REVISION: "mod_revision",
+    Target.VALUE: "value",
+    Target.LEASE: "lease",
+}
+_TARGETS: Final[frozenset[int]] = frozenset(Target)
+_RELATIONS: Final[frozenset[int]] = frozenset(Relation)
+
+
+def txn_of(request: TxnRequest) -> Txn:
+    """Read a transaction."""
+    return Txn(
+        [_compare_of(compare) for compare in request.compare],
+        _steps_of(request.success),
+        _steps_of(request.failure),
+    )
+
+
+def _compare_of(compare: WireCompare) -> Compare:
+    if compare.target not in _TARGETS or compare.result not in _RELATIONS:
+        raise invalid("invalid compare")
+    target = Target(compare.target)
+    return Compare(
+        compare.key,
+        target,
+        Relation(compare.result),
+        getattr(compare, _OPERANDS[target]),
+        compare.range_end,
+    )
+
+
+def _steps_of(operations: Iterable[RequestOp]) -> list[Step]:
+    return [step for each in operations if (step := _step_of(each)) is not None]
+
+
+def _step_of(operation: RequestOp) -> Step | None:
+    match operation.WhichOneof("request"):
+        case "request_range":
+            return query_of(operation.request_range)
+        case "request_put":
+            return put_of(operation.request_put)
+        case "request_delete_range":
+            return delete_of(operation.request_delete_range)
+        case "request_txn":
+            return txn_of(operation.request_txn)
+    return None
+
+
+def put_of(request: PutRequest) -> Put:
+    """Read a put; refuses what contradicts itself, in the order in which etcd does."""
+    if not request.key:
+        raise invalid("key is not provided")
+    if request.ignore_value and request.value:
+        raise invalid("value is provided")
+    if request.ignore_lease and request.lease:
+        raise invalid("lease is provided")
+    return Put(
+        request.key,
+        None if request.ignore_value else request.value,
+        None if request.ignore_lease else request.lease,
+    )
+
+
+def delete_of(request: DeleteRangeRequest) -> Delete:
+    """Read a delete."""
+    return Delete(request.key, request.range_end)
+
+
+# Answers. The header of an answer within another one has the revision only.
+
+
+def encode_outcome(outcome: Outcome, request: TxnRequest) -> bytes:
+    """Encode everything but the header."""
+    operations = request.success if outcome.succeeded else request.failure
+    known = [each for each in operations if each.WhichOneof("request") is not None]
+    answers = [
+        field(3, _encode_step(result, each))
+        for result, each in zip(outcome.results, known, strict=True)
+    ]
+    return (b"\x10\x01" if outcome.succeeded else b"") + b"".join(answers)
+
+
+def _encode_step(result: Any, operation: RequestOp) -> bytes:
+    match result:
+        case Outcome():
+            inner = field(1, b"") + encode_outcome(result, operation.request_txn)
+            return field(4, inner)
+        case Deleted():
+            with_previous = operation.request_delete_range.prev_kv
+            header = _inner_header(result.revision)
+            return field(3, header + encode_deleted(result, with_previous=with_previous))
+        case Found():
+            keys_only = operation.request_range.keys_only
+            return field(1, _inner_header(result.revision) + encode(result, keys_only=keys_only))
+    revision, previous = result
+    answer = _inner_header(revision)
+    if previous is not None and operation.request_put.prev_kv:
+        answer += field(2, previous[0])
+    return field(2, answer)
+
+
+def encode_deleted(deleted: Deleted, *, with_previous: bool) -> bytes:
+    """Encode everything but the header."""
+    if not deleted.previous:
+        return b""
+    count = b"\x10" + varint(len(deleted.previous))
+    if not with_previous:
+        return count
+    return count + b"".join([field(3, item[0]) for item in deleted.previous])
+
+
+def _inner_header(revision: int) -> bytes:
+    return field(1, b"\x18" + varint(revision))
