@@ -44,6 +44,9 @@ class Codec(NamedTuple):
 FIRST_REVISION: Final = 1
 """The revision of an empty keyspace that nobody has changed."""
 
+NEVER_COMPACTED: Final = -1
+"""What is in the place of the last compaction if there was none: revision 0 may be compacted."""
+
 FROM_KEY: Final = b"\0"
 """The range end that means: from the key on, without an end."""
 
@@ -90,8 +93,8 @@ class Keyspace:
         self._past: dict[bytes, list[int]] = {}
         self._dead: SortedList[bytes] = SortedList()
         self.revision = FIRST_REVISION
-        self.compacted = 0
-        """The last compaction: reads before this revision are refused. 0 if there was none."""
+        self.compacted = NEVER_COMPACTED
+        """The last compaction: reads before this revision are refused."""
         self.encoded_bytes = 0
         """The length of all encoded pairs together."""
         self.marks = 0

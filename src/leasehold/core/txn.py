@@ -4,7 +4,8 @@ All conditions, those of nested transactions too, are decided on the keyspace as
 transaction, as etcd does; then the operations of the branches that are taken are done in order.
 
 In one branch no key may be put twice, nor put and deleted: its operations have one revision, and
-it could not be told which came last.
+it could not be told which came last. Two exceptions are etcd's: a delete of everything from a key
+on, and one in a later transaction within this one. There the order of the operations counts.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -12,7 +13,7 @@ from itertools import islice
 from operator import eq, gt, lt, ne
 from typing import Final, NamedTuple
 
-from leasehold.core.keyspace import Item, Keyspace, covers
+from leasehold.core.keyspace import FROM_KEY, Item, Keyspace, covers
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Step, Target, Txn
 from leasehold.core.ranges import SLICE
 from leasehold.errors import DuplicateKey, EmptyKey, TooManyOperations
@@ -77,7 +78,9 @@ class _Touched(NamedTuple):
 
 
 def _check_overlaps(steps: Sequence[Step]) -> _Touched:
-    deleted = [(step.key, step.end) for step in steps if isinstance(step, Delete)]
+    deleted = [
+        (step.key, step.end) for step in steps if isinstance(step, Delete) and step.end != FROM_KEY
+    ]
     touched = _Touched(set(), deleted)
     for step in steps:
         if isinstance(step, Txn):

@@ -22,7 +22,7 @@ from leasehold.engine.committer import Committer
 from leasehold.engine.journal import Journal
 from leasehold.engine.slices import Load, Slicer
 from leasehold.engine.store import Store
-from leasehold.errors import LeaseholdError
+from leasehold.errors import Closed, LeaseholdError
 
 logger = logging.getLogger(__name__)
 
@@ -55,19 +55,21 @@ class CatchUp:
         """Look for watches that are behind and have room."""
         if self._task is None and self._store.watchers.behind:
             self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._ended)
+            self._task.add_done_callback(_report)
 
     def close(self) -> None:
         """Leave all watches where they are."""
         if self._task is not None:
             self._task.cancel()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("watches cannot be brought up to date", exc_info=task.exception())
-
     async def _run(self) -> None:
+        try:
+            await self._serve()
+        finally:
+            self._task = None  # in the same step as the last look: nobody is missed
+            self._chunks.clear()
+
+    async def _serve(self) -> None:
         slicer = Slicer(self._store.leases.monotonic)
         behind = self._store.watchers.behind
         while ready := [watch for watch in behind if watch.has_room]:
@@ -76,7 +78,6 @@ class CatchUp:
                     await self._advance(watch, slicer)
                     watch.settle()
                 await slicer.pause()
-        self._chunks.clear()
 
     async def _advance(self, watch: Watcher, slicer: Slicer) -> None:
         """Tell a watch of some revisions."""
@@ -104,6 +105,8 @@ class CatchUp:
 
     def _tell(self, watch: Watcher, revision: int, changes: Sequence[Change]) -> bool:
         concerned = [each for each in changes if covers(watch.key, watch.end, each.key)]
+        if revision <= self._store.keyspace.compacted:  # what was before it is forgotten
+            concerned = [Change(each.key, revision, each.item, None) for each in concerned]
         if concerned and not watch.notify(concerned, self._store.position_of(revision)):
             return False
         watch.next_revision = revision + 1
@@ -113,8 +116,11 @@ class CatchUp:
         chunk = await self._chunk(watch.next_revision)
         behind, recent = self._store.watchers.behind, self._store.recent
         for revision, changes in chunk.revisions:
-            if watch not in behind or revision >= recent.first:
-                break
+            if watch not in behind:
+                return
+            if revision >= recent.first:  # and nothing lies between
+                watch.next_revision = max(watch.next_revision, recent.first)
+                return
             if revision < watch.next_revision:
                 continue
             if watch.wants_previous:
@@ -122,8 +128,7 @@ class CatchUp:
             if not self._tell(watch, revision, changes):
                 return
             await slicer.pause()
-        else:
-            watch.next_revision = max(watch.next_revision, chunk.last + 1)
+        watch.next_revision = max(watch.next_revision, chunk.last + 1)
 
     async def _chunk(self, revision: int) -> Chunk:
         for chunk in self._chunks.values():
@@ -153,6 +158,12 @@ class CatchUp:
         return [
             Change(each.key, each.revision, each.item, loaded.get(each.key)) for each in concerned
         ]
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, Closed):
+        logger.error("watches cannot be brought up to date", exc_info=error)
 
 
 def _read_chunk(journal: Journal, revision: int) -> Chunk:

@@ -4,6 +4,7 @@ What a compaction lets go of need not be kept change by change; what is left of 
 each key and lease. Batches are folded in order, some changes at a time, each time in one
 transaction together with the note of how far that went. So a crash at any moment leaves tables and
 batches that fit together: the tables are as of `folded` batches and `folded_changes` of the next.
+The last batch that was folded is kept for watches that begin with the compacted revision.
 
 Everything here is for whoever has the connection, mostly the thread that also commits.
 """
@@ -102,32 +103,37 @@ def fold(connection: apsw.Connection, progress: Progress, batch: Unfolded) -> Pr
     folded.write(connection)
     if until < len(batch.changes):
         return progress._replace(folded_changes=until)
-    connection.execute("DELETE FROM batch WHERE id = ?", (batch.id,))
+    # The batch itself stays until the next one is folded: a watch may begin with its revision.
+    connection.execute("DELETE FROM batch WHERE id < ?", (batch.id,))
     return progress._replace(folded=batch.id, folded_changes=0, base_revision=batch.last_revision)
 
 
 def read_pairs(connection: apsw.Connection) -> Iterator[Item]:
     """Give the keys that are in the tables, in order, each checked."""
-    query = "SELECT pair, checksum FROM pair ORDER BY key LIMIT ?"
-    rows: list[Any] = connection.execute(query, (ROWS_PER_READ,)).fetchall()
-    query = "SELECT pair, checksum FROM pair WHERE key > ? ORDER BY key LIMIT ?"
-    while rows:
-        for pair, checksum in rows:
-            yield _checked(pair, checksum)
-        last = _parse_pair(rows[-1][0]).key
-        rows = connection.execute(query, (last, ROWS_PER_READ)).fetchall()
+    query = "SELECT key, pair, checksum FROM pair WHERE key > ? ORDER BY key LIMIT ?"
+    last = b""  # no key is empty
+    rows: list[Any]
+    while rows := connection.execute(query, (last, ROWS_PER_READ)).fetchall():
+        for row in rows:
+            yield _checked(row)
+        last = bytes(rows[-1][0])
 
 
 def read_pair(connection: apsw.Connection, key: bytes) -> Item | None:
     """Give one key as it is in the tables."""
-    row: Any = connection.execute("SELECT pair, checksum FROM pair WHERE key = ?", (key,)).get
-    return None if row is None else _checked(*row)
+    query = "SELECT key, pair, checksum FROM pair WHERE key = ?"
+    found = connection.execute(query, (key,)).fetchall()
+    return _checked(found[0]) if found else None
 
 
-def _checked(pair: bytes, checksum: int) -> Item:
-    if zlib.crc32(pair) != checksum:
-        raise DamagedJournal("a key has the wrong checksum")
-    return records.item_of(pair, _parse_pair(pair))
+def _checked(row: Any) -> Item:
+    key, encoded, checksum = row
+    if zlib.crc32(encoded) != checksum:
+        raise DamagedJournal(f"key {key!r} has the wrong checksum")
+    pair = _parse_pair(encoded)
+    if pair.key != key:
+        raise DamagedJournal(f"key {key!r} has what belongs to {pair.key!r}")
+    return records.item_of(encoded, pair)
 
 
 def read_leases(connection: apsw.Connection) -> Iterator[StoredLease]:

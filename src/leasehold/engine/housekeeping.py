@@ -70,7 +70,7 @@ class Housekeeping:
         self._samples: deque[tuple[float, int]] = deque()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
-        self._forgotten = 0
+        self._forgotten = store.keyspace.compacted
         self.turn = asyncio.Lock()
         """Held by whoever does something in steps, so that the next one waits for its turn."""
         store.on_long_end = self.end_leases
@@ -85,19 +85,22 @@ class Housekeeping:
         for name, task in list(self._tasks.items()):
             if name != "ends":
                 task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*list(self._tasks.values()), return_exceptions=True)
+        self._tasks.clear()  # those that were cancelled before they began
 
     def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if name not in self._tasks:
-            task = asyncio.get_running_loop().create_task(work())
-            self._tasks[name] = task
-            task.add_done_callback(lambda _: self._ended(name))
+            self._tasks[name] = asyncio.get_running_loop().create_task(self._do(name, work))
 
-    def _ended(self, name: str) -> None:
-        task = self._tasks.pop(name)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, Closed):
-            logger.error("housekeeping (%s) failed", name, exc_info=error)
+    async def _do(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await work()
+        except Closed:
+            return
+        except Exception:
+            logger.exception("housekeeping (%s) failed", name)
+        finally:
+            del self._tasks[name]  # in the same step as its last look: nothing is missed
 
     # The keys of large leases.
 

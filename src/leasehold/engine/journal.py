@@ -174,7 +174,7 @@ class Journal:
         self._measure(connection)
 
     def fold(self, compacted: int) -> bool:
-        """Fold some of the batches before a compacted revision; True if there is more to do."""
+        """Fold some of the batches up to a compacted revision; True if there is more to do."""
         connection = self._open_connection()
         with told_as_ours(self._path):
             batch = self._next_to_fold(connection, compacted)
@@ -182,7 +182,7 @@ class Journal:
             return False
         self._must_succeed(lambda: self._fold(connection, batch, compacted))
         if self.progress.folded == batch.id:
-            self._index.forget(batch.id)
+            self._index.forget(batch.id - 1)
             self._unfolded = None
         if not self._is_in_memory:
             self._log_pages = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
@@ -197,7 +197,7 @@ class Journal:
             row = read_row(connection, self._path, batch_id)
             changes = list(records.decode(row.changes))
             self._unfolded = Unfolded(batch_id, row.last_revision, changes)
-        return self._unfolded if self._unfolded.last_revision < compacted else None
+        return self._unfolded if self._unfolded.last_revision <= compacted else None
 
     def _fold(self, connection: apsw.Connection, batch: Unfolded, compacted: int) -> None:
         with connection:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from leasehold.core.keyspace import FIRST_REVISION
+from leasehold.core.keyspace import FIRST_REVISION, NEVER_COMPACTED
 from leasehold.errors import ForeignJournal
 
 APPLICATION_ID: Final = 0x4C454153  # "LEAS"
@@ -96,7 +96,7 @@ class Progress(NamedTuple):
     """How many changes of the next one are folded in already."""
     base_revision: int = FIRST_REVISION
     """The revision of the last batch that was folded in."""
-    compacted: int = 0
+    compacted: int = NEVER_COMPACTED
     """The compaction up to which batches were folded in."""
 
 

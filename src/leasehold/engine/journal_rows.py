@@ -31,6 +31,7 @@ _READ: Final = (
     "SELECT id, first_revision, last_revision, changes, checksum"
     " FROM batch WHERE id > ? ORDER BY id LIMIT ?"
 )
+_LAST_FOLDED: Final = "SELECT id, first_revision, last_revision FROM batch WHERE id = ?"
 _READ_ONE: Final = "SELECT first_revision, last_revision, changes, checksum FROM batch WHERE id = ?"
 
 
@@ -84,6 +85,9 @@ def hand_on(
 def _hand_on(
     connection: apsw.Connection, path: Path, progress: Progress, heir: Heir, index: BatchIndex
 ) -> int:
+    kept: list[Any] = connection.execute(_LAST_FOLDED, (progress.folded,)).fetchall()
+    for row_id, first_revision, last_revision in kept:
+        index.add(row_id, first_revision, last_revision)
     heir.inherit(folding.read_pairs(connection), folding.read_leases(connection), progress)
     batches, skipped = progress.folded, progress.folded_changes
     for row in read_rows(connection, path, progress.folded):
@@ -140,7 +144,7 @@ def read_row(connection: apsw.Connection, path: Path, batch_id: int) -> Row:
 def damage(path: Path, what: str) -> str:
     return (
         f"{path} is damaged: {what}. It was left as it is: "
-        "put a backup in its place, or begin with an empty directory"
+        "restore a backup into a new directory (`leasehold restore`), or begin with an empty one"
     )
 
 

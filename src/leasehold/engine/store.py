@@ -73,7 +73,7 @@ class Store:
         self.durable = 0
         """The position up to which everything is on disk."""
         self.durable_revision = self.keyspace.revision
-        self.durable_compacted = 0
+        self.durable_compacted = self.keyspace.compacted
         self.on_durable: Callable[[int], None] = _ignore
         """Called with each new value of `durable`."""
         self.on_pending: Callable[[], None] = _ignore

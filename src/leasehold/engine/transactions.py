@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from leasehold.core import txn as txns
-from leasehold.core.keyspace import Item, Keyspace
+from leasehold.core.keyspace import Item, Keyspace, covers
 from leasehold.core.ops import Compare, Delete, Deleted, Found, Outcome, Put, Range, Txn
 from leasehold.core.ranges import LONG, Wanted, read_now, scan
 from leasehold.engine import records
@@ -71,19 +71,30 @@ class Transactions:
         """Refuse what would fail half-way, before anything is changed; return the leases used."""
         used: dict[int, LeaseRecord] = {}
         added: dict[int, set[bytes]] = {}
-        for step in branch.flat():
-            if isinstance(step, Put):
+        deletes: list[Delete] = []
+        steps = list(branch.flat())
+        for step in steps:
+            if isinstance(step, Delete):
+                deletes.append(step)
+            elif isinstance(step, Put):
                 self._check_room()
-                if step.value is None or step.lease is None:
-                    self.kept(step)
+                self._check_kept(step, deletes)
                 if step.lease:
                     used[step.lease] = self._leases.current(step.lease)
                     added.setdefault(step.lease, set()).add(step.key)
-            elif isinstance(step, Range) and step.revision > 0:
+        for step in steps:
+            if isinstance(step, Range) and step.revision:
                 self.check_revision(step.revision)
         for lease, keys in added.items():
             used[lease].check_room_for(keys)
         return used
+
+    def _check_kept(self, put: Put, deletes: list[Delete]) -> None:
+        """Refuse to keep what is not there, or will be deleted before."""
+        if put.value is None or put.lease is None:
+            self.kept(put)
+            if any(covers(each.key, each.end, put.key) for each in deletes):
+                raise UnknownKey(put.key)
 
     def carry_out(self, branch: txns.Branch, writing: Writing) -> Steps[list[Any]]:
         """Do what was prepared; nothing of it can be refused any more."""
@@ -110,9 +121,10 @@ class Transactions:
         What is found is said to be of the transaction's revision, as in etcd.
         """
         shown = writing.shown_revision
-        found = read_now(self._keyspace, query) if query.revision == 0 else None
+        found = read_now(self._keyspace, query) if query.revision <= 0 else None
         if found is None:
-            found = yield from scan(self._keyspace, query, query.revision or shown)
+            revision = query.revision if query.revision > 0 else shown
+            found = yield from scan(self._keyspace, query, revision)
         return found._replace(revision=shown)
 
 

@@ -54,7 +54,7 @@ class Writing:
             if lease:
                 self._used[lease].attach(key)
                 self.rekeyed.add(lease)
-        self.changes.append(change)
+        self._take(change)
         self.records.append(records.put(change.item[0]))
         self.octets += len(change.item[0])
         return previous
@@ -79,10 +79,18 @@ class Writing:
 
     def _delete(self, name: bytes) -> Item:
         change = self._keyspace.delete(name, self.revision)
-        assert change.previous is not None
-        self.changes.append(change)
+        previous = change.previous
+        assert previous is not None
+        self._take(change)
         self.records.append(records.deleted(name, self.revision))
-        return change.previous
+        return previous
+
+    def _take(self, change: Change) -> None:
+        """Add a change; what watches are told was before is what was before this revision."""
+        if change.previous is not None and change.previous[2] == self.revision:
+            first = next(each for each in self.changes if each.key == change.key)
+            change.previous = first.previous
+        self.changes.append(change)
 
     def end(self, record: LeaseRecord) -> Generator[Wanted, list[Item], None]:
         """Delete the keys of a lease that has ended, in order, with pauses.

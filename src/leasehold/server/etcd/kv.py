@@ -9,9 +9,12 @@ from leasehold.rpc.routes import Answer, Exchange, Later, Method
 from leasehold.server.etcd.desk import Desk, invalid, parse
 from leasehold.server.etcd.ranges import encode, encode_in_slices, query_of
 from leasehold.server.etcd.txns import (
+    check_put,
+    check_request,
     delete_of,
     encode_deleted,
     encode_outcome,
+    is_read_only,
     put_of,
     txn_of,
 )
@@ -72,11 +75,11 @@ class KV:
     def _put_any(self, message: bytes) -> Answer:
         """Set a key, with any options."""
         request = parse(_parse_put, message)
-        put = put_of(request)
         desk = self._desk
-        desk.check_room(len(message))
         try:
-            (revision, previous), position = self._store.apply(put)
+            check_put(request)
+            desk.check_room(len(message))
+            (revision, previous), position = self._store.apply(put_of(request))
         except LeaseholdError as error:
             desk.refuse(error)
         answer = desk.header(revision)
@@ -125,7 +128,7 @@ class KV:
             return self._long(query, keys_only=request.keys_only)
         found, position = read
         revision = found.revision
-        if query.revision:
+        if query.revision > 0:
             revision = store.durable_revision if not position else store.revision
         position = max(position, store.position_of(revision))
         return self._desk.header(revision) + encode(found, keys_only=request.keys_only), position
@@ -169,10 +172,11 @@ class KV:
         if self._store.is_busy:
             return self._desk.when_idle(self.txn, message)
         request = parse(_parse_txn, message)
-        self._desk.check_room(len(message))
         try:
+            check_request(request)
             txn = txn_of(request)
             txns.check(txn)
+            self._desk.check_room(0 if is_read_only(request) else len(message))
             if self._store.is_long(txn):
                 return self._txn_long(txn, request)
             outcome, position = self._store.apply(txn)

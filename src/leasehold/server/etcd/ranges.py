@@ -18,12 +18,13 @@ def query_of(request: RangeRequest) -> Range:
     """Read what a request asks for; what makes no difference to etcd makes none here."""
     if request.sort_target not in _SORT_BY:
         raise invalid("invalid sort option")
+    is_known = RangeRequest.NONE <= request.sort_order <= RangeRequest.DESCEND
     return Range(
         request.key,
         request.range_end,
-        max(0, request.revision),
+        request.revision,
         max(0, request.limit),
-        SortBy(request.sort_target),
+        SortBy(request.sort_target) if is_known else SortBy.KEY,
         request.sort_order == RangeRequest.DESCEND,
         request.count_only,
         request.min_mod_revision,

@@ -15,6 +15,8 @@ from leasehold.core.ops import (
     Target,
     Txn,
 )
+from leasehold.core.txn import MAX_OPERATIONS, check_key
+from leasehold.errors import TooManyOperations
 from leasehold.server.etcd.desk import invalid
 from leasehold.server.etcd.ranges import encode, query_of
 from leasehold.wire.encode import field, varint
@@ -28,6 +30,9 @@ _OPERANDS: Final = {
     Target.VALUE: "value",
     Target.LEASE: "lease",
 }
+_NEVER: Final = Compare(b"\0", Target.VERSION, Relation.LESS, 0)
+"""A condition that never holds."""
+
 _TARGETS: Final[frozenset[int]] = frozenset(Target)
 _RELATIONS: Final[frozenset[int]] = frozenset(Relation)
 
@@ -35,16 +40,24 @@ _RELATIONS: Final[frozenset[int]] = frozenset(Relation)
 def txn_of(request: TxnRequest) -> Txn:
     """Read a transaction."""
     return Txn(
-        [_compare_of(compare) for compare in request.compare],
+        [each for compare in request.compare for each in _compares_of(compare)],
         _steps_of(request.success),
         _steps_of(request.failure),
     )
 
 
-def _compare_of(compare: WireCompare) -> Compare:
-    if compare.target not in _TARGETS or compare.result not in _RELATIONS:
-        raise invalid("invalid compare")
+def _compares_of(compare: WireCompare) -> list[Compare]:
+    """Read a condition. What etcd does not know either holds, or does not, without a look."""
+    if compare.target not in _TARGETS:
+        return [] if compare.result == WireCompare.EQUAL else [_NEVER]
     target = Target(compare.target)
+    if compare.result not in _RELATIONS:
+        is_there = Compare(compare.key, Target.VERSION, Relation.GREATER, 0, compare.range_end)
+        return [is_there] if target == Target.VALUE else []
+    return [_known_compare_of(compare, target)]
+
+
+def _known_compare_of(compare: WireCompare, target: Target) -> Compare:
     return Compare(
         compare.key,
         target,
@@ -55,10 +68,10 @@ def _compare_of(compare: WireCompare) -> Compare:
 
 
 def _steps_of(operations: Iterable[RequestOp]) -> list[Step]:
-    return [step for each in operations if (step := _step_of(each)) is not None]
+    return [_step_of(each) for each in operations]
 
 
-def _step_of(operation: RequestOp) -> Step | None:
+def _step_of(operation: RequestOp) -> Step:
     match operation.WhichOneof("request"):
         case "request_range":
             return query_of(operation.request_range)
@@ -68,17 +81,47 @@ def _step_of(operation: RequestOp) -> Step | None:
             return delete_of(operation.request_delete_range)
         case "request_txn":
             return txn_of(operation.request_txn)
-    return None
+    raise invalid("key not found")  # etcd's words for an operation that is none
 
 
-def put_of(request: PutRequest) -> Put:
-    """Read a put; refuses what contradicts itself, in the order in which etcd does."""
-    if not request.key:
-        raise invalid("key is not provided")
+def check_request(request: TxnRequest, max_operations: int = MAX_OPERATIONS) -> None:
+    """Refuse what makes no sense, in the order in which etcd does."""
+    size = max(len(request.compare), len(request.success), len(request.failure))
+    if size > max_operations:
+        raise TooManyOperations(size, max_operations)
+    for compare in request.compare:
+        check_key(compare.key)
+    for operation in (*request.success, *request.failure):
+        match operation.WhichOneof("request"):
+            case "request_range":
+                check_key(operation.request_range.key)
+            case "request_put":
+                check_put(operation.request_put)
+            case "request_delete_range":
+                check_key(operation.request_delete_range.key)
+            case "request_txn":
+                check_request(operation.request_txn, max_operations - size)
+            case None:
+                raise invalid("key not found")  # etcd's words for an operation that is none
+
+
+def is_read_only(request: TxnRequest) -> bool:
+    """Say whether there are but ranges in it; what is nested counts as a change."""
+    operations = (*request.success, *request.failure)
+    return all(each.WhichOneof("request") == "request_range" for each in operations)
+
+
+def check_put(request: PutRequest) -> None:
+    """Refuse a put that contradicts itself."""
+    check_key(request.key)
     if request.ignore_value and request.value:
         raise invalid("value is provided")
     if request.ignore_lease and request.lease:
         raise invalid("lease is provided")
+
+
+def put_of(request: PutRequest) -> Put:
+    """Read a put."""
     return Put(
         request.key,
         None if request.ignore_value else request.value,
@@ -97,10 +140,9 @@ def delete_of(request: DeleteRangeRequest) -> Delete:
 def encode_outcome(outcome: Outcome, request: TxnRequest) -> bytes:
     """Encode everything but the header."""
     operations = request.success if outcome.succeeded else request.failure
-    known = [each for each in operations if each.WhichOneof("request") is not None]
     answers = [
         field(3, _encode_step(result, each))
-        for result, each in zip(outcome.results, known, strict=True)
+        for result, each in zip(outcome.results, operations, strict=True)
     ]
     return (b"\x10\x01" if outcome.succeeded else b"") + b"".join(answers)
 

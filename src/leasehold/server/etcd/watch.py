@@ -86,19 +86,27 @@ class WatchStream:
         if len(self._watches) >= MAX_WATCHES:
             self._refuse(f"leasehold: a stream has {MAX_WATCHES} watches at most; open another")
             return
-        if request.watch_id and request.watch_id in self._watches:
-            self._refuse("mvcc: duplicate watch ID provided on the WatchStream")
-            return
         if request.range_end and FROM_KEY != request.range_end <= request.key:
             self._refuse("mvcc: watcher range is empty")
+            return
+        if request.watch_id and request.watch_id in self._watches:
+            self._refuse("mvcc: duplicate watch ID provided on the WatchStream")
             return
         watch_id = request.watch_id or self._free_id()
         watch = OneWatch(self, watch_id, request, self._store.position)
         self._watches[watch_id] = watch
         self._say(_watch_id(watch_id) + b"\x18\x01")
-        self._desk.runtime.follow(watch, max(0, request.start_revision))
+        self._follow(watch, request.start_revision)
         if request.progress_notify and self._progress is None:
             self._tell_progress_later()
+
+    def _follow(self, watch: "OneWatch", start: int) -> None:
+        runtime = self._desk.runtime
+        if start < min(0, self._store.keyspace.compacted):  # in etcd, this is compacted as well
+            self._store.watchers.fall_behind(watch, start)
+            runtime.catch_up()
+        else:
+            runtime.follow(watch, max(0, start))
 
     def _free_id(self) -> int:
         while self._next_id in self._watches:
@@ -127,8 +135,10 @@ class WatchStream:
         self.speaker.say(self._desk.header(revision) + _watch_id(watch_id) + fields, position)
 
     def compacted(self, watch_id: int, revision: int, position: int) -> None:
-        """End a watch whose next event is forgotten; in such a response etcd has no revision."""
-        del self._watches[watch_id]
+        """End a watch whose next event is forgotten; in such a response etcd has no revision.
+
+        Its id stays taken until the client cancels it, as in etcd.
+        """
         self.tell(watch_id, 0, b"\x20\x01\x28" + varint(revision), position)
         self.answer_progress()
 

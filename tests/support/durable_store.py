@@ -1,0 +1,69 @@
+"""A store on a real journal, committed when a test says so, in virtual time."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from leasehold.engine.journal import Journal
+from leasehold.engine.store import Store
+from leasehold.errors import UnknownLease
+from leasehold.testing import Simulation
+
+T = TypeVar("T")
+
+
+class DurableStore:
+    """The store of one simulated host. `crash` and `open` as often as you like."""
+
+    def __init__(self, sim: Simulation, directory: Path) -> None:
+        self.sim = sim
+        self.host = sim.host("server")
+        self._directory = directory
+        self.open()
+
+    def open(self) -> None:
+        """Start on what is on disk."""
+        self.store = Store(clock=self.host.clock)
+        self.journal = Journal(self._directory, heir=self.store)
+        self.host.call(self.store.start)
+
+    def commit(self) -> None:
+        """Bring everything to disk that was applied."""
+        while (batch := self.host.call(self.store.take_batch)) is not None:
+            changes = b"".join(batch.changes)
+            self.journal.append(batch.first_revision, batch.last_revision, changes)
+            self.host.call(self.store.committed)
+
+    def crash(self) -> None:
+        """Lose what was not committed, and start again."""
+        self.host.call(self.store.leases.close)
+        self.journal.close()  # which writes nothing of the store
+        self.open()
+
+    def do(self, function: Callable[..., T], *args: Any) -> T:
+        """Call something as if it came from the event loop."""
+
+        def enter_and_call() -> T:
+            self.store.leases.enter()
+            return function(*args)
+
+        return self.host.call(enter_and_call)
+
+    def renew(self, lease: int) -> int:
+        """Renew a lease; return the position that the answer has to wait for, 0 for none."""
+        self.do(self.store.leases.renew, lease)
+        position = self.store.lease_position(lease)
+        return position if position > self.store.durable else 0
+
+    def checkpoint(self) -> None:
+        """Checkpoint all leases whose time it is."""
+        while self.do(self.store.leases.checkpoint, 10):
+            continue
+
+    def lives(self, lease: int) -> bool:
+        """Say whether there is this lease."""
+        try:
+            self.do(self.store.leases.current, lease)
+        except UnknownLease:
+            return False
+        return True
