@@ -112,11 +112,13 @@ def read_pairs(connection: apsw.Connection) -> Iterator[Item]:
     """Give the keys that are in the tables, in order, each checked."""
     query = "SELECT key, pair, checksum FROM pair WHERE key > ? ORDER BY key LIMIT ?"
     last = b""  # no key is empty
-    rows: list[Any]
-    while rows := connection.execute(query, (last, ROWS_PER_READ)).fetchall():
+    more = True
+    while more:
+        rows: list[Any] = connection.execute(query, (last, ROWS_PER_READ)).fetchall()
         for row in rows:
             yield _checked(row)
-        last = bytes(rows[-1][0])
+            last = row[0]
+        more = bool(rows)
 
 
 def read_pair(connection: apsw.Connection, key: bytes) -> Item | None:

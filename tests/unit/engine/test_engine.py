@@ -518,7 +518,7 @@ async def test_in_memory_nothing_is_kept() -> None:
         await engine.put(b"a", b"")
     async with leasehold.open("memory:") as engine:
         assert (await engine.range(b"a")).total == 0
-    assert "memory:" not in [path.name for path in Path().iterdir()]
+    assert not os.access("memory:", os.F_OK)
 
 
 @asynchronous
