@@ -28,7 +28,7 @@ from benchmarks.etcd.script import (
 )
 from leasehold.core.ops import Grant, Put
 from leasehold.engine.journal_format import Identity
-from leasehold.engine.store import Store
+from leasehold.engine.runtime import Runtime
 from leasehold.rpc import frames
 from leasehold.rpc.connection import Connection
 from leasehold.rpc.gate import Gate
@@ -62,11 +62,12 @@ class Server:
     """Everything of a server but sockets and disk."""
 
     def __init__(self) -> None:
-        self.store = Store()
+        self.runtime = Runtime(None)
+        self.store = self.runtime.store
         self.store.start()
         self.gate = Gate()
         self.store.on_durable = self.gate.release
-        desk = Desk(self.store, self.gate, Identity(1 << 63, 1 << 62, 1))
+        desk = Desk(self.runtime, self.gate, Identity(1 << 63, 1 << 62, 1))
         self.methods: Methods = {**KV(desk).methods(), **Lease(desk).methods()}
         self.store.apply(Grant(LEASE, float(TTL_S)))
         self.store.apply(Put(KEY, VALUE))

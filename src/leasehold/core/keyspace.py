@@ -76,6 +76,7 @@ class Keyspace:
 
     __slots__ = (
         "_dead",
+        "_encode",
         "_items",
         "_names",
         "_past",
@@ -88,6 +89,7 @@ class Keyspace:
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
+        self._encode = codec.encode
         self._items: dict[bytes, Item] = {}
         self._names: SortedList[bytes] = SortedList()
         self._past: dict[bytes, list[int]] = {}
@@ -181,12 +183,21 @@ class Keyspace:
         """Set a key. Whoever makes the changes of a revision sets `revision` when they are made."""
         previous = self._items.get(key)
         if previous is None:
-            create_revision, version = revision, 1
+            encoded = self._encode(key, revision, revision, 1, value, lease)
+            item = (encoded, revision, revision, 1, lease, key)
+            self._replace(key, item, None)
+            return Change(key, revision, item, None)
+        # The usual case, with `_replace` and `_mark` written out: they are a tenth of a put.
+        before, create_revision, changed_at, version, _, _ = previous
+        encoded = self._encode(key, create_revision, revision, version + 1, value, lease)
+        self._items[key] = item = (encoded, create_revision, revision, version + 1, lease, key)
+        self.encoded_bytes += len(encoded) - len(before)
+        self.marks += 1
+        past = self._past.get(key)
+        if past is None:
+            self._past[key] = [changed_at << 1]
         else:
-            create_revision, version = previous[1], previous[3] + 1
-        encoded = self.codec.encode(key, create_revision, revision, version, value, lease)
-        item = (encoded, create_revision, revision, version, lease, key)
-        self._replace(key, item, previous)
+            past.append(changed_at << 1)
         return Change(key, revision, item, previous)
 
     def _replace(self, key: bytes, item: Item, previous: Item | None) -> None:

@@ -55,25 +55,23 @@ class Watcher(Hashable, Protocol):
 class Watchers:
     """All watches of a store."""
 
-    __slots__ = ("_of_key", "_of_ranges", "behind")
+    __slots__ = ("_of_key", "_of_ranges", "any_live", "behind")
 
     def __init__(self) -> None:
         self._of_key: dict[bytes, dict[Watcher, None]] = {}
         self._of_ranges: RangeIndex[Watcher] = RangeIndex()
         self.behind: dict[Watcher, None] = {}
+        self.any_live = False
+        """Whether anybody might have to be told of a change."""
 
     def __len__(self) -> int:
         live = len(self._of_ranges) + sum(map(len, self._of_key.values()))
         return live + len(self.behind)
 
-    @property
-    def any_live(self) -> bool:
-        """Whether anybody might have to be told of a change."""
-        return bool(self._of_key or self._of_ranges)
-
     def join(self, watcher: Watcher) -> None:
         """Tell a watcher from the next change on."""
         self.behind.pop(watcher, None)
+        self.any_live = True
         if watcher.end:
             self._of_ranges.add(watcher.key, _end(watcher), watcher)
         else:
@@ -90,7 +88,11 @@ class Watchers:
         self.behind.pop(watcher, None)
         if watcher.end:
             self._of_ranges.discard(watcher.key, _end(watcher), watcher)
-            return
+        else:
+            self._discard_of_key(watcher)
+        self.any_live = bool(self._of_key or self._of_ranges)
+
+    def _discard_of_key(self, watcher: Watcher) -> None:
         of_key = self._of_key.get(watcher.key)
         if of_key is not None:
             of_key.pop(watcher, None)

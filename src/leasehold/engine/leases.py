@@ -89,7 +89,8 @@ class LeaseRecord:
 
     def check_room(self, key: bytes) -> None:
         """Refuse a further key: all of them must be deleted at one revision, in one row."""
-        self.check_room_for((key,))
+        if len(self.keys) >= MAX_KEYS or self.key_bytes + len(key) > MAX_KEY_BYTES:
+            self.check_room_for((key,))
 
     def check_room_for(self, keys: Iterable[bytes]) -> None:
         """Refuse further keys if they are too many."""

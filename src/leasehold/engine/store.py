@@ -266,7 +266,7 @@ class Store:
     def _grant(self, op: Grant) -> tuple[int, bytes]:
         if self.used_bytes > self.quota_bytes:
             self.check_room()
-        if self.is_ending(op.lease):
+        if self.ends and self.is_ending(op.lease):
             raise LeaseExists(op.lease)
         leased = self.leases.grant(op.lease, op.ttl_s)
         record = leased.resource
