@@ -255,9 +255,6 @@ def test_a_short_read_is_refused_or_does_no_harm(part: float, left: str, tmp_pat
     assert refusals >= calls // 2
 
 
-@pytest.mark.xfail(
-    reason="it says what has failed, but not what to do", raises=AssertionError, strict=False
-)
 @pytest.mark.parametrize("failure", [BAD, FULL], ids=["bad", "full"])
 def test_an_opening_that_fails_says_what_to_do(failure: MakeFault, tmp_path: Path) -> None:
     disk = FailingDisk(failure(at=1))
@@ -320,11 +317,6 @@ def test_a_journal_that_tries_a_failed_sync_again_is_found_out(
         _fall_into_the_trap(Journal, tmp_path)
 
 
-@pytest.mark.xfail(
-    reason="the journal reads back what is not on disk, and appends behind it",
-    raises=(AssertionError, DamagedJournal),
-    strict=False,
-)
 def test_what_a_failed_sync_has_lost_is_not_built_upon(tmp_path: Path) -> None:
     """The next process still reads what was lost, and no sync of its own puts that on disk."""
     user, disk, after = _a_user(), FailingDisk(), tmp_path / "after"

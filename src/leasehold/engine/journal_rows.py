@@ -31,7 +31,6 @@ _READ: Final = (
     "SELECT id, first_revision, last_revision, changes, checksum"
     " FROM batch WHERE id > ? ORDER BY id LIMIT ?"
 )
-_LAST_FOLDED: Final = "SELECT id, first_revision, last_revision FROM batch WHERE id = ?"
 _READ_ONE: Final = "SELECT first_revision, last_revision, changes, checksum FROM batch WHERE id = ?"
 
 
@@ -85,9 +84,9 @@ def hand_on(
 def _hand_on(
     connection: apsw.Connection, path: Path, progress: Progress, heir: Heir, index: BatchIndex
 ) -> int:
-    kept: list[Any] = connection.execute(_LAST_FOLDED, (progress.folded,)).fetchall()
-    for row_id, first_revision, last_revision in kept:
-        index.add(row_id, first_revision, last_revision)
+    if connection.execute("SELECT 1 FROM batch WHERE id = ?", (progress.folded,)).fetchall():
+        kept = read_row(connection, path, progress.folded)
+        index.add(progress.folded, kept.first_revision, kept.last_revision)
     heir.inherit(folding.read_pairs(connection), folding.read_leases(connection), progress)
     batches, skipped = progress.folded, progress.folded_changes
     for row in read_rows(connection, path, progress.folded):
