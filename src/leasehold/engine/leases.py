@@ -147,8 +147,8 @@ class Leases:
         return leased
 
     def _watch_long(self, record: LeaseRecord) -> None:
+        self._long.pop(record.id, None)  # it may be there from another lease of this id
         if record.ttl_s > CHECKPOINT_LEFT_S:
-            self._long.pop(record.id, None)
             self._long[record.id] = self.table.clock.now + CHECKPOINT_EVERY_S
 
     def checkpoint(self, budget: int) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core.ops import Grant, Put
+from leasehold.core.ops import Grant, Put, Revoke
 from leasehold.engine.leases import CHECKPOINT_EVERY_S, CHECKPOINT_LEFT_S
 from leasehold.testing import Simulation
 from tests.support.durable_store import DurableStore
@@ -102,6 +102,17 @@ def test_a_lease_with_little_left_is_not_checkpointed(durable: DurableStore) -> 
     pass_time(durable, 2 * CHECKPOINT_EVERY_S + 1)
     record = durable.store.leases.current(LEASE)
     assert record.promised_s > CHECKPOINT_LEFT_S
+
+
+def test_a_short_lease_under_the_id_of_a_long_one_is_not_checkpointed(
+    durable: DurableStore,
+) -> None:
+    grant(durable, HOUR_S)
+    durable.do(durable.store.apply, Revoke(LEASE))
+    grant(durable, 2 * CHECKPOINT_EVERY_S)
+    durable.sim.run_for(CHECKPOINT_EVERY_S + 1)
+    assert not durable.do(durable.store.leases.checkpoint, 10), "nothing more to look at"
+    assert durable.lives(LEASE)
 
 
 def test_restarts_do_not_keep_a_long_lease_alive_for_ever(durable: DurableStore) -> None:
