@@ -1,0 +1,58 @@
+"""`leasehold backup`: a copy of a data directory in one file, also while it is served."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from leasehold.cli.reporting import ProgressBar, file, size, told
+from leasehold.cli.serve import DEFAULT_DIRECTORY, directory
+from leasehold.errors import DirectoryInUse
+
+_EPILOG: Final = """\
+example:
+  leasehold backup --data-dir ./leasehold.data ./backup.db
+
+All that was acknowledged before the command was given is in the file. It is there when all of it is
+on disk, or not at all. `leasehold restore` makes a data directory of it.
+"""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `backup` to the commands."""
+    parser = commands.add_parser(
+        "backup",
+        help="copy everything into a file, also while the server runs",
+        description=(
+            "Copy all keys and leases into one file. The process that has the directory does the "
+            "work, and goes on serving; if there is none, the directory is read."
+        ),
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=directory,
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR",
+        help=f"what to copy (default: ./{DEFAULT_DIRECTORY})",
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    parser.add_argument("file", type=file, metavar="FILE", help="where to write it")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make a backup; 0 if that went well."""
+    return told(lambda: _back_up(arguments.data_dir, arguments.file, arguments.force))
+
+
+def _back_up(directory: Path, target: Path, force: bool) -> str:
+    from leasehold.engine.backup import back_up_directory  # noqa: PLC0415  they are long
+    from leasehold.engine.control import ask_for_backup  # noqa: PLC0415
+
+    with ProgressBar("backup") as bar:
+        try:
+            made = back_up_directory(directory, target, bar, force=force)
+        except DirectoryInUse:
+            made = ask_for_backup(directory, target, bar, force=force)
+    return f"revision {made.revision} of {directory} is in {target} ({size(made.size_bytes)})"

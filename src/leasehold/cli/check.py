@@ -1,0 +1,68 @@
+"""`leasehold check`: is a data directory, or a backup, in order?"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leasehold.cli.reporting import ProgressBar, count, size, told
+from leasehold.cli.serve import DEFAULT_DIRECTORY, directory
+from leasehold.core.keyspace import FIRST_REVISION
+
+if TYPE_CHECKING:
+    from leasehold.engine.checking import Report
+
+_EPILOG: Final = """\
+example:
+  leasehold check ./leasehold.data
+  leasehold check ./backup.db
+
+Exits with 0 if everything is in order, else with 1 and what is wrong. Changes nothing. A directory
+that is in use cannot be checked: make a backup, and check that.
+"""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `check` to the commands."""
+    parser = commands.add_parser(
+        "check",
+        help="look whether a data directory, or a backup, is in order",
+        description="Read all of a data directory, or of a backup, and say whether it is in order.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "path",
+        type=directory,
+        nargs="?",
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR|FILE",
+        help=f"what to look at (default: ./{DEFAULT_DIRECTORY})",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check; 0 if all is in order."""
+    return told(lambda: _check(arguments.path))
+
+
+def _check(path: Path) -> str:
+    from leasehold.engine.checking import check  # noqa: PLC0415  it is long
+
+    with ProgressBar("check") as bar:
+        report = check(path, bar)
+    return f"{path} is in order\n{_summary(report)}"
+
+
+def _summary(report: "Report") -> str:
+    facts = {
+        "format": report.format,
+        "cluster id": f"{report.identity.cluster_id:x}",
+        "revision": report.revision,
+        "compacted": report.compacted if report.compacted > 0 else "never",
+        "history": count(report.revision - max(report.compacted, FIRST_REVISION), "revision"),
+        "keys": report.keys,
+        "leases": report.leases,
+        "size": size(report.size_bytes),
+    }
+    return "\n".join(f"  {name:<11} {value}" for name, value in facts.items())

@@ -1,0 +1,54 @@
+"""`leasehold restore`: a new data directory from a backup."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from leasehold.cli.reporting import ProgressBar, count, file, told
+from leasehold.cli.serve import DEFAULT_DIRECTORY, directory
+
+_EPILOG: Final = """\
+example:
+  leasehold restore ./backup.db --data-dir ./restored.data
+  leasehold serve --data-dir ./restored.data
+
+What came after the backup is lost, so the new directory is another cluster, with a revision that is
+a billion higher: fencing tokens and watches never go back.
+"""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `restore` to the commands."""
+    parser = commands.add_parser(
+        "restore",
+        help="make a new data directory from a backup",
+        description="Make a new data directory from a backup, which is checked first.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=directory,
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR",
+        help=f"what to make; it must not be there, or be empty (default: ./{DEFAULT_DIRECTORY})",
+    )
+    parser.add_argument("file", type=file, metavar="FILE", help="the backup; it is not changed")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Restore a backup; 0 if that went well."""
+    return told(lambda: _restore(arguments.file, arguments.data_dir))
+
+
+def _restore(backup: Path, directory: Path) -> str:
+    from leasehold.engine.restoring import restore  # noqa: PLC0415  it is long
+
+    with ProgressBar("restore") as bar:
+        found = restore(backup, directory, bar)
+    return (
+        f"{backup} is restored to {directory}: {count(found.keys, 'key')}, "
+        f"{count(found.leases, 'lease')}, revision {found.revision}, "
+        f"cluster id {found.identity.cluster_id:x}"
+    )

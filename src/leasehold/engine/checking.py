@@ -1,0 +1,303 @@
+"""Checking: is a data directory, or a backup, what was written? Not a byte of it is changed.
+
+Looked at are the header, SQLite's own structures, every checksum, and whether what the rows say can
+be done again and makes sense: batches and revisions follow each other, what is in the tables is not
+newer than they are said to be, and every key that belongs to a lease belongs to one that is there.
+
+SQLite changes a directory by opening it for good. Without a log it is told that the file never
+changes; then it makes no log, and no locks. With one it has to have the file for itself, as the
+journal does, and is kept from moving the log into the database when it is done.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from leasehold.core.keyspace import Codec, Item, Keyspace
+from leasehold.engine import records
+from leasehold.engine.backup_file import OnProgress, backup_digest
+from leasehold.engine.batch_index import BatchIndex
+from leasehold.engine.data_dir import LOCK_NAME, PID_DIGITS
+from leasehold.engine.folding import StoredLease
+from leasehold.engine.journal import FILE_NAME
+from leasehold.engine.journal_format import FORMAT_VERSION, Identity, Progress, check_header
+from leasehold.engine.journal_rows import (
+    Row,
+    damage,
+    hand_on,
+    read_identity,
+    told_as_ours,
+)
+from leasehold.engine.replay import Replay
+from leasehold.errors import DamagedJournal, DirectoryInUse, ForeignJournal, StorageError
+from leasehold.wire.encode import key_value
+
+MAX_COMPLAINTS: Final = 3
+"""How many of SQLite's complaints are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found in a journal that is in order."""
+
+    path: Path
+    format: int
+    identity: Identity
+    revision: int
+    compacted: int
+    """The oldest revision that can be read; less than 1 if nothing was ever compacted."""
+    keys: int
+    leases: int
+    size_bytes: int
+
+
+def check(path: Path, on_progress: OnProgress | None = None) -> Report:
+    """Check a data directory that nobody has open, or a backup; raise `StorageError`."""
+    try:
+        if path.is_dir():
+            return check_directory(path)
+        if path.exists():
+            return check_backup(path, on_progress)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+    raise StorageError(f"{path} is not there: name a data directory, or a backup")
+
+
+def check_directory(directory: Path) -> Report:
+    """Check a data directory that nobody has open."""
+    with reading(directory) as connection:
+        size_bytes = sum(file.stat().st_size for file in directory.glob(f"{FILE_NAME}*"))
+        return _examine(connection, directory / FILE_NAME, size_bytes)
+
+
+def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
+    """Check a backup."""
+    _check_kind(path)
+    backup_digest(path, on_progress or _ignore)
+    with opened_to_read(path) as connection:
+        return _examine(connection, path, path.stat().st_size)
+
+
+def _check_kind(path: Path) -> None:
+    try:
+        check_header(path)
+    except ForeignJournal as error:
+        what, _, advice = str(error).rpartition(": ")
+        if "release" not in advice:  # else it is ours, and the advice is good
+            advice = "name a file that `leasehold backup` has made"
+        raise ForeignJournal(f"{what}: {advice}") from None
+
+
+# Reading without changing anything.
+
+
+@contextlib.contextmanager
+def reading(directory: Path) -> Iterator[apsw.Connection]:
+    """Read a data directory that nobody has open. Nobody gets it meanwhile."""
+    path = directory / FILE_NAME
+    if not path.is_file():
+        raise StorageError(f"{directory} is not a data directory: it has no {FILE_NAME}")
+    with _locked(directory):
+        check_header(path)
+        stray = path.with_name(f"{FILE_NAME}-journal")
+        if stray.exists():
+            raise DamagedJournal(damage(path, f"{stray.name} is beside it, of another program"))
+        log = path.with_name(f"{FILE_NAME}-wal")
+        has_log = log.exists() and log.stat().st_size > 0
+        with _opened_with_log(path) if has_log else opened_to_read(path) as connection:
+            yield connection
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    try:
+        fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # a copy, perhaps: nobody has opened it since
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DirectoryInUse(_in_use(directory, os.pread(fd, PID_DIGITS, 0))) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _in_use(directory: Path, found: bytes) -> str:
+    pid = found.strip().decode("ascii", "replace")
+    holder = f"process {pid}" if pid.isdigit() else "another process"
+    return (
+        f"{directory} is in use by {holder}: make a backup with `leasehold backup` and use that, "
+        "or stop the process first"
+    )
+
+
+@contextlib.contextmanager
+def opened_to_read(path: Path) -> Iterator[apsw.Connection]:
+    """Open a journal that has no log and that nobody changes; what is beside it does not count."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    with told_as_ours(path):
+        connection = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
+        try:
+            yield connection
+        finally:
+            connection.close(force=True)
+
+
+@contextlib.contextmanager
+def _opened_with_log(path: Path) -> Iterator[apsw.Connection]:
+    with told_as_ours(path):
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(path.absolute().as_uri(), flags=flags)
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            connection.execute("PRAGMA query_only=ON")
+            yield connection
+        finally:
+            connection.close(force=True)
+
+
+# What is in it.
+
+
+def revision_of(connection: apsw.Connection, path: Path) -> int:
+    """Say which revision a journal has come to."""
+    _, progress = read_identity(connection, path)
+    last = connection.execute("SELECT last_revision FROM batch ORDER BY id DESC LIMIT 1").get
+    return progress.base_revision if last is None else int(last)
+
+
+def _examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
+    _check_structure(connection, path)
+    identity, progress = read_identity(connection, path)
+    survey = Survey()
+    try:
+        hand_on(connection, path, progress, survey, BatchIndex())
+        survey.finish()
+        _check_folded(connection, progress.folded)
+    except DamagedJournal as error:
+        if str(path) in str(error):
+            raise
+        raise DamagedJournal(damage(path, str(error))) from error
+    keyspace = survey.replay.keyspace
+    return Report(
+        path=path,
+        format=FORMAT_VERSION,
+        identity=identity,
+        revision=keyspace.revision,
+        compacted=keyspace.compacted,
+        keys=len(keyspace),
+        leases=len(survey.replay.leases),
+        size_bytes=size_bytes,
+    )
+
+
+def _check_structure(connection: apsw.Connection, path: Path) -> None:
+    said = connection.execute(f"PRAGMA integrity_check({MAX_COMPLAINTS})").fetchall()
+    if said != [("ok",)]:
+        complaints = "; ".join(str(line) for (line,) in said)
+        raise DamagedJournal(damage(path, " ".join(complaints.split())))
+
+
+def _check_folded(connection: apsw.Connection, folded: int) -> None:
+    """Look for batches that should be gone: of those that were folded the last one may stay."""
+    first = connection.execute("SELECT min(id) FROM batch").get
+    if first is not None and first < folded:
+        raise DamagedJournal(f"row {first} is still there, and was folded with {folded}")
+
+
+class Survey:
+    """An heir that does everything again, and asks at each step whether it makes sense."""
+
+    def __init__(self) -> None:
+        self.replay = Replay(Keyspace(Codec(key_value, records.value_of)))
+        self._revision = 0
+        """That of the last row."""
+        self._newest = 0
+        """The last revision in the tables."""
+        self._compacted = 0
+        """The compaction that the tables were folded for."""
+
+    def inherit(
+        self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress
+    ) -> None:
+        """Take what was folded."""
+        self.replay.inherit(self._seen(items), leases, progress)
+        self._revision = progress.base_revision
+        self._compacted = progress.compacted
+        if not progress.folded_changes:
+            self._check_newest()
+
+    def _seen(self, items: Iterator[Item]) -> Iterator[Item]:
+        for item in items:
+            _, create_revision, mod_revision, version, _, key = item
+            if not 0 < create_revision <= mod_revision or version < 1:
+                raise DamagedJournal(
+                    f"key {key!r} is at version {version}, from revision {create_revision} to "
+                    f"{mod_revision}"
+                )
+            self._newest = max(self._newest, mod_revision)
+            yield item
+
+    def _check_newest(self) -> None:
+        if self._newest > self._revision:
+            raise DamagedJournal(
+                f"a key is at revision {self._newest}, but those that are folded are at "
+                f"{self._revision} at most"
+            )
+
+    def restore(self, row: Row, skipped: int) -> None:
+        """Take a row."""
+        first, last = row.first_revision, row.last_revision
+        if first != self._revision + 1 or last < self._revision:
+            raise DamagedJournal(
+                f"a row has revisions {first} to {last}, and follows revision {self._revision}"
+            )
+        self._check_revisions(row)
+        self.replay.restore(row, skipped)
+        self.replay.keyspace.revision = self._revision = last
+        if skipped:
+            self._check_newest()
+
+    def _check_revisions(self, row: Row) -> None:
+        revision = self._revision
+        for record in records.decode(row.changes):
+            changed = revision
+            match record:
+                case records.Put(item):
+                    changed = item[2]
+                case records.Deleted(_, changed) | records.Jumped(changed):
+                    pass
+                case records.Compacted(compacted) if compacted > row.last_revision:
+                    raise DamagedJournal(f"revision {compacted} was compacted before it came")
+            if not revision <= changed <= row.last_revision:
+                raise DamagedJournal(
+                    f"a row of revisions {row.first_revision} to {row.last_revision} has a change "
+                    f"of revision {changed} after {revision}"
+                )
+            revision = changed
+
+    def finish(self) -> None:
+        """Look at what has come of it."""
+        keyspace, leases = self.replay.keyspace, self.replay.leases
+        compacted = max(self._compacted, keyspace.compacted)
+        if compacted > keyspace.revision:
+            raise DamagedJournal(
+                f"it is compacted at {compacted}, beyond revision {keyspace.revision}"
+            )
+        for item in keyspace.range(b"", b"\0"):
+            if item[4] and item[4] not in leases:
+                raise DamagedJournal(f"key {item[5]!r} belongs to lease {item[4]:x}, which ended")
+
+
+def _ignore(*_: object) -> None:
+    return
