@@ -13,6 +13,7 @@ PACKAGE = Path(leasehold.__file__).parent
 
 ALLOWED = {
     "abc",
+    "array",
     "bisect",
     "collections",
     "dataclasses",

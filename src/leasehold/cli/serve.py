@@ -116,12 +116,12 @@ async def _serve(directory: Path, host: str, port: int) -> int:
 
     server = LeaseholdServer(directory)
     async with server:
-        tune_interpreter()
         try:
             bound = await server.start(host, port)
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
             return _complain(f"cannot listen on {host}:{port}: {why}")
+        tune_interpreter()
         _stop_on_signals(server)
         _greet(directory, host, bound)
         await server.stopped.wait()

@@ -11,7 +11,8 @@ would notice. The value is there only in encoded form, in which it is journaled,
 
 The past is kept as an index only: for each key that was changed or deleted since the last
 compaction, the revisions at which that happened, as *marks* (`revision << 1`, plus 1 if it was
-deleted then). The values are in the journal, and those of the last revisions also in `Recent`.
+deleted then), in an array, which the garbage collector does not look into either. The values are in
+the journal, and those of the last revisions also in `Recent`.
 
     a key that was put once           an item, and no marks
     a key that was put again          an item, and a mark for each put before the last
@@ -22,6 +23,7 @@ deleted then). The values are in the journal, and those of the last revisions al
 forgotten, key by key (`trim`).
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from heapq import merge
@@ -53,8 +55,8 @@ FROM_KEY: Final = b"\0"
 ITEM_BYTES: Final = 400
 """What a live key takes in memory beside its encoded pair, about (measured by `make bench`)."""
 
-MARK_BYTES: Final = 48
-"""What a mark takes, about."""
+MARK_BYTES: Final = 24
+"""What a mark takes, about: eight bytes, and a share of what a key with a past takes."""
 
 
 class Change:
@@ -92,7 +94,7 @@ class Keyspace:
         self._encode = codec.encode
         self._items: dict[bytes, Item] = {}
         self._names: SortedList[bytes] = SortedList()
-        self._past: dict[bytes, list[int]] = {}
+        self._past: dict[bytes, array[int]] = {}
         self._dead: SortedList[bytes] = SortedList()
         self.revision = FIRST_REVISION
         self.compacted = NEVER_COMPACTED
@@ -195,7 +197,7 @@ class Keyspace:
         self.marks += 1
         past = self._past.get(key)
         if past is None:
-            self._past[key] = [changed_at << 1]
+            self._past[key] = array("q", (changed_at << 1,))
         else:
             past.append(changed_at << 1)
         return Change(key, revision, item, previous)
@@ -215,7 +217,7 @@ class Keyspace:
         self.marks += 1
         past = self._past.get(key)
         if past is None:
-            self._past[key] = [mark]
+            self._past[key] = array("q", (mark,))
         else:
             past.append(mark)
 

@@ -9,15 +9,17 @@ after the last one seen, and those that were deleted meanwhile are found among t
 was may be on disk only: a scan yields what it needs from there, and is sent the items.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from heapq import merge
+from collections.abc import Callable, Generator
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from leasehold.core.keyspace import Item, Keyspace
 from leasehold.core.ops import Found, Range, SortBy
+from leasehold.core.ordering import in_order
 from leasehold.core.recent import Recent
+
+T = TypeVar("T")
 
 LONG: Final = 1_000
 """What touches more items than this is done in slices."""
@@ -138,22 +140,21 @@ def _enough(query: Range) -> int:
 def _in_order(
     keyspace: Keyspace, query: Range, items: list[Item]
 ) -> Generator[Wanted, list[Item], list[Item]]:
-    """Sort a slice at a time, and merge the slices."""
+    limit = query.limit + 1 if query.limit else None  # one more tells that there are more
     key = sort_key(keyspace, query.sort_by)
-    runs: list[list[Item]] = []
-    for start in range(0, len(items), SLICE):
-        runs.append(sorted(items[start : start + SLICE], key=key, reverse=query.descending))
-        yield []
-    ordered: list[Item] = []
-    merged: Iterator[Item] = merge(*runs, key=key, reverse=query.descending)
-    limit = query.limit + 1 if query.limit else len(items)
-    while len(ordered) < limit:
-        more = list(islice(merged, min(SLICE, limit - len(ordered))))
-        if not more:
-            break
-        ordered += more
-        yield []
-    return ordered
+    steps = in_order(items, key, SLICE, reverse=query.descending, limit=limit)
+    return (yield from pausing(steps))
+
+
+def pausing(steps: Generator[None, None, T]) -> Generator[Wanted, list[Item], T]:
+    """Turn pauses into those of somebody who needs nothing from the past."""
+    try:
+        while True:
+            next(steps)
+            yield []
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 def _cut(query: Range, items: list[Item], count: int, revision: int) -> Found:

@@ -36,7 +36,9 @@ from leasehold.engine.backup_file import OnProgress
 from leasehold.engine.embedded_watch import EmbeddedWatch
 from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.interface import Engine, Watch
-from leasehold.engine.results import delete_result, txn_result
+from leasehold.engine.lazily import Lazily
+from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.results import delete_result, range_result, txn_result
 from leasehold.engine.runtime import Runtime
 from leasehold.engine.slices import Slicer
 from leasehold.engine.store import DEFAULT_QUOTA_BYTES
@@ -171,7 +173,7 @@ class EmbeddedEngine(Engine):
             raise
         found, position = await reader.scan(query) if read is None else read
         await self._until_durable(position)
-        return await reader.shown(found)
+        return range_result(found)
 
     async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
         """Set a key."""
@@ -311,18 +313,15 @@ class EmbeddedEngine(Engine):
         await self._until_durable(position)
         return info
 
-    async def leases(self) -> list[LeaseInfo]:
+    async def leases(self) -> Sequence[LeaseInfo]:
         """List the leases, those first that end first."""
         await self._runtime.enter()
-        leases, slicer = self._store.leases, Slicer(self._store.leases.monotonic)
-        found: list[LeaseInfo] = []
-        for count, leased in enumerate(leases.listed(), 1):
-            record = leased.resource
-            left_s = leases.left_s(leased)
-            found.append(LeaseInfo(record.id, record.ttl_s, left_s, None, len(record.keys)))
-            if count % RENEWALS_AT_ONCE == 0:
-                await slicer.pause()
         position = self._store.position
-        found.sort(key=lambda info: info.remaining)
+        slicer = Slicer(self._store.leases.monotonic)
+        found = await slicer.run(self._store.leases.listed(), self._runtime.reader.load)
         await self._until_durable(position)
-        return found
+        return Lazily(LeaseInfo._make, [_row(left_s, record) for left_s, record in found])
+
+
+def _row(left_s: float, record: LeaseRecord) -> tuple[int, float, float, None, int]:
+    return record.id, record.ttl_s, left_s, None, len(record.keys)

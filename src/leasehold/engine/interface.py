@@ -166,7 +166,7 @@ class Engine(ABC):
         """Say how long a lease has to run, and which keys it has. Raises `UnknownLease`."""
 
     @abstractmethod
-    async def leases(self) -> list[LeaseInfo]:
+    async def leases(self) -> Sequence[LeaseInfo]:
         """List the leases, those first that end first."""
 
     @abstractmethod

@@ -180,13 +180,15 @@ class Journal:
             batch = self._next_to_fold(connection, compacted)
         if batch is None:
             return False
-        self._must_succeed(lambda: self._fold(connection, batch, compacted))
+        self._must_succeed(lambda: self._fold_unsynced(connection, batch, compacted))
         if self.progress.folded == batch.id:
             self._index.forget(batch.id - 1)
             self._unfolded = None
         if not self._is_in_memory:
             self._log_pages = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
         self._measure(connection)
+        if self.wants_checkpoint:
+            self.checkpoint()
         return True
 
     def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> Unfolded | None:
@@ -198,6 +200,14 @@ class Journal:
             changes = list(records.decode(row.changes))
             self._unfolded = Unfolded(batch_id, row.last_revision, changes)
         return self._unfolded if self._unfolded.last_revision <= compacted else None
+
+    def _fold_unsynced(self, connection: apsw.Connection, batch: Unfolded, compacted: int) -> None:
+        """Fold without a sync: the next commit brings one, and what is lost can be done again."""
+        connection.execute("PRAGMA synchronous=NORMAL")
+        try:
+            self._fold(connection, batch, compacted)
+        finally:
+            connection.execute(f"PRAGMA synchronous={self.synchronous}")
 
     def _fold(self, connection: apsw.Connection, batch: Unfolded, compacted: int) -> None:
         with connection:

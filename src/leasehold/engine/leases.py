@@ -14,14 +14,18 @@ nobody a lease.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from operator import itemgetter
 from struct import Struct
 from typing import Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, NEVER
+from leasehold.core.keyspace import Item
 from leasehold.core.lease_clock import LeaseClock
+from leasehold.core.ordering import in_order
 from leasehold.core.policy import DurationPolicy
+from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.core.table import LeasedResource, LeaseTable
 from leasehold.errors import LeaseExists, LeaseFull
 from leasehold.expiry import exact
@@ -234,9 +238,14 @@ class Leases:
             return leased.term_s
         return max(0.0, leased.deadline - self.table.clock.now)
 
-    def listed(self) -> list[LeasedResource[LeaseRecord]]:
-        """Give all leases that there are now."""
-        return list(self.table)
+    def listed(self) -> Generator[Wanted, list[Item], list[tuple[float, LeaseRecord]]]:
+        """Give all leases that there are now, and how long they run; the next to end first."""
+        found: list[tuple[float, LeaseRecord]] = []
+        for count, leased in enumerate(list(self.table), 1):
+            found.append((self.left_s(leased), leased.resource))
+            if not count % SLICE:
+                yield []
+        return (yield from pausing(in_order(found, itemgetter(0), SLICE)))
 
     def revoke(self, lease: int) -> None:
         """End a lease now, or raise `UnknownLease`."""

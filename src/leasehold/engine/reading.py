@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Found, Range
-from leasehold.core.ranges import SLICE, Wanted, scan
+from leasehold.core.ranges import Wanted, scan
 from leasehold.engine.committer import Committer
 from leasehold.engine.slices import Slicer
 from leasehold.engine.store import Store
-from leasehold.engine.values import KeyValue, RangeResult
 
 
 class Reader:
@@ -46,12 +45,3 @@ class Reader:
         if missing:
             found += await self._committer().do(lambda journal: journal.values(missing))
         return found
-
-    async def shown(self, found: Found) -> RangeResult:
-        """Give what was found as an engine gives it."""
-        pairs: list[KeyValue] = []
-        slicer = Slicer(self._store.leases.monotonic)
-        for start in range(0, len(found.items), SLICE):
-            pairs += map(KeyValue, found.items[start : start + SLICE])
-            await slicer.pause()
-        return RangeResult(found.revision, pairs, found.total, found.more)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from leasehold.core.ops import Deleted, Found, Outcome
+from leasehold.engine.lazily import Lazily
 from leasehold.engine.values import (
     DeleteResult,
     KeyValue,
@@ -15,13 +16,12 @@ from leasehold.engine.values import (
 
 def delete_result(deleted: Deleted) -> DeleteResult:
     """Give what a delete did."""
-    return DeleteResult(deleted.revision, [KeyValue(item) for item in deleted.previous])
+    return DeleteResult(deleted.revision, Lazily(KeyValue, deleted.previous))
 
 
 def range_result(found: Found) -> RangeResult:
     """Give what a range found."""
-    pairs = [KeyValue(item) for item in found.items]
-    return RangeResult(found.revision, pairs, found.total, found.more)
+    return RangeResult(found.revision, Lazily(KeyValue, found.items), found.total, found.more)
 
 
 def txn_result(outcome: Outcome) -> TxnResult:

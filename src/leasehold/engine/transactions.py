@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from leasehold.core import txn as txns
 from leasehold.core.keyspace import Item, Keyspace, covers
 from leasehold.core.ops import Compare, Delete, Deleted, Found, Outcome, Put, Range, Txn
-from leasehold.core.ranges import LONG, Wanted, read_now, scan
+from leasehold.core.ranges import LONG, Wanted, pausing, read_now, scan
 from leasehold.engine import records
 from leasehold.engine.leases import LeaseRecord, Leases
 from leasehold.engine.writing import Writing
@@ -64,7 +64,7 @@ class Transactions:
 
     def prepare(self, txn: Txn) -> Steps[tuple[txns.Branch, Writing]]:
         """Decide on the branches, and refuse what would fail half-way."""
-        branch = yield from _pausing(txns.decide(txn, self._keyspace))
+        branch = yield from pausing(txns.decide(txn, self._keyspace))
         return branch, Writing(self._keyspace, self._leases, self._check(branch))
 
     def _check(self, branch: txns.Branch) -> dict[int, LeaseRecord]:
@@ -126,13 +126,3 @@ class Transactions:
             revision = query.revision if query.revision > 0 else shown
             found = yield from scan(self._keyspace, query, revision)
         return found._replace(revision=shown)
-
-
-def _pausing(steps: Generator[None, None, T]) -> Steps[T]:
-    try:
-        while True:
-            next(steps)
-            yield []
-    except StopIteration as done:
-        result: T = done.value
-        return result

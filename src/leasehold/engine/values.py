@@ -1,6 +1,6 @@
 """What an engine takes and gives: pairs, results, events, limits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -76,7 +76,7 @@ class DeleteResult(NamedTuple):
     """What a delete did."""
 
     revision: int
-    previous: list[KeyValue]
+    previous: Sequence[KeyValue]
     """The keys that are gone, as they were, in order."""
 
     @property
@@ -90,7 +90,7 @@ class RangeResult(NamedTuple):
 
     revision: int
     """The revision that all of it was read at."""
-    pairs: list[KeyValue]
+    pairs: Sequence[KeyValue]
     total: int
     """How many keys are in the range, whatever was filtered out or cut off."""
     more: bool

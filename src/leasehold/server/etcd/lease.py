@@ -3,7 +3,6 @@
 from typing import Final
 
 from leasehold.core.ops import Grant, Revoke
-from leasehold.core.ranges import SLICE
 from leasehold.engine.leases import LeaseRecord
 from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
@@ -158,13 +157,8 @@ class Lease:
         return self._list()
 
     async def _list(self) -> Answer:
-        store, leases = self._store, self._leases
-        header, position = self._desk.durable_header(), store.position
-        slicer = Slicer(leases.monotonic)
-        found: list[tuple[float, bytes]] = []
-        for count, leased in enumerate(leases.listed(), 1):
-            found.append((leases.left_s(leased), b"\x08" + leased.resource.encoded_id))
-            if not count % SLICE:
-                await slicer.pause()
-        found.sort()
-        return header + b"".join([field(2, lease) for _, lease in found]), position
+        header, position = self._desk.durable_header(), self._store.position
+        slicer = Slicer(self._leases.monotonic)
+        found = await slicer.run(self._leases.listed(), self._desk.runtime.reader.load)
+        leases = [field(2, b"\x08" + record.encoded_id) for _, record in found]
+        return header + b"".join(leases), position
