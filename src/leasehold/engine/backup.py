@@ -75,7 +75,7 @@ class Copy:
             self._target.execute("PRAGMA synchronous=OFF")
             self._backup = source(self._target)
         except apsw.Error as error:
-            raise self._failed(error) from error
+            raise _failed(error) from error
 
     def go_on(self) -> bool:
         """Copy some pages; True if there are more."""
@@ -87,7 +87,7 @@ class Copy:
                 if time.perf_counter() >= until and remaining < self._left:
                     break
         except apsw.Error as error:
-            raise self._failed(error) from error
+            raise _failed(error) from error
         self._left = self._backup.remaining
         self.total_bytes = self._backup.page_count * PAGE_BYTES
         self.done_bytes = self.total_bytes - self._left * PAGE_BYTES
@@ -103,11 +103,19 @@ class Copy:
             self._target.close(force=True)
             self._target = None
 
-    def _failed(self, error: apsw.Error) -> StorageError:
-        return StorageError(
-            f"the backup was given up ({error}): make sure that there is room for {self._path}, "
-            "then try again"
-        )
+
+def _failed(error: apsw.Error) -> StorageError:
+    # Of what happens within a copy SQLite tells the code only, and as text that it is no error.
+    match error:
+        case apsw.FullError():
+            why = "the disk is full"
+        case apsw.IOError():
+            why = "the disk could not be written, or that of the data not be read"
+        case _:
+            why = f"{type(error).__name__}: {error}"
+    return StorageError(
+        f"the backup was given up: {why}; make sure that there is room for it, then try again"
+    )
 
 
 class Backups:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from leasehold.engine import backup as backup_module
@@ -341,9 +342,15 @@ def _files_no_longer_than(limit_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize(
+    ("is_whole", "text"),
+    [
+        (False, "the backup was given up: the disk could not be written, .* there is room for it"),
+        (True, "backup.db cannot be written: File too large; make room"),
+    ],
+)
 def test_a_disk_that_takes_no_more_ends_the_backup_and_nothing_else(
-    is_whole: bool, tmp_path: Path
+    is_whole: bool, text: str, tmp_path: Path
 ) -> None:
     """In the middle of the copy, or when but the checksum is missing."""
     filled(tmp_path / "data", keys=100, size=50_000)
@@ -354,7 +361,7 @@ def test_a_disk_that_takes_no_more_ends_the_backup_and_nothing_else(
         await engine.put(b"before", b"1")
         with (
             _files_no_longer_than(length if is_whole else 6_000_000),
-            pytest.raises(StorageError, match=r"there is room|File too large; make room"),
+            pytest.raises(StorageError, match=text),
         ):
             await engine.backup(tmp_path / "backup.db")
         await engine.put(b"after", b"2")
@@ -363,6 +370,40 @@ def test_a_disk_that_takes_no_more_ends_the_backup_and_nothing_else(
     with_engine(tmp_path / "data", work)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert check_directory(tmp_path / "data").keys == 102
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (apsw.SQLITE_FULL, "given up: the disk is full; make sure that there is room for it"),
+        (apsw.SQLITE_BUSY, "given up: BusyError: "),
+    ],
+)
+def test_what_sqlite_says_of_a_copy_is_told(
+    code: int, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path / "data")
+
+    class Failing:
+        remaining = page_count = 1
+
+        def step(self, _: int) -> bool:
+            raise apsw.exception_for(code)
+
+        def finish(self) -> None:
+            return
+
+    def copy_into(_: Journal, target: apsw.Connection) -> Failing:
+        return Failing()
+
+    async def work(engine: EmbeddedEngine) -> None:
+        monkeypatch.setattr(Journal, "copy_into", copy_into)
+        with pytest.raises(StorageError, match=text):
+            await engine.backup(tmp_path / "b")
+        await engine.put(b"after", b"2")
+
+    with_engine(tmp_path / "data", work)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 @pytest.mark.usefixtures("in_small_slices")
