@@ -9,7 +9,7 @@ are to find such bugs are run against them, and must fail.
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 from unittest import mock
@@ -17,12 +17,24 @@ from unittest import mock
 import apsw
 
 from leasehold.cli import main
+from leasehold.core.keyspace import Change
 from leasehold.core.lease_clock import LeaseClock
-from leasehold.engine import committer, journal
+from leasehold.core.watchers import Watcher
+from leasehold.engine import catching_up, committer, journal, leases, runtime, store
+from leasehold.engine.writing import Writing
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.routes import Answer, Later
 from leasehold.server import app
+from leasehold.server.etcd import watch
+from leasehold.server.etcd.kv import KV
 
 SYNC_S: Final = 0.05
 VFS_NAME: Final = "slow-disk"
+SKIPPED: Final = 7
+FORGOTTEN_S: Final = 0.01
+
+_close_whole = store.Store._close
+_start_whole = leases.Leases.start
 
 
 class SlowDisk(apsw.VFS):
@@ -81,6 +93,61 @@ class SinkingFile(apsw.VFSFile):
         super().xWrite(data, offset)
 
 
+class OpenGate(Gate):
+    """A seeded bug: answers and events leave before what they tell is on disk."""
+
+    __slots__ = ()
+
+    def __init__(self, refusal: str = "") -> None:
+        super().__init__(refusal)
+        self.released = sys.maxsize
+
+    def release(self, position: int) -> None:
+        """Hold nothing, and so let nothing go."""
+
+
+def _told_at_once(
+    read: Callable[[KV, Any], Answer | Later],
+) -> Callable[[KV, Any], Answer | Later]:
+    """A seeded bug: what is read is told before it is on disk."""
+
+    def read_and_tell(service: KV, request: Any) -> Answer | Later:
+        answer = read(service, request)
+        return (answer[0], 0) if isinstance(answer, tuple) else answer
+
+    return read_and_tell
+
+
+def _tell_at_once(
+    stream: watch.WatchStream, watch_id: int, revision: int, fields: bytes, _position: int
+) -> None:
+    """A seeded bug: events leave before they are on disk."""
+    header = stream._desk.header(revision)
+    stream.speaker.say(header + watch._watch_id(watch_id) + fields, 0)
+    stream.speaker.flush()
+
+
+def _close_half(of_store: store.Store, changed: Writing) -> None:
+    """A seeded bug: of a revision that puts several keys, the last put is not written down.
+
+    Only if the key was there before: otherwise the journal itself would find its next delete odd.
+    """
+    last = changed.changes[-1] if len(changed.changes) > 1 else None
+    if last is not None and last.item is not None and last.previous is not None:
+        del changed.records[-1]
+    _close_whole(of_store, changed)
+
+
+class SkippingCatchUp(catching_up.CatchUp):
+    """A seeded bug: who lags behind is not told of every seventh revision."""
+
+    def _tell(self, watcher: Watcher, revision: int, changes: Sequence[Change]) -> bool:
+        if revision % SKIPPED:
+            return super()._tell(watcher, revision, changes)
+        watcher.next_revision = revision + 1
+        return True
+
+
 class AlwaysInline(committer.Pace):
     """A seeded bug: the event loop waits for every commit, however long it takes."""
 
@@ -90,6 +157,14 @@ class AlwaysInline(committer.Pace):
 
     def note(self, cost_s: float) -> None:
         """Learn nothing."""
+
+
+def _start_short(of_store: leases.Leases, records: Iterable[leases.LeaseRecord]) -> None:
+    """A seeded bug: a restart forgets for how long a lease was promised."""
+    forgetful = list(records)
+    for record in forgetful:
+        record.promised_s = FORGOTTEN_S
+    _start_whole(of_store, forgetful)
 
 
 def _serve_from(disk: SlowDisk) -> SlowDisk:
@@ -113,7 +188,38 @@ def _slow_disk_inline() -> SlowDisk:
 
 
 def _batch_too_late() -> None:
-    mock.patch.object(app, "Journal", BatchTooLate).start()
+    mock.patch.object(runtime, "Journal", BatchTooLate).start()
+
+
+# On a slow disk, a batch waits for the one before it: what is told too early is lost by a kill.
+
+
+def _answers_before_commit() -> SlowDisk:
+    mock.patch.object(app, "Gate", OpenGate).start()
+    return _slow_disk()
+
+
+def _reads_before_commit() -> SlowDisk:
+    mock.patch.object(KV, "_one", _told_at_once(KV._one)).start()
+    mock.patch.object(KV, "_any", _told_at_once(KV._any)).start()
+    return _slow_disk()
+
+
+def _events_before_commit() -> SlowDisk:
+    mock.patch.object(watch.WatchStream, "tell", _tell_at_once).start()
+    return _slow_disk()
+
+
+def _half_a_transaction() -> None:
+    mock.patch.object(store.Store, "_close", _close_half).start()
+
+
+def _watch_skips() -> None:
+    mock.patch.object(runtime, "CatchUp", SkippingCatchUp).start()
+
+
+def _lease_forgets_promise() -> None:
+    mock.patch.object(leases.Leases, "start", _start_short).start()
 
 
 def _standstill_counts() -> None:
@@ -125,6 +231,12 @@ FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "slow-disk-inline": _slow_disk_inline,
     "sinking-disk": _sinking_disk,
     "batch-too-late": _batch_too_late,
+    "answers-before-commit": _answers_before_commit,
+    "reads-before-commit": _reads_before_commit,
+    "events-before-commit": _events_before_commit,
+    "half-a-transaction": _half_a_transaction,
+    "watch-skips": _watch_skips,
+    "lease-forgets-promise": _lease_forgets_promise,
     "standstill-counts": _standstill_counts,
 }
 
