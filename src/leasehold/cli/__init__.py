@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from leasehold import __version__
-from leasehold.cli import serve
+from leasehold.cli import backup, check, restore, serve
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,7 +15,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"leasehold {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    serve.add_command(commands)
+    for command in (serve, backup, restore, check):
+        command.add_command(commands)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)

@@ -76,6 +76,9 @@ LOG_BYTES: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 4) * (PAGE_BYTES + 24
 
 _APPEND: Final = "INSERT INTO batch VALUES (?, ?, ?, ?, ?)"
 _READ_ONE: Final = "SELECT first_revision, last_revision, changes, checksum FROM batch WHERE id = ?"
+CACHE_KIB: Final = 16 * 1024
+"""Pages that SQLite keeps in memory: folding writes rows all over the table of keys."""
+
 _PIECE_BYTES: Final = 64 * 1024
 _IN_MEMORY: Final = Path(":memory:")
 
@@ -365,6 +368,7 @@ class Journal:
             raise StorageError(f"{self._path} cannot be written with a log (journal mode {mode})")
         connection.execute(f"PRAGMA synchronous={self.synchronous}")
         connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
 
     def _take_office(self, connection: apsw.Connection) -> Identity:
         identity, self.progress = read_identity(connection, self._path)

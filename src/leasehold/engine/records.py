@@ -127,7 +127,7 @@ def decode(changes: bytes) -> Iterator[Record]:
     try:
         found = journal_pb2.Changes.FromString(changes).changes
     except DecodeError as error:
-        raise DamagedJournal(f"a row cannot be read ({error}); restore a backup") from error
+        raise DamagedJournal(f"a row cannot be read ({error})") from error
     for change in found:
         what = change.WhichOneof("what")
         if what == "put":
