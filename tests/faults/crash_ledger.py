@@ -1,4 +1,4 @@
-"""What the clients of the crash tests have done and seen, in all lives of one server."""
+"""What the clients of a server have done and seen, through all its faults."""
 
 import threading
 import time
@@ -23,6 +23,7 @@ from tests.support.linearizability import (
     Put,
     Read,
     Restart,
+    Stall,
     Violation,
     Written,
     check,
@@ -62,7 +63,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.history = History()
-        self.restarts: list[Restart] = []
+        self.pauses: list[Restart | Stall] = []
         self.is_ending = threading.Event()
         """Set while the server is, or is about to be, down."""
         self.leases: dict[int, LeaseHistory] = {}
@@ -107,8 +108,8 @@ class Ledger:
 
     def put(
         self, client: Hashable, calls: EtcdCalls, key: bytes, value: bytes, lease: int = 0
-    ) -> bool:
-        """Put a key; False if there is no such lease."""
+    ) -> int:
+        """Put a key, and return the revision; 0 if there is no such lease."""
         with self.history.call(client, key, Put(value)) as noted:
             try:
                 answer = calls.put(key, value, lease)
@@ -116,10 +117,10 @@ class Ledger:
                 if error.code() is not grpc.StatusCode.NOT_FOUND:
                     raise
                 noted.failed()
-                return False
+                return 0
             noted.returned(Written(answer.header.revision))
         self.heard()
-        return True
+        return int(answer.header.revision)
 
     def get(self, client: Hashable, calls: EtcdCalls, key: bytes) -> Read:
         """Read a key."""
@@ -144,8 +145,8 @@ class Ledger:
 
     # Leases.
 
-    def grant(self, client: Hashable, calls: EtcdCalls, lease: int, ttl_s: int) -> None:
-        """Grant a lease, of which there has been none with this number."""
+    def grant(self, client: Hashable, calls: EtcdCalls, lease: int, ttl_s: int) -> int:
+        """Grant a lease, of which there has been none with this number; return the revision."""
         seen = self.leases[lease] = LeaseHistory(lease)
         invoked = time.monotonic()
         try:
@@ -154,6 +155,7 @@ class Ledger:
             seen.granted(ttl_s, invoked, None)
             raise
         seen.granted(answer.TTL, invoked, time.monotonic())
+        return int(answer.header.revision)
 
     def renew(self, client: Hashable, calls: EtcdCalls, lease: int, ttl_s: int) -> bool:
         """Renew a lease; False if it is gone."""
@@ -177,8 +179,11 @@ class Ledger:
 
     def revoke(
         self, client: Hashable, calls: EtcdCalls, lease: int, keys: Sequence[bytes] = ()
-    ) -> None:
-        """Revoke a lease which cannot have ended by itself, and which has these keys."""
+    ) -> int:
+        """Revoke a lease which cannot have ended by itself, and which has these keys.
+
+        Returns the revision.
+        """
         seen, invoked = self.leases[lease], time.monotonic()
         with self.together(client, keys, Delete(), f"revoke {lease}") as noted:
             try:
@@ -191,6 +196,7 @@ class Ledger:
             seen.revoked(invoked, time.monotonic())
             for each in noted:
                 each.returned(Deleted(1, answer.header.revision))
+        return int(answer.header.revision)
 
     def time_to_live(
         self, client: Hashable, calls: EtcdCalls, lease: int
@@ -224,7 +230,7 @@ class Ledger:
             _assert_none(check_lease(lease))
             _assert_none(
                 check_latest_end(
-                    lease, slack_s=LATE_S, pauses=self.restarts, unanswered_s=UNANSWERED_S
+                    lease, slack_s=LATE_S, pauses=self.pauses, unanswered_s=UNANSWERED_S
                 )
             )
 

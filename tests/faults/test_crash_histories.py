@@ -158,7 +158,7 @@ def _kill_again_and_again(directory: Path, kills: int, program: Program = SERVER
     for life in range(kills + 1):
         with _start(directory, rng, program) as server:
             server.wait_until_ready()
-            world.ledger.restarts.append(Restart(died_at, time.monotonic()))
+            world.ledger.pauses.append(Restart(died_at, time.monotonic()))
             with EtcdCalls(server.endpoint) as calls:
                 world.check(calls)
                 if life == kills:

@@ -6,6 +6,8 @@ the past, while the disk fails at some call: full, broken, or read-only.
 
 import asyncio
 import random
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -22,11 +24,23 @@ from leasehold import (
     UnknownLease,
 )
 from leasehold.engine.embedded import EmbeddedEngine
+from leasehold.engine.values import KeyValue, RangeResult
 from tests.faults.failing_disk import CHANGES, FailingDisk, Fault, Operation
+from tests.support.linearizability import (
+    Get,
+    History,
+    LeaseHistory,
+    Read,
+    Written,
+    check,
+    check_lease,
+)
+from tests.support.linearizability import Put as PutKey
 
 DEADLINE_S = 60.0
 USERS = 4
 ROUNDS = 12
+TTL_S = 1000.0
 SEEDS = range(24)
 KINDS = {
     "full": {"operations": frozenset({Operation.WRITE}), "code": apsw.SQLITE_FULL},
@@ -44,11 +58,77 @@ def _small_and_without_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leasehold.core.recent.DROPPED_AT_ONCE", 4)
 
 
+class Told:
+    """What everybody was told of keys and leases, before the fault and after it."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.leases: dict[int, LeaseHistory] = {}
+
+    async def grant(self, engine: EmbeddedEngine) -> int:
+        began = time.monotonic()
+        lease = await engine.grant(TTL_S)
+        self.leases[lease.id] = LeaseHistory(lease.id)
+        self.leases[lease.id].granted(TTL_S, began, time.monotonic())
+        return lease.id
+
+    async def put_both(
+        self, engine: EmbeddedEngine, names: tuple[bytes, bytes], value: bytes, lease: int
+    ) -> int:
+        left, right = names
+        transaction = (left, value)
+        with (
+            self.history.call(left, left, PutKey(value), transaction=transaction) as first,
+            self.history.call(left, right, PutKey(value), transaction=transaction) as second,
+        ):
+            done = await engine.txn([], [Put(name, value, lease) for name in names])
+            first.returned(Written(done.revision))
+            second.returned(Written(done.revision))
+        return done.revision
+
+    async def revoke(self, engine: EmbeddedEngine, lease: int) -> None:
+        began, returned = time.monotonic(), None
+        try:
+            await engine.revoke(lease)
+            returned = time.monotonic()
+        finally:
+            self.leases[lease].revoked(began, returned)
+
+    async def get(self, engine: EmbeddedEngine, name: bytes) -> Sequence[KeyValue]:
+        with self.history.call("judge", name, Get()) as call:
+            found = await engine.range(name)
+            call.returned(_read_of(found))
+        return found.pairs
+
+    async def is_renewed(self, engine: EmbeddedEngine, lease: int) -> bool:
+        began = time.monotonic()
+        try:
+            await engine.renew(lease)
+        except UnknownLease:
+            self.leases[lease].seen_gone(began, time.monotonic())
+            return False
+        self.leases[lease].renewed(TTL_S, began, time.monotonic())
+        return True
+
+    def check(self) -> None:
+        violations = [check(self.history), *map(check_lease, self.leases.values())]
+        assert not any(violations), violations
+
+
+def _read_of(found: RangeResult) -> Read:
+    for pair in found.pairs:
+        return Read(
+            pair.value, pair.mod_revision, pair.version, pair.create_revision, found.revision
+        )
+    return Read(None, 0, 0, 0, found.revision)
+
+
 class User:
     """Does things, and remembers what it was told."""
 
-    def __init__(self, number: int, engine: EmbeddedEngine) -> None:
+    def __init__(self, number: int, engine: EmbeddedEngine, told: Told | None = None) -> None:
         self._engine = engine
+        self.told = told or Told()
         self.names = (b"left/%d" % number, b"right/%d" % number)
         self.acknowledged = -1
         self.sent = -1
@@ -63,18 +143,16 @@ class User:
             self.failure = error
 
     async def _round(self, number: int) -> None:
-        engine = self._engine
-        lease = await engine.grant(1000)
+        engine, told = self._engine, self.told
+        lease = await told.grant(engine)
         self.sent = number
-        value = b"%d" % number
-        steps = [Put(name, value, lease.id) for name in self.names]
-        done = await engine.txn([], steps)
+        revision = await told.put_both(engine, self.names, b"%d" % number, lease)
         self.acknowledged = number
-        old, self.lease = self.lease, lease.id
+        old, self.lease = self.lease, lease
         if old is not None:
-            await engine.revoke(old)  # its keys have moved: none goes with it
+            await told.revoke(engine, old)  # its keys have moved: none goes with it
         if number % 4 == 3:
-            await self._look_back(done.revision)
+            await self._look_back(revision)
 
     async def _look_back(self, revision: int) -> None:
         try:
@@ -86,7 +164,8 @@ class User:
 
 async def _life(engine: EmbeddedEngine) -> list[User]:
     engine.start()
-    users = [User(number, engine) for number in range(USERS)]
+    told = Told()
+    users = [User(number, engine, told) for number in range(USERS)]
     watch = engine.watch(b"left/", b"left0")
     reader = asyncio.ensure_future(anext(watch))
     await asyncio.gather(*(user.work() for user in users))
@@ -120,7 +199,7 @@ async def _check(directory: Path, users: list[User]) -> None:
     engine = EmbeddedEngine(directory)
     engine.start()
     for user in users:
-        found = [(await engine.range(name)).pairs for name in user.names]
+        found = [await user.told.get(engine, name) for name in user.names]
         values = {int(pair.value) for pairs in found for pair in pairs}
         if user.acknowledged >= 0:
             assert all(found), "what was acknowledged is lost"
@@ -135,13 +214,13 @@ async def _check(directory: Path, users: list[User]) -> None:
         if user.lease is not None:
             await _check_lease(engine, user)
     await engine.close()
+    for told in {user.told for user in users}:
+        told.check()
 
 
 async def _check_lease(engine: EmbeddedEngine, user: User) -> None:
     assert user.lease is not None
-    try:
-        await engine.renew(user.lease)
-    except UnknownLease:
+    if not await user.told.is_renewed(engine, user.lease):
         # A later one was on its way to take its place, and its end went with it unanswered.
         assert user.sent > user.acknowledged, "a lease is lost"
 

@@ -2,6 +2,7 @@
 
 What a client was told holds after the next start: a put is there, or one that was sent later; a
 lease lives unless its end was asked for; what was read was not undone; and no revision comes twice.
+In the end, there is an order of all calls that explains every answer.
 """
 
 import itertools
@@ -17,6 +18,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.faults.crash_ledger import Ledger
 from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.server_process import FAULTY_SERVER, SERVER, ServerProcess
 
@@ -73,6 +75,7 @@ class Knowledge:
     """All that the clients were told, which no restart may take back."""
 
     def __init__(self) -> None:
+        self.ledger = Ledger()
         self.keys = [Key(b"key/%d" % number) for number in range(WRITERS)]
         self.leases: dict[int, Lease] = {}
         self.revision = 0
@@ -131,33 +134,36 @@ class Life:
         assert error.value.code() == grpc.StatusCode.UNAVAILABLE, error.value
 
     def _writer(self, key: Key) -> Callable[[EtcdCalls], None]:
+        knowledge = self._knowledge
+
         def write(calls: EtcdCalls) -> None:
             value = b"%d" % len(key.sent)
             key.sent.append(value)
-            answer = calls.put(key.name, value)
-            key.learn(value, answer.header.revision)
-            self._knowledge.heard(answer.header.revision)
+            revision = knowledge.ledger.put("writer", calls, key.name, value)
+            key.learn(value, revision)
+            knowledge.heard(revision)
 
         return write
 
     def _holder(self, calls: EtcdCalls) -> None:
         lease = Lease(next(self._numbers))
-        self._knowledge.leases[lease.number] = lease
-        self._knowledge.heard(calls.grant(lease.number, TTL_S).header.revision)
+        knowledge, ledger = self._knowledge, self._knowledge.ledger
+        knowledge.leases[lease.number] = lease
+        knowledge.heard(ledger.grant("holder", calls, lease.number, TTL_S))
         lease.is_granted = True
-        self._knowledge.heard(calls.put(lease.key, b"held", lease.number).header.revision)
+        knowledge.heard(ledger.put("holder", calls, lease.key, b"held", lease.number))
         lease.has_key = True
         if lease.number % 3:
             lease.end_was_asked_for = True
-            self._knowledge.heard(calls.revoke(lease.number).header.revision)
+            knowledge.heard(ledger.revoke("holder", calls, lease.number, [lease.key]))
             lease.has_ended = True
 
     def _reader(self, calls: EtcdCalls) -> None:
         for key in self._knowledge.keys:
-            answer = calls.range(key.name)
-            for found in answer.kvs:
-                key.learn(found.value, found.mod_revision)
-            self._knowledge.heard(answer.header.revision)
+            found = self._knowledge.ledger.get("reader", calls, key.name)
+            if found.value is not None:
+                key.learn(found.value, found.mod_revision or 0)
+            self._knowledge.heard(found.revision or 0)
 
 
 def _use_for_ever(use: Callable[[EtcdCalls], None], calls: EtcdCalls) -> None:
@@ -172,17 +178,17 @@ def _check(knowledge: Knowledge, calls: EtcdCalls, leases: list[Lease]) -> None:
     assert knowledge.ids in {None, (header.cluster_id, header.member_id)}
     knowledge.term, knowledge.ids = header.raft_term, (header.cluster_id, header.member_id)
     for key in knowledge.keys:
-        _check_key(key, calls)
+        _check_key(key, knowledge.ledger, calls)
     for lease in leases:
-        _check_lease(lease, calls)
+        _check_lease(lease, knowledge.ledger, calls)
 
 
-def _check_key(key: Key, calls: EtcdCalls) -> None:
-    answer = calls.range(key.name)
-    if not answer.kvs:
+def _check_key(key: Key, ledger: Ledger, calls: EtcdCalls) -> None:
+    found = ledger.get("judge", calls, key.name)
+    if found.value is None:
         assert key.known < 0, f"{key.name!r} is lost"
         return
-    found = answer.kvs[0]
+    assert found.mod_revision is not None
     which = key.sent.index(found.value)
     assert which >= key.known, f"{key.name!r} went back from {key.known} to {which}"
     if which == key.known:
@@ -192,8 +198,9 @@ def _check_key(key: Key, calls: EtcdCalls) -> None:
     key.learn(found.value, found.mod_revision)
 
 
-def _check_lease(lease: Lease, calls: EtcdCalls) -> None:
-    lives, found = calls.lives(lease.number), calls.range(lease.key).kvs
+def _check_lease(lease: Lease, ledger: Ledger, calls: EtcdCalls) -> None:
+    lives = ledger.time_to_live("judge", calls, lease.number).TTL >= 0
+    found = ledger.get("judge", calls, lease.key).value is not None
     if lease.has_ended:
         assert not lives, f"lease {lease.number} was revoked and is back"
     if lease.is_granted and not lease.end_was_asked_for:
@@ -203,7 +210,7 @@ def _check_lease(lease: Lease, calls: EtcdCalls) -> None:
     elif lease.has_key:
         assert found, f"lease {lease.number} has lost its key"
     # What is so now has been told to us, by this very answer.
-    lease.is_granted, lease.has_key = lives, bool(found)
+    lease.is_granted, lease.has_key = lives, found
     lease.has_ended = lease.end_was_asked_for = not lives
 
 
@@ -231,6 +238,7 @@ def _kill_again_and_again(directory: Path, kills: int, program: Program = SERVER
         EtcdCalls(server.endpoint) as calls,
     ):
         _check(knowledge, calls, list(knowledge.leases.values()))
+        knowledge.ledger.check()
         assert server.terminate() == 0
     assert all(key.known >= 0 for key in knowledge.keys), "nothing was tested"
 

@@ -1,21 +1,26 @@
 """A real server, stopped with SIGSTOP for twice as long as its leases run.
 
 Its own standstill is not held against its holders: who renews while it stands still, or when it
-goes on again, keeps the lease. Who does not renew loses it, and the keys go too.
+goes on again, keeps the lease. Who does not renew loses it, and the keys go too. In any case, no
+lease ends before its term, nor much later than the standstill explains.
 """
 
 import queue
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold.wire import rpc_pb2 as pb
+from tests.faults.crash_ledger import Ledger
 from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.server_process import FAULTY_SERVER, SERVER, ServerProcess
+from tests.support.linearizability import Stall
 
 LEASES = 20
 TTL_S = 3
@@ -32,9 +37,11 @@ class Holders:
 
     def __init__(self, calls: EtcdCalls) -> None:
         self._calls = calls
+        self.ledger = Ledger()
+        self._sent: deque[tuple[int, float]] = deque()
         self._requests: queue.SimpleQueue[pb.LeaseKeepAliveRequest | None] = queue.SimpleQueue()
         for lease in range(1, LEASES + 1):
-            calls.grant(lease, TTL_S)
+            self.ledger.grant("holder", calls, lease, TTL_S)
             calls.put(PREFIX + b"%d" % lease, b"", lease)
         self._answers: Iterator[Any] = calls.keep_alive(iter(self._requests.get, None))
         self.renew()
@@ -43,15 +50,27 @@ class Holders:
     def renew(self) -> None:
         """Ask for every lease."""
         for lease in range(1, LEASES + 1):
+            self._sent.append((lease, time.monotonic()))
             self._requests.put(pb.LeaseKeepAliveRequest(ID=lease))
 
     def answers(self) -> list[int]:
         """Wait for the answers: the new time to live of each lease, 0 for one that has ended."""
-        return [next(self._answers).TTL for _ in range(LEASES)]
+        return [self._answer() for _ in range(LEASES)]
+
+    def _answer(self) -> int:
+        ttl_s: int = next(self._answers).TTL
+        lease, sent = self._sent.popleft()
+        seen, now = self.ledger.leases[lease], time.monotonic()
+        if ttl_s:
+            seen.renewed(ttl_s, sent, now)
+        else:
+            seen.seen_gone(sent, now)
+        return ttl_s
 
     def living(self) -> int:
         """Count the leases that are there."""
-        return sum(self._calls.lives(lease) for lease in range(1, LEASES + 1))
+        ask = self.ledger.time_to_live
+        return sum(ask("holder", self._calls, lease).TTL >= 0 for lease in range(1, LEASES + 1))
 
     def keys(self) -> int:
         """Count the keys that are there."""
@@ -86,15 +105,25 @@ def holders(server: ServerProcess) -> Iterator[Holders]:
         made = Holders(calls)
         yield made
         made.leave()
+        made.ledger.check()
+
+
+@contextmanager
+def stopped(server: ServerProcess, holders: Holders) -> Iterator[None]:
+    """Stop the server, and let it go on after the block and after a while."""
+    stopped_at = time.monotonic()
+    server.stop()
+    yield
+    time.sleep(STOP_S)  # this is the fault, not a hope
+    server.go_on()
+    holders.ledger.pauses.append(Stall(stopped_at, time.monotonic()))
 
 
 def test_renewals_that_waited_in_the_socket_keep_their_leases(
     server: ServerProcess, holders: Holders
 ) -> None:
-    server.stop()
-    holders.renew()
-    time.sleep(STOP_S)  # this is the fault, not a hope
-    server.go_on()
+    with stopped(server, holders):
+        holders.renew()
     assert holders.answers() == [TTL_S] * LEASES
     assert (holders.living(), holders.keys()) == (LEASES, LEASES)
 
@@ -102,9 +131,8 @@ def test_renewals_that_waited_in_the_socket_keep_their_leases(
 def test_holders_that_renew_when_the_server_goes_on_keep_their_leases(
     server: ServerProcess, holders: Holders
 ) -> None:
-    server.stop()
-    time.sleep(STOP_S)  # this is the fault, not a hope
-    server.go_on()
+    with stopped(server, holders):
+        pass
     holders.renew()
     assert holders.answers() == [TTL_S] * LEASES
     assert (holders.living(), holders.keys()) == (LEASES, LEASES)
@@ -113,9 +141,8 @@ def test_holders_that_renew_when_the_server_goes_on_keep_their_leases(
 def test_leases_that_nobody_renews_end_all_the_same_and_their_keys_go_with_them(
     server: ServerProcess, holders: Holders
 ) -> None:
-    server.stop()
-    time.sleep(STOP_S)  # this is the fault, not a hope
-    server.go_on()
+    with stopped(server, holders):
+        pass
     gone_on_at = time.monotonic()
     assert holders.living() == LEASES, "there was no time to renew"
     _wait_until(lambda: holders.keys() == 0, "the keys are gone")
@@ -129,9 +156,8 @@ def test_leases_that_nobody_renews_end_all_the_same_and_their_keys_go_with_them(
 def test_a_server_that_counts_its_standstill_is_found_out(
     server: ServerProcess, holders: Holders
 ) -> None:
-    server.stop()
-    time.sleep(STOP_S)  # this is the fault, not a hope
-    server.go_on()
+    with stopped(server, holders):
+        pass
     gone_on_at = time.monotonic()
     _wait_until(lambda: holders.living() == 0, "all leases are lost")
     assert time.monotonic() - gone_on_at < TTL_S / 2, "so there was time to renew"
