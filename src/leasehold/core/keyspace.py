@@ -253,29 +253,39 @@ class Keyspace:
             if item is None:
                 self._dead.remove(key)
 
-    # What is read back from a journal.
+    # What is read back from a journal: `load`, any number of changes, then `complete`. The names
+    # are put in order once at the end, which takes a third of the time.
 
     def load(self, items: Iterator[Item]) -> None:
-        """Begin with these keys, which have no past, in the order of their names."""
+        """Begin with these keys, which have no past."""
         assert not self._items, "only an empty keyspace is loaded"
         self._items = {item[5]: item for item in items}
-        self._names = SortedList(self._items)
-        self.encoded_bytes = sum(len(item[0]) for item in self._items.values())
 
     def restore(self, item: Item) -> Item | None:
         """Set a key as it was, and return what it was before."""
         key = item[5]
         previous = self._items.get(key)
-        self._replace(key, item, previous)
+        self._items[key] = item
+        if previous is not None:
+            self._mark(key, previous[2] << 1)
         self.revision = item[2]
         return previous
 
     def restore_deleted(self, key: bytes, revision: int) -> Item:
         """Delete a key as it was deleted, and return what it was before."""
-        change = self.delete(key, revision)
+        previous = self._items.pop(key)
+        self._mark(key, previous[2] << 1)
+        self._mark(key, revision << 1 | 1)
         self.revision = revision
-        assert change.previous is not None
-        return change.previous
+        return previous
+
+    def complete(self) -> None:
+        """Put the names in order, and forget what was compacted."""
+        self._names = SortedList(self._items)
+        self._dead = SortedList(key for key in self._past if key not in self._items)
+        self.encoded_bytes = sum(len(item[0]) for item in self._items.values())
+        for key in self.past_names():
+            self.trim(key, self.compacted)
 
 
 def covers(key: bytes, end: bytes, name: bytes) -> bool:

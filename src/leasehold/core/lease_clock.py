@@ -80,6 +80,10 @@ class LeaseClock:
         if self._stood_s > LONG_CUT_S:
             self._grace_from = self.now
 
+    def skip(self, monotonic: float) -> None:
+        """Let nothing of the gap count: nobody could have been heard in it."""
+        self._monotonic = max(self._monotonic, monotonic)
+
     def elapse(self, monotonic: float) -> float:
         """Let the whole gap count: for a time in which nobody was there to be kept waiting.
 

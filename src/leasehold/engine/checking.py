@@ -288,6 +288,7 @@ class Survey:
 
     def finish(self) -> None:
         """Look at what has come of it."""
+        self.replay.finish()
         keyspace, leases = self.replay.keyspace, self.replay.leases
         compacted = max(self._compacted, keyspace.compacted)
         if compacted > keyspace.revision:

@@ -130,14 +130,18 @@ class Leases:
     def __len__(self) -> int:
         return len(self.table)
 
-    def start(self, records: Iterable[LeaseRecord]) -> None:
-        """Begin to keep time on the running event loop, with leases from before."""
-        self._caretaker.prepare()
-        self.enter()
+    def restore(self, records: Iterable[LeaseRecord]) -> None:
+        """Take leases from before; their terms begin with `start`."""
         for record in records:
             leased, _ = self.table.grant(record.id, record, record.promised_s)
             leased.term_s = record.ttl_s  # what the next renewal is for
             self._watch_long(record)
+
+    def start(self) -> None:
+        """Begin to keep time on the running event loop."""
+        self.table.clock.skip(self.monotonic())
+        self._caretaker.prepare()
+        self.enter()
 
     def grant(self, lease: int, ttl_s: float) -> LeasedResource[LeaseRecord]:
         """Make a lease whose term begins when it is `answered`; for id 0 one is chosen."""

@@ -80,6 +80,5 @@ class Replay:
             self.leases[lease].detach(key)
 
     def finish(self) -> None:
-        """Forget what was compacted."""
-        for key in self.keyspace.past_names():
-            self.keyspace.trim(key, self.keyspace.compacted)
+        """Make the keyspace ready to be used."""
+        self.keyspace.complete()

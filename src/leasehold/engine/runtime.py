@@ -56,6 +56,7 @@ class Runtime:
         self._long: set[asyncio.Task[Any]] = set()
         self.store = Store(clock, quota_bytes=quota_bytes)
         self.journal = Journal(directory, heir=self.store, vfs=vfs)
+        self.store.complete()
         self.reader = Reader(self.store, self._get_committer)
         self.waiting = Waiting(self.store)
         self.housekeeping = Housekeeping(

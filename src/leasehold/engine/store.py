@@ -95,7 +95,7 @@ class Store:
         self.used_bytes = 0
         """What the data takes, in memory or on disk, whichever is more, as of late."""
         self._transactions = Transactions(self.keyspace, self.leases, self.check_room)
-        self._replay = Replay(self.keyspace)
+        self._replay: Replay | None = Replay(self.keyspace)
         self._under_way: Batch | None = None
         self._open = Batch(1, self.revision + 1)
         self._open_bytes = 0
@@ -389,17 +389,25 @@ class Store:
         self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress
     ) -> None:
         """Take what a journal has folded; before its rows."""
+        assert self._replay is not None, "it was completed"
         self._replay.inherit(items, leases, progress)
 
     def restore(self, row: Row, skipped: int = 0) -> None:
         """Take one row of a journal; all of them, in order, before `start`."""
+        assert self._replay is not None, "it was completed"
         self._replay.restore(row, skipped)
+
+    def complete(self) -> None:
+        """Make ready what was restored: everything that takes long, and needs no event loop."""
+        if self._replay is not None:
+            self._replay.finish()
+            self.leases.restore(self._replay.leases.values())
+            self._replay = None
 
     def start(self) -> None:
         """Begin to serve, on the running event loop: the terms of restored leases begin now."""
-        self._replay.finish()
-        self.leases.start(self._replay.leases.values())
-        self._replay.leases = {}
+        self.complete()
+        self.leases.start()
         self.recent = Recent(self.revision + 1)
         self.durable_revision = self.revision
         self.durable_compacted = self.keyspace.compacted
