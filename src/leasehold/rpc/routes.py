@@ -21,7 +21,14 @@ from leasehold.rpc.hpack import Field
 Answer = tuple[bytes, int]
 """A message, and the position that must be released before it leaves."""
 
-Later = Coroutine[Any, Any, Answer]
+
+class Pieces(NamedTuple):
+    """A message that is too long to be handled in one go; it may leave at once."""
+
+    pieces: list[bytes]
+
+
+Later = Coroutine[Any, Any, Answer | Pieces]
 """An answer that takes a while."""
 
 

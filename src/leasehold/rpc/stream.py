@@ -13,15 +13,18 @@ goes through three states, each of which implies the one before:
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from leasehold.errors import Status
 from leasehold.rpc.answers import failed_trailers
 from leasehold.rpc.gate import Flushable, Gate
-from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError
-from leasehold.rpc.routes import Head, Later, Listener
+from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError
+from leasehold.rpc.routes import Head, Later, Listener, Pieces
 
 logger = logging.getLogger(__name__)
+
+PUT_AT_ONCE_BYTES: Final = 1024 * 1024
+"""How much of a long message is put out before it is another's turn."""
 
 
 class Carrier(Flushable, Protocol):
@@ -173,11 +176,26 @@ class Stream:
 
     async def _answer(self, answer: Later) -> None:
         try:
-            message, position = await answer
-            if not self.is_ending:
-                self.say(message, position)
+            result = await answer
+            if isinstance(result, Pieces):
+                await self._put_pieces(result.pieces)
+            elif not self.is_ending:
+                self.say(*result)
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             self.fail(error)
+
+    async def _put_pieces(self, pieces: list[bytes]) -> None:
+        """Put a long message into the output, and let others have their turn in between."""
+        put_bytes = 0
+        for piece in (PREFIX.pack(0, sum(map(len, pieces))), *pieces):
+            if self.is_over or self.ending is not None:
+                return
+            self._append(piece)
+            put_bytes += len(piece)
+            if put_bytes >= PUT_AT_ONCE_BYTES:
+                put_bytes = 0
+                self.carrier.flush()
+                await asyncio.sleep(0)
 
     def _answered(self, task: "asyncio.Task[None]") -> None:
         self.laters.discard(task)
@@ -241,12 +259,14 @@ class Stream:
     def put(self, message: bytes) -> Carrier:
         """Put a message into the output."""
         if not self.is_over and self.ending is None:
-            if self.unsent is None:
-                self.unsent = bytearray()
-            self.unsent += PREFIX.pack(0, len(message))
-            self.unsent += message
-            self.carrier.has_unsent(self, PREFIX_BYTES + len(message))
+            self._append(PREFIX.pack(0, len(message)) + message)
         return self.carrier
+
+    def _append(self, octets: bytes) -> None:
+        if self.unsent is None:
+            self.unsent = bytearray()
+        self.unsent += octets
+        self.carrier.has_unsent(self, len(octets))
 
     def _put_event(self, message: bytes) -> Carrier:
         self.carrier.held_event_bytes -= len(message)

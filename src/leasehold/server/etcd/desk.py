@@ -22,7 +22,7 @@ from leasehold.errors import (
 )
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Later
+from leasehold.rpc.routes import Answer, Later, Pieces
 from leasehold.wire.encode import HeaderEncoder
 
 MAX_REQUEST_BYTES: Final = 1536 * 1024
@@ -71,7 +71,9 @@ class Desk:
         if self.store.is_full:
             raise RpcError(Status.RESOURCE_EXHAUSTED, TOO_MANY)
 
-    async def when_idle(self, call: Callable[[bytes], Answer | Later], message: bytes) -> Answer:
+    async def when_idle(
+        self, call: Callable[[bytes], Answer | Later], message: bytes
+    ) -> Answer | Pieces:
         """Make a call as soon as no operation is under way in steps."""
         await self.runtime.enter()
         answer = call(message)

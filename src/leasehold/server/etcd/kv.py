@@ -5,7 +5,7 @@ from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Delete, Op, Put, Range, Txn
 from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseholdError
-from leasehold.rpc.routes import Answer, Exchange, Later, Method
+from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid, parse
 from leasehold.server.etcd.ranges import encode, encode_in_slices, query_of
 from leasehold.server.etcd.txns import (
@@ -133,17 +133,18 @@ class KV:
         position = max(position, store.position_of(revision))
         return self._desk.header(revision) + encode(found, keys_only=request.keys_only), position
 
-    async def _long(self, query: Range, *, keys_only: bool) -> Answer:
+    async def _long(self, query: Range, *, keys_only: bool) -> Pieces:
         """Read a range that takes a while, or a look at the disk."""
         revision = self._store.revision
         try:
             found, position = await self._runtime.reader.scan(query)
         except LeaseholdError as error:
             self._desk.refuse(error)
+        header = self._desk.header(revision)
         slicer = Slicer(self._store.leases.monotonic)
-        encoded = await encode_in_slices(found, slicer, keys_only=keys_only)
-        position = max(position, self._store.position_of(revision))
-        return self._desk.header(revision) + encoded, position
+        pieces = await encode_in_slices(found, slicer, keys_only=keys_only)
+        await self._runtime.until_durable(max(position, self._store.position_of(revision)))
+        return Pieces([header, *pieces])
 
     # Changing.
 

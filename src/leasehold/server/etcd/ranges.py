@@ -52,13 +52,13 @@ def encode(found: Found, *, keys_only: bool) -> bytes:
     return encode_pairs(found.items, keys_only=keys_only) + encode_totals(found)
 
 
-async def encode_in_slices(found: Found, slicer: Slicer, *, keys_only: bool) -> bytes:
-    """Encode very many keys."""
+async def encode_in_slices(found: Found, slicer: Slicer, *, keys_only: bool) -> list[bytes]:
+    """Encode very many keys, in pieces."""
     pieces: list[bytes] = []
     for start in range(0, len(found.items), SLICE):
         pieces.append(encode_pairs(found.items[start : start + SLICE], keys_only=keys_only))
         await slicer.pause()
-    return b"".join([*pieces, encode_totals(found)])
+    return [*pieces, encode_totals(found)]
 
 
 def _without_value(item: Item) -> bytes:
