@@ -1,7 +1,7 @@
 """One server of each kind for all tests of a worker; keys and leases of each test are its own."""
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -58,17 +58,6 @@ def fresh_client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cli
         client = Client(started.endpoint)
         yield client
         client.close()
-
-
-@pytest.fixture
-def ours_differs(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Say that ours is known to do otherwise what follows; once it does not, the test fails."""
-
-    def expect_failure(why: str) -> None:
-        if request.node.callspec.params["server"] == "ours":
-            request.applymarker(pytest.mark.xfail(reason=why, raises=AssertionError, strict=True))
-
-    return expect_failure
 
 
 @pytest.fixture

@@ -84,6 +84,8 @@ class Range(Op[Found]):
     sort_by: SortBy = SortBy.KEY
     descending: bool = False
     count_only: bool = False
+    sorts_page: bool = False
+    """Whether the limit (and one more) comes before the order: what etcd does without an order."""
     min_mod_revision: int = 0
     max_mod_revision: int = 0
     min_create_revision: int = 0

@@ -78,11 +78,16 @@ def choose(keyspace: Keyspace, query: Range, items: list[Item], count: int, revi
         return Found([], count, more=False, revision=revision)
     if query.is_filtered:
         items = [item for item in items if query.passes(item)]
+    items = _page(query, items)
     if query.sort_by != SortBy.KEY or query.descending:
         key = sort_key(keyspace, query.sort_by)
         items = sorted(items, key=key, reverse=query.descending)
     more = 0 < query.limit < len(items)
     return Found(items[: query.limit] if more else items, count, more, revision)
+
+
+def _page(query: Range, items: list[Item]) -> list[Item]:
+    return items[: query.limit + 1] if query.sorts_page else items
 
 
 def sort_key(keyspace: Keyspace, sort_by: SortBy) -> Callable[[Item], Any]:
@@ -107,6 +112,7 @@ def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
             continue
         found = _together(here, (yield wanted))
         items += [item for item in found if query.passes(item)] if query.is_filtered else found
+    items = _page(query, items)
     if query.sort_by != SortBy.KEY or query.descending:
         items = yield from _in_order(keyspace, query, items)
     return _cut(query, items, count, revision)

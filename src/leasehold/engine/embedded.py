@@ -159,10 +159,10 @@ class EmbeddedEngine(Engine):
             SortBy(sort_by),
             descending,
             count_only,
-            min_mod_revision,
-            max_mod_revision,
-            min_create_revision,
-            max_create_revision,
+            min_mod_revision=min_mod_revision,
+            max_mod_revision=max_mod_revision,
+            min_create_revision=min_create_revision,
+            max_create_revision=max_create_revision,
         )
         await self._runtime.enter()
         reader = self._runtime.reader

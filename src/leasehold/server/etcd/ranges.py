@@ -19,7 +19,7 @@ def query_of(request: RangeRequest) -> Range:
     if request.sort_target not in _SORT_BY:
         raise invalid("invalid sort option")
     is_known = RangeRequest.NONE <= request.sort_order <= RangeRequest.DESCEND
-    return Range(
+    query = Range(
         request.key,
         request.range_end,
         request.revision,
@@ -27,11 +27,14 @@ def query_of(request: RangeRequest) -> Range:
         SortBy(request.sort_target) if is_known else SortBy.KEY,
         request.sort_order == RangeRequest.DESCEND,
         request.count_only,
-        request.min_mod_revision,
-        request.max_mod_revision,
-        request.min_create_revision,
-        request.max_create_revision,
+        min_mod_revision=request.min_mod_revision,
+        max_mod_revision=request.max_mod_revision,
+        min_create_revision=request.min_create_revision,
+        max_create_revision=request.max_create_revision,
     )
+    has_no_order = request.sort_order == RangeRequest.NONE and query.sort_by != SortBy.KEY
+    query.sorts_page = has_no_order and query.limit > 0 and not query.is_filtered
+    return query
 
 
 def encode_pairs(items: Sequence[Item], *, keys_only: bool) -> bytes:

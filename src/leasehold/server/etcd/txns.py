@@ -49,7 +49,8 @@ def txn_of(request: TxnRequest) -> Txn:
 def _compares_of(compare: WireCompare) -> list[Compare]:
     """Read a condition. What etcd does not know either holds, or does not, without a look."""
     if compare.target not in _TARGETS:
-        return [] if compare.result == WireCompare.EQUAL else [_NEVER]
+        holds = compare.result == WireCompare.EQUAL or compare.result not in _RELATIONS
+        return [] if holds else [_NEVER]
     target = Target(compare.target)
     if compare.result not in _RELATIONS:
         is_there = Compare(compare.key, Target.VERSION, Relation.GREATER, 0, compare.range_end)
