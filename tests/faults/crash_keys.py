@@ -247,10 +247,11 @@ class Compactor:
         ]
         at = rng.choice([*places, behind, behind, behind])
         if at > ledger.compaction_sent:
-            self._compact(calls, at)
+            self.compact(calls, at)
         ledger.pause(COMPACTION_S)
 
-    def _compact(self, calls: EtcdCalls, at: int) -> None:
+    def compact(self, calls: EtcdCalls, at: int) -> None:
+        """Compact at a revision that is later than the last one."""
         self._ledger.compaction_sent = at  # nobody else compacts
         physical = self._rng.random() < 0.5
         self._ledger.ask(

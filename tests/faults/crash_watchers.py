@@ -26,14 +26,15 @@ class Watcher:
         *,
         previous: bool = False,
         look_at: Callable[[Ledger, "list[kv_pb2.Event]"], None] | None = None,
+        from_the_first: bool = False,
     ) -> None:
         self.name = name
         self._ledger = ledger
         self._which = which
         self._previous = previous
         self._look_at = look_at
-        self._replica: dict[bytes, Any] | None = None
-        self._revision = 0
+        self._replica: dict[bytes, Any] | None = {} if from_the_first else None
+        self.revision = 1
         """The replica is what was there then."""
         self.resumed = 0
         self.cancelled = 0
@@ -51,7 +52,7 @@ class Watcher:
         """Be told everything up to now, and compare it with what is there."""
         self.compare(calls)
         now = self._ledger.ask(self.name, "ask", lambda: calls.range(b"nothing")).header.revision
-        while self._revision < now:
+        while self.revision < now:
             self._begin(calls)
             self._follow_until(calls, now)
         self.compare(calls)
@@ -60,10 +61,10 @@ class Watcher:
         """Compare the replica with what was there at its revision, unless that is compacted."""
         if self._replica is None:
             return
-        found = read_past(self._ledger, self.name, calls, self._which, self._revision)
+        found = read_past(self._ledger, self.name, calls, self._which, self.revision)
         if found is not None:
             pairs = {each.key: each for each in found}
-            assert pairs == self._replica, f"undone, or a gap: {self.name} at {self._revision}"
+            assert pairs == self._replica, f"undone, or a gap: {self.name} at {self.revision}"
 
     def _begin(self, calls: EtcdCalls) -> None:
         """Read what is there, if that is not known."""
@@ -72,7 +73,7 @@ class Watcher:
             return
         answer = self._ledger.ask(self.name, "read all", lambda: calls.range(*self._which))
         self._replica = {each.key: each for each in answer.kvs}
-        self._revision = answer.header.revision
+        self.revision = answer.header.revision
 
     def _create(self) -> pb.WatchRequest:
         key, end = self._which
@@ -80,7 +81,7 @@ class Watcher:
             create_request=pb.WatchCreateRequest(
                 key=key,
                 range_end=end,
-                start_revision=self._revision + 1,
+                start_revision=self.revision + 1,
                 prev_kv=self._previous,
             )
         )
@@ -94,7 +95,7 @@ class Watcher:
                 break
             if is_progress:
                 assert response.header.revision >= revision
-                self._revision = max(self._revision, response.header.revision)
+                self.revision = max(self.revision, response.header.revision)
                 break
         stream.cancel()
 
@@ -105,13 +106,13 @@ class Watcher:
             self._cancel(response)
             return False
         for revision, events in groupby(response.events, lambda event: event.kv.mod_revision):
-            assert revision > self._revision, f"{self.name}: {revision} comes twice, or in parts"
+            assert revision > self.revision, f"{self.name}: {revision} comes twice, or in parts"
             self._take_revision(revision, list(events))
         return True
 
     def _cancel(self, response: pb.WatchResponse) -> None:
         compacted = response.compact_revision
-        assert self._revision + 1 < compacted, f"{self.name}: cancelled, {response.cancel_reason}"
+        assert self.revision + 1 < compacted, f"{self.name}: cancelled, {response.cancel_reason}"
         assert compacted <= self._ledger.compaction_sent
         self._replica = None
         self.cancelled += 1
@@ -121,7 +122,7 @@ class Watcher:
             self._look_at(self._ledger, events)
         for event in events:
             self._apply(event)
-        self._revision = revision
+        self.revision = revision
         self._ledger.places[self.name] = revision + 1
 
     def _apply(self, event: kv_pb2.Event) -> None:

@@ -34,7 +34,7 @@ SKIPPED: Final = 7
 FORGOTTEN_S: Final = 0.01
 
 _close_whole = store.Store._close
-_start_whole = leases.Leases.start
+_restore_whole = leases.Leases.restore
 
 
 class SlowDisk(apsw.VFS):
@@ -159,12 +159,12 @@ class AlwaysInline(committer.Pace):
         """Learn nothing."""
 
 
-def _start_short(of_store: leases.Leases, records: Iterable[leases.LeaseRecord]) -> None:
+def _restore_short(of_store: leases.Leases, records: Iterable[leases.LeaseRecord]) -> None:
     """A seeded bug: a restart forgets for how long a lease was promised."""
     forgetful = list(records)
     for record in forgetful:
         record.promised_s = FORGOTTEN_S
-    _start_whole(of_store, forgetful)
+    _restore_whole(of_store, forgetful)
 
 
 def _serve_from(disk: SlowDisk) -> SlowDisk:
@@ -219,7 +219,7 @@ def _watch_skips() -> None:
 
 
 def _lease_forgets_promise() -> None:
-    mock.patch.object(leases.Leases, "start", _start_short).start()
+    mock.patch.object(leases.Leases, "restore", _restore_short).start()
 
 
 def _standstill_counts() -> None:
