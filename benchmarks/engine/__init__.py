@@ -1,0 +1,5 @@
+"""The benchmark of the engine: calls, watches, expiry, memory, start-up, and pauses of the loop.
+
+Run it with `make bench`, or `python -m benchmarks.engine --help`. `docs/benchmarks-engine.md` says
+what is measured and how, and holds the last results.
+"""
