@@ -73,6 +73,7 @@ class Ledger:
         """The revisions that somebody has come to, and where it would hurt to compact."""
         self._answers = 0
         self._ends = 0
+        self._is_over = False
         self._news = threading.Condition()
 
     # How the clients and the test wait for each other.
@@ -88,12 +89,19 @@ class Ledger:
             self._ends += ends
             self._news.notify_all()
 
+    def give_up(self) -> None:
+        """Wait for nothing any more: a client has failed."""
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
+
     def wait_for_answers(self, answers: int, *, ends: int = 0) -> None:
         """Wait until so many more answers have come, and so many more leases have ended."""
         with self._news:
             answers, ends = self._answers + answers, self._ends + ends
             assert self._news.wait_for(
-                lambda: self._answers >= answers and self._ends >= ends, DEADLINE_S
+                lambda: self._is_over or (self._answers >= answers and self._ends >= ends),
+                DEADLINE_S,
             ), "no answers, or no lease ends"
 
     # Calls on keys.

@@ -6,6 +6,7 @@ Slow disks are for tests of what the server does then. The others are seeded bug
 are to find such bugs are run against them, and must fail.
 """
 
+import asyncio
 import signal
 import sys
 import time
@@ -124,7 +125,7 @@ def _tell_at_once(
     """A seeded bug: events leave before they are on disk."""
     header = stream._desk.header(revision)
     stream.speaker.say(header + watch._watch_id(watch_id) + fields, 0)
-    stream.speaker.flush()
+    asyncio.get_running_loop().call_soon(stream.speaker.flush)
 
 
 def _close_half(of_store: store.Store, changed: Writing) -> None:
