@@ -86,6 +86,7 @@ class Keyspace:
         "compacted",
         "encoded_bytes",
         "marks",
+        "newest",
         "revision",
     )
 
@@ -101,6 +102,8 @@ class Keyspace:
         """The last compaction: reads before this revision are refused."""
         self.encoded_bytes = 0
         """The length of all encoded pairs together."""
+        self.newest = FIRST_REVISION
+        """The revision of the last change: beyond `revision` while one is being made."""
         self.marks = 0
         """How much of the past is kept: the marks of all keys."""
 
@@ -187,11 +190,13 @@ class Keyspace:
         if previous is None:
             encoded = self._encode(key, revision, revision, 1, value, lease)
             item = (encoded, revision, revision, 1, lease, key)
+            self.newest = revision
             self._replace(key, item, None)
             return Change(key, revision, item, None)
         # The usual case, with `_replace` and `_mark` written out: they are a tenth of a put.
         before, create_revision, changed_at, version, _, _ = previous
         encoded = self._encode(key, create_revision, revision, version + 1, value, lease)
+        self.newest = revision
         self._items[key] = item = (encoded, create_revision, revision, version + 1, lease, key)
         self.encoded_bytes += len(encoded) - len(before)
         self.marks += 1
@@ -224,6 +229,7 @@ class Keyspace:
     def delete(self, key: bytes, revision: int) -> Change:
         """Delete a key that is there."""
         previous = self._items.pop(key)
+        self.newest = revision
         self.encoded_bytes -= len(previous[0])
         self._names.remove(key)
         self._mark(key, previous[2] << 1)

@@ -16,7 +16,10 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 """And the encoded pairs in them."""
 
 DROPPED_AT_ONCE: Final = 1_000
-"""Revisions that are dropped together, which takes a fraction of a millisecond."""
+"""Revisions that are dropped together at least, which takes a fraction of a millisecond."""
+
+MOST_AT_ONCE: Final = 20_000
+"""And at most, some milliseconds: what a very large batch has added goes with those after it."""
 
 
 class Recent:
@@ -33,8 +36,13 @@ class Recent:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, changes: Sequence[Change], octets: int) -> None:
-        """Take the changes of the next revision, and how long their pairs are together."""
+    def add(self, changes: Sequence[Change]) -> None:
+        """Take the changes of the next revision."""
+        self._entries.append(changes)
+        self._bytes += octets_of(changes)
+
+    def add_put(self, changes: Sequence[Change], octets: int) -> None:
+        """Take the one put of the next revision, and what `octets_of` would find out."""
         self._entries.append(changes)
         self._bytes += octets
 
@@ -46,8 +54,13 @@ class Recent:
     def drop(self, durable_revision: int) -> None:
         """Drop the oldest, as far as they are on disk."""
         on_disk = max(0, durable_revision + 1 - self.first)
-        dropped = min(DROPPED_AT_ONCE, len(self._entries), on_disk)
-        self._bytes -= sum(map(_octets, self._entries[:dropped]))
+        least = max(DROPPED_AT_ONCE, len(self._entries) - MAX_REVISIONS)
+        dropped = 0
+        for changes in self._entries[: min(on_disk, MOST_AT_ONCE)]:
+            if dropped >= least and self._bytes <= MAX_BYTES:
+                break
+            dropped += 1
+            self._bytes -= octets_of(changes)
         del self._entries[:dropped]
         self.first += dropped
 
@@ -64,5 +77,10 @@ class Recent:
         return None
 
 
-def _octets(changes: Sequence[Change]) -> int:
-    return sum(len(change.item[0]) for change in changes if change.item is not None)
+def octets_of(changes: Sequence[Change]) -> int:
+    """Sum up the pairs that are kept alive by some changes."""
+    return sum([_octets(change.item) + _octets(change.previous) for change in changes])
+
+
+def _octets(item: Item | None) -> int:
+    return 0 if item is None else len(item[0])

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from leasehold.core.intervals import RangeIndex
 from leasehold.core.keyspace import FROM_KEY, Change
+from leasehold.errors import LeaseholdError
 
 
 class Watcher(Hashable, Protocol):
@@ -45,6 +46,10 @@ class Watcher(Hashable, Protocol):
 
     def joined(self, revision: int, position: int) -> None:
         """Learn that it was behind and is up to date now."""
+        ...
+
+    def failed(self, error: LeaseholdError) -> None:
+        """Learn that what it had to be told next cannot be read, so that it is over."""
         ...
 
     def cancelled(self, compacted: int) -> None:

@@ -1,10 +1,20 @@
 """Checks on what an engine is given: before anything happens, and with what would be right."""
 
 import math
+from typing import Final
 
-from leasehold.core.ops import Compare, Put, Range, Step, Txn
+from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Step, Target, Txn
 from leasehold.core.txn import check_key
 from leasehold.engine.values import Limits
+
+_NUMBERS: Final = (
+    "revision",
+    "limit",
+    "min_mod_revision",
+    "max_mod_revision",
+    "min_create_revision",
+    "max_create_revision",
+)
 
 
 def key_of(key: bytes, end: bytes = b"") -> bytes:
@@ -30,17 +40,31 @@ def check_put(put: Put) -> None:
 def check_txn(txn: Txn) -> None:
     """Check the types in a transaction; `core.txn.check` does the rest."""
     for compare in txn.compares:
-        if not isinstance(compare, Compare):
-            raise TypeError(f"a condition must be a Compare, not {type(compare).__name__}")
+        _check_compare(compare)
     for each in (*txn.success, *txn.failure):
         step: object = each
         if isinstance(step, Txn):
             check_txn(step)
         elif isinstance(step, Put):
             check_put(step)
-        elif not isinstance(step, Step):
+        elif isinstance(step, Delete):
+            key_of(step.key, step.end)
+        elif isinstance(step, Range):
+            check_query(step)
+        else:
             kind = type(step).__name__
             raise TypeError(f"a step must be a Put, Delete, Range or Txn, not {kind}")
+
+
+def _check_compare(compare: object) -> None:
+    if not isinstance(compare, Compare):
+        raise TypeError(f"a condition must be a Compare, not {type(compare).__name__}")
+    key_of(compare.key, compare.end)
+    Target(compare.target), Relation(compare.relation)  # a ValueError, if they are none
+    wanted = bytes if compare.target == Target.VALUE else int
+    if not isinstance(compare.operand, wanted):
+        kind = type(compare.operand).__name__
+        raise TypeError(f"the operand of {compare.target!r} must be {wanted.__name__}, not {kind}")
 
 
 def check_size(octets: int, limits: Limits) -> None:
@@ -62,9 +86,13 @@ def size_of(step: Step) -> int:
 def check_query(query: Range) -> Range:
     """Check a range."""
     key_of(query.key, query.end)
-    for name in ("revision", "limit"):
-        if getattr(query, name) < 0:
-            raise ValueError(f"{name} must not be negative, and is {getattr(query, name)}")
+    for name in _NUMBERS:
+        number = getattr(query, name)
+        if type(number) is not int:
+            raise TypeError(f"{name} must be an int, not {type(number).__name__}")
+        if number < 0:
+            raise ValueError(f"{name} must not be negative, and is {number}")
+    SortBy(query.sort_by)  # a ValueError, if it is none
     return query
 
 

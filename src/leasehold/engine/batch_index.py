@@ -30,7 +30,7 @@ class BatchIndex:
         place = bisect_right(self._first_revisions, revision)
         return self._ids[place - 1] if place else None
 
-    def forget(self, batch_id: int) -> None:
-        """Forget the batches up to this one."""
-        gone = bisect_right(self._ids, batch_id)
+    def folded(self, batch_id: int) -> None:
+        """Forget the batches up to this one, but for the last of them."""
+        gone = max(0, bisect_right(self._ids, batch_id) - 1)
         del self._first_revisions[:gone], self._ids[:gone]

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -22,7 +23,7 @@ from leasehold.engine.committer import Committer
 from leasehold.engine.journal import Journal
 from leasehold.engine.slices import Load, Slicer
 from leasehold.engine.store import Store
-from leasehold.errors import Closed, LeaseholdError
+from leasehold.errors import Closed, JournalFailed, LeaseholdError
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +76,20 @@ class CatchUp:
         while ready := [watch for watch in behind if watch.has_room]:
             for watch in ready:
                 if watch in behind:
-                    await self._advance(watch, slicer)
-                    watch.settle()
+                    await self._advance_or_end(watch, slicer)
                 await slicer.pause()
+
+    async def _advance_or_end(self, watch: Watcher, slicer: Slicer) -> None:
+        """Tell a watch of some revisions; what cannot be read ends this watch, and no other."""
+        try:
+            await self._advance(watch, slicer)
+        except (Closed, JournalFailed):
+            raise  # everything is over
+        except LeaseholdError as error:
+            logger.error("a watch ends, because its history cannot be read: %s", error)
+            self._store.watchers.discard(watch)
+            watch.failed(error)
+        watch.settle()
 
     async def _advance(self, watch: Watcher, slicer: Slicer) -> None:
         """Tell a watch of some revisions."""
@@ -134,7 +146,8 @@ class CatchUp:
         for chunk in self._chunks.values():
             if chunk.first <= revision <= chunk.last:
                 return chunk
-        chunk = await self._committer().do(lambda journal: _read_chunk(journal, revision))
+        read = partial(_read_chunk, revision=revision)
+        chunk = await self._committer().do(read, is_ours=True)
         self._chunks[chunk.first] = chunk
         while len(self._chunks) > MAX_CHUNKS:
             self._chunks.popitem(last=False)

@@ -209,10 +209,10 @@ def _check_structure(connection: apsw.Connection, path: Path) -> None:
 
 
 def _check_folded(connection: apsw.Connection, folded: int) -> None:
-    """Look for batches that should be gone: of those that were folded the last one may stay."""
-    first = connection.execute("SELECT min(id) FROM batch").get
-    if first is not None and first < folded:
-        raise DamagedJournal(f"row {first} is still there, and was folded with {folded}")
+    """Look for batches that should be gone: of those that were folded one may stay."""
+    left = connection.execute("SELECT id FROM batch WHERE id <= ?", (folded,)).fetchall()
+    if len(left) > 1:
+        raise DamagedJournal(f"row {left[0][0]} is still there, and was folded with {folded}")
 
 
 class Survey:

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar
 from leasehold.engine.batch import Batch
 from leasehold.engine.journal import Journal
 from leasehold.engine.store import Store
-from leasehold.errors import Closed, TooBusy
+from leasehold.errors import Closed, JournalFailed, TooBusy
 
 T = TypeVar("T")
 
@@ -137,12 +137,15 @@ class Committer:
         store.on_pending = self._ask
         self._thread.start()
 
-    def do(self, chore: Callable[[Journal], T]) -> asyncio.Future[T]:
-        """Have something done with the journal, in the thread, between two commits."""
+    def do(self, chore: Callable[[Journal], T], *, is_ours: bool = False) -> asyncio.Future[T]:
+        """Have something done with the journal, in the thread, between two commits.
+
+        What the engine does by itself `is_ours`, and is not refused when callers are.
+        """
         done: asyncio.Future[T] = self._loop.create_future()
         if self._is_closed or self._failed:
             done.set_exception(Closed("the engine was closed, or has failed"))
-        elif len(self._chores) >= MAX_CHORES:
+        elif len(self._chores) >= MAX_CHORES and not is_ours:
             done.set_exception(TooBusy(f"{MAX_CHORES} readers of old values wait for the disk"))
         else:
             self._chores.append((chore, done))
@@ -153,10 +156,7 @@ class Committer:
     async def close(self) -> None:
         """Write what is left, and stop. Nothing may be applied to the store any more."""
         self._is_closed = True
-        for _, done in self._chores:
-            if not done.done():
-                done.set_exception(Closed("the engine was closed"))
-        self._chores.clear()
+        self._give_up_chores(Closed("the engine was closed"))
         self._flush()
         while self._is_busy and not self._failed:
             await self._idle.wait()
@@ -217,10 +217,17 @@ class Committer:
         except Exception as error:  # noqa: BLE001  who has been told what is not known any more
             self._fail(error)
 
+    def _give_up_chores(self, error: Exception) -> None:
+        chores, self._chores = self._chores, deque()
+        for _, done in chores:
+            if not done.done():
+                done.set_exception(error)
+
     def _fail(self, error: BaseException) -> None:
         if self._failed:
             return
         self._failed = True
+        self._give_up_chores(JournalFailed(f"the engine has stopped: {error}"))
         self._idle.set()
         self._on_failure(error)
 

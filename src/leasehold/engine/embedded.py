@@ -89,18 +89,31 @@ class EmbeddedEngine(Engine):
         self._until_durable = self._runtime.until_durable
         self._watches: weakref.WeakSet[EmbeddedWatch] = weakref.WeakSet()
         self._runtime.on_failure = self._end_watches
+        self._closing: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         """Begin to serve, on the running event loop."""
         self._runtime.start()
 
     async def close(self) -> None:
-        """Take no more calls, write what is left, and leave a clean journal."""
-        if not self._runtime.is_open:
+        """Take no more calls, write what is left, and leave a clean journal.
+
+        Whoever calls it again waits for the same end; it goes on if they give up.
+        """
+        if self._runtime.is_forked:
             return
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await self._runtime.stop()
         self._end_watches(Closed("the engine was closed"))
         await asyncio.to_thread(self._runtime.journal.close)
+
+    def discard(self) -> None:
+        """Let go of an engine that was never started."""
+        self._runtime.journal.close()
 
     async def backup(
         self,
@@ -240,7 +253,7 @@ class EmbeddedEngine(Engine):
 
     async def renew(self, lease: int) -> float:
         """Begin a new full term, and return its length."""
-        self._runtime.check()
+        await self._runtime.breathe()
         self._store.leases.enter()
         while self._store.is_ending(lease):
             await self._runtime.enter()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from leasehold.core.keyspace import Change
+from leasehold.core.recent import octets_of
 from leasehold.engine.interface import Watch
 from leasehold.engine.values import Events, event_of
 from leasehold.errors import Closed, Compacted, LeaseholdError
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 MAX_QUEUED: Final = 1_000
 """Revisions that wait to be read; a watch that has more falls back to the history."""
+
+MAX_QUEUED_BYTES: Final = 8 * 1024 * 1024
+"""The pairs in them as well. A single revision may be larger."""
 
 
 class EmbeddedWatch(Watch):
@@ -26,6 +30,7 @@ class EmbeddedWatch(Watch):
         "_is_asked",
         "_puts",
         "_queue",
+        "_queued_bytes",
         "_reader",
         "_runtime",
         "_start",
@@ -56,8 +61,9 @@ class EmbeddedWatch(Watch):
         self._start = start
         self._puts = puts
         self._deletes = deletes
-        self._queue: deque[tuple[int, int, Sequence[Change]]] = deque()
-        """Positions, revisions, and what they did."""
+        self._queue: deque[tuple[int, int, Sequence[Change], int]] = deque()
+        """Positions, revisions, what they did, and how much that is."""
+        self._queued_bytes = 0
         self._reader: asyncio.Future[None] | None = None
         self._failure: LeaseholdError | None = None
         self._is_asked = False
@@ -67,11 +73,12 @@ class EmbeddedWatch(Watch):
     @property
     def has_room(self) -> bool:
         """Whether it is worth telling it more."""
-        return len(self._queue) < MAX_QUEUED // 2
+        is_short = len(self._queue) < MAX_QUEUED // 2
+        return is_short and self._queued_bytes < MAX_QUEUED_BYTES // 2
 
     def notify(self, changes: Sequence[Change], position: int) -> bool:
         """Take the changes of one revision; False if too many wait already."""
-        if len(self._queue) >= MAX_QUEUED:
+        if len(self._queue) >= MAX_QUEUED or self._queued_bytes >= MAX_QUEUED_BYTES:
             return False
         revision = changes[0].revision
         if revision >= self._start:
@@ -85,7 +92,9 @@ class EmbeddedWatch(Watch):
         return self._deletes if change.item is None else self._puts
 
     def _take(self, position: int, revision: int, changes: Sequence[Change]) -> None:
-        self._queue.append((position, revision, changes))
+        octets = octets_of(changes) if self._queue else 0  # it need not be counted if it is read
+        self._queue.append((position, revision, changes, octets))
+        self._queued_bytes += octets
         if self._reader is not None:
             self._runtime.waiting.wake_when_durable(self)
 
@@ -98,11 +107,21 @@ class EmbeddedWatch(Watch):
             self._is_asked = False
             self._take(position, revision, ())
 
+    def failed(self, error: LeaseholdError) -> None:
+        """Learn that what it had to be told next cannot be read."""
+        self._end(error)
+
     def cancelled(self, compacted: int) -> None:
         """Learn that what it had to be told next was compacted."""
-        self.fail(Compacted(self.next_revision, compacted))
+        self._end(Compacted(self.next_revision, compacted))
 
     def fail(self, error: LeaseholdError) -> None:
+        """End with the engine, after what is in the queue and on disk: the rest never will be."""
+        while self._queue and self._queue[-1][0] > self._store.durable:
+            self._queue.pop()
+        self._end(error)
+
+    def _end(self, error: LeaseholdError) -> None:
         """End, after what is in the queue."""
         self._failure = error
         self.wake()
@@ -125,7 +144,8 @@ class EmbeddedWatch(Watch):
                 await self._reader
             finally:
                 self._reader = None
-        _, revision, changes = self._queue.popleft()
+        _, revision, changes, octets = self._queue.popleft()
+        self._queued_bytes -= octets
         if self in self._store.watchers.behind and self.has_room:
             self._runtime.catch_up()
         previous = self.wants_previous
@@ -154,4 +174,4 @@ class EmbeddedWatch(Watch):
         """Watch no longer."""
         self._store.watchers.discard(self)
         self._queue.clear()
-        self.fail(Closed("this watch was cancelled"))
+        self._end(Closed("this watch was cancelled"))

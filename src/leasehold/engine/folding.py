@@ -4,7 +4,7 @@ What a compaction lets go of need not be kept change by change; what is left of 
 each key and lease. Batches are folded in order, some changes at a time, each time in one
 transaction together with the note of how far that went. So a crash at any moment leaves tables and
 batches that fit together: the tables are as of `folded` batches and `folded_changes` of the next.
-The last batch that was folded is kept for watches that begin with the compacted revision.
+The last one that has changed a key is kept for watches that begin with the compacted revision.
 
 Everything here is for whoever has the connection, mostly the thread that also commits.
 """
@@ -87,25 +87,50 @@ class Unfolded(NamedTuple):
     """The batch that is to be folded next."""
 
     id: int
+    first_revision: int
     last_revision: int
     changes: list[records.Record]
 
+    @property
+    def has_revisions(self) -> bool:
+        """Whether it has changed any key."""
+        return self.first_revision <= self.last_revision
 
-def fold(connection: apsw.Connection, progress: Progress, batch: Unfolded) -> Progress:
-    """Fold some changes of the next batch; return how far that came.
+
+def fold(connection: apsw.Connection, progress: Progress, batches: list[Unfolded]) -> Progress:
+    """Fold the next batches, or some changes of the first; return how far that came.
 
     Within a transaction of the caller, who writes down the progress as well.
     """
     folded = _Folded()
-    until = progress.folded_changes + CHANGES_AT_ONCE
-    for record in batch.changes[progress.folded_changes : until]:
-        folded.take(record)
+    for batch in batches:
+        until = progress.folded_changes + CHANGES_AT_ONCE
+        for record in batch.changes[progress.folded_changes : until]:
+            folded.take(record)
+        if until < len(batch.changes):
+            progress = progress._replace(folded_changes=until)
+            break
+        progress = progress._replace(
+            folded=batch.id, folded_changes=0, base_revision=batch.last_revision
+        )
     folded.write(connection)
-    if until < len(batch.changes):
-        return progress._replace(folded_changes=until)
-    # The batch itself stays until the next one is folded: a watch may begin with its revision.
-    connection.execute("DELETE FROM batch WHERE id < ?", (batch.id,))
-    return progress._replace(folded=batch.id, folded_changes=0, base_revision=batch.last_revision)
+    _delete(connection, [batch for batch in batches if batch.id <= progress.folded])
+    return progress
+
+
+def _delete(connection: apsw.Connection, batches: list[Unfolded]) -> None:
+    """Delete batches that are folded, but for the last one that has changed a key.
+
+    A watch may begin with its revision. So the one that was kept before goes if there is another.
+    """
+    if not batches:
+        return
+    kept = [batch.id for batch in batches if batch.has_revisions]
+    first = 0 if kept else batches[0].id
+    connection.execute(
+        "DELETE FROM batch WHERE id BETWEEN ? AND ? AND id != ?",
+        (first, batches[-1].id, kept[-1] if kept else 0),
+    )
 
 
 def read_pairs(connection: apsw.Connection) -> Iterator[Item]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from leasehold.core.keyspace import NEVER_COMPACTED
 from leasehold.core.ops import Compact
 from leasehold.engine.committer import Committer
 from leasehold.engine.journal import Journal
@@ -70,7 +71,7 @@ class Housekeeping:
         self._samples: deque[tuple[float, int]] = deque()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
-        self._forgotten = store.keyspace.compacted
+        self._forgotten = NEVER_COMPACTED
         self.turn = asyncio.Lock()
         """Held by whoever does something in steps, so that the next one waits for its turn."""
         store.on_long_end = self.end_leases
@@ -120,11 +121,12 @@ class Housekeeping:
         self._begin("ends", self._end_leases)
 
     async def _end_leases(self) -> None:
-        store = self._store
+        store, slicer = self._store, Slicer(self._monotonic)
         while store.ends:
             async with self.turn:
                 if store.ends:
-                    await Slicer(self._monotonic).run(store.next_end_steps(), self._load)
+                    await slicer.run(store.next_end_steps(), self._load)
+            await slicer.pause()
         self.now_idle()
 
     # Forgetting.
@@ -147,7 +149,8 @@ class Housekeeping:
                 store.keyspace.trim(key, until)
                 if not count & 63:
                     await slicer.pause()
-            while await self._committer().do(partial(Journal.fold, compacted=until)):
+            fold = partial(Journal.fold, compacted=until)
+            while await self._committer().do(fold, is_ours=True):
                 continue
             self._forgotten = until
 

@@ -107,7 +107,7 @@ class Journal:
         self._log_pages = 0
         self._batches = 0
         self._index = BatchIndex()
-        self._unfolded: Unfolded | None = None
+        self._unfolded: list[Unfolded] = []
         self._used_bytes = 0
         self.progress = Progress()
         if vfs is not None and vfs not in apsw.vfs_names():
@@ -180,13 +180,12 @@ class Journal:
         """Fold some of the batches up to a compacted revision; True if there is more to do."""
         connection = self._open_connection()
         with told_as_ours(self._path):
-            batch = self._next_to_fold(connection, compacted)
-        if batch is None:
+            batches = self._next_to_fold(connection, compacted)
+        if not batches:
             return False
-        self._must_succeed(lambda: self._fold_unsynced(connection, batch, compacted))
-        if self.progress.folded == batch.id:
-            self._index.forget(batch.id - 1)
-            self._unfolded = None
+        self._must_succeed(lambda: self._fold_unsynced(connection, batches, compacted))
+        self._unfolded = [batch for batch in batches if batch.id > self.progress.folded]
+        self._index.folded(self.progress.folded)
         if not self._is_in_memory:
             self._log_pages = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
         self._measure(connection)
@@ -194,27 +193,34 @@ class Journal:
             self.checkpoint()
         return True
 
-    def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> Unfolded | None:
-        if self._unfolded is None:
-            batch_id = self.progress.folded + 1
-            if batch_id > self._batches:
-                return None
+    def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> list[Unfolded]:
+        """Read the next batches to be folded: a large one, or as many small ones as it takes."""
+        batches = self._unfolded
+        changes = sum(len(batch.changes) for batch in batches)
+        batch_id = batches[-1].id if batches else self.progress.folded
+        while changes < folding.CHANGES_AT_ONCE and batch_id < self._batches:
+            batch_id += 1
             row = read_row(connection, self._path, batch_id)
-            changes = list(records.decode(row.changes))
-            self._unfolded = Unfolded(batch_id, row.last_revision, changes)
-        return self._unfolded if self._unfolded.last_revision <= compacted else None
+            decoded = list(records.decode(row.changes))
+            batches.append(Unfolded(batch_id, row.first_revision, row.last_revision, decoded))
+            changes += len(batches[-1].changes)
+            if row.last_revision > compacted:
+                break
+        return [batch for batch in batches if batch.last_revision <= compacted]
 
-    def _fold_unsynced(self, connection: apsw.Connection, batch: Unfolded, compacted: int) -> None:
+    def _fold_unsynced(
+        self, connection: apsw.Connection, batches: list[Unfolded], compacted: int
+    ) -> None:
         """Fold without a sync: the next commit brings one, and what is lost can be done again."""
         connection.execute("PRAGMA synchronous=NORMAL")
         try:
-            self._fold(connection, batch, compacted)
+            self._fold(connection, batches, compacted)
         finally:
             connection.execute(f"PRAGMA synchronous={self.synchronous}")
 
-    def _fold(self, connection: apsw.Connection, batch: Unfolded, compacted: int) -> None:
+    def _fold(self, connection: apsw.Connection, batches: list[Unfolded], compacted: int) -> None:
         with connection:
-            progress = folding.fold(connection, self.progress, batch)
+            progress = folding.fold(connection, self.progress, batches)
             progress = progress._replace(batches=self._batches, compacted=compacted)
             connection.execute(WRITE_IDENTITY, pack_identity(self.identity, progress))
         self.progress = progress
@@ -237,7 +243,7 @@ class Journal:
         while batch_id <= self._batches and octets < MAX_HISTORY_BYTES:
             found.append(read_row(connection, self._path, batch_id))
             octets += len(found[-1].changes)
-            batch_id += 1
+            batch_id = max(batch_id, self.progress.folded) + 1
         return found
 
     def values(self, wanted: list[tuple[bytes, int]]) -> list[Item]:

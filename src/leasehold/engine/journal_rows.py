@@ -84,9 +84,10 @@ def hand_on(
 def _hand_on(
     connection: apsw.Connection, path: Path, progress: Progress, heir: Heir, index: BatchIndex
 ) -> int:
-    if connection.execute("SELECT 1 FROM batch WHERE id = ?", (progress.folded,)).fetchall():
-        kept = read_row(connection, path, progress.folded)
-        index.add(progress.folded, kept.first_revision, kept.last_revision)
+    kept: Any = connection.execute("SELECT min(id) FROM batch").get
+    if kept is not None and kept <= progress.folded:
+        row = read_row(connection, path, kept)
+        index.add(kept, row.first_revision, row.last_revision)
     heir.inherit(folding.read_pairs(connection), folding.read_leases(connection), progress)
     batches, skipped = progress.folded, progress.folded_changes
     for row in read_rows(connection, path, progress.folded):

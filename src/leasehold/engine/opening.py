@@ -35,9 +35,22 @@ class Opening:
 
     async def _open(self) -> EmbeddedEngine:
         # In a thread, because a long journal takes seconds to be read.
-        engine = await asyncio.to_thread(EmbeddedEngine, self._directory, **self._options)
+        made = asyncio.ensure_future(
+            asyncio.to_thread(EmbeddedEngine, self._directory, **self._options)
+        )
+        try:
+            engine = await asyncio.shield(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(_let_go)
+            raise
         engine.start()
         return engine
+
+
+def _let_go(made: "asyncio.Future[EmbeddedEngine]") -> None:
+    """Give the directory back that nobody waits for any more."""
+    if not made.cancelled() and made.exception() is None:
+        made.result().discard()
 
 
 def open_engine(

@@ -32,7 +32,11 @@ def put(encoded_pair: bytes) -> bytes:
 
 def deleted(key: bytes, revision: int) -> bytes:
     """Record that a key was deleted."""
-    return field(1, field(2, field(1, key) + b"\x10" + varint(revision)))
+    key_length, number = varint(len(key)), varint(revision)
+    inner = len(key_length) + len(key) + len(number) + 2
+    length = varint(inner)
+    outer = varint(len(length) + inner + 1)
+    return b"\x0a%b\x12%b\x0a%b%b\x10%b" % (outer, length, key_length, key, number)
 
 
 def granted(encoded_lease: bytes, ttl_s: float) -> bytes:
@@ -56,9 +60,10 @@ def _of_lease(tag: bytes, encoded_lease: bytes, seconds: float) -> bytes:
     )
 
 
-def ended(lease: int) -> bytes:
+def ended(encoded_lease: bytes) -> bytes:
     """Record that a lease ended; its keys were recorded as deleted before."""
-    return field(1, field(4, b"\x08" + varint(lease)))
+    inner = len(encoded_lease) + 1
+    return b"\x0a%b\x22%b\x08%b" % (varint(inner + 2), varint(inner), encoded_lease)
 
 
 def compacted(revision: int) -> bytes:

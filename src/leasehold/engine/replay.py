@@ -45,6 +45,8 @@ class Replay:
             for number, record in enumerate(records.decode(row.changes)):
                 if number >= skipped:
                     self._redo(record)
+            # The changes that were skipped may have been the last ones of a key.
+            self.keyspace.revision = max(self.keyspace.revision, row.last_revision)
         except KeyError as error:
             raise DamagedJournal(
                 f"the changes of revisions {row.first_revision} to {row.last_revision} do not "

@@ -11,7 +11,7 @@ import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.ops import Delete, Txn
@@ -29,6 +29,9 @@ from leasehold.engine.waiting import Waiting
 from leasehold.errors import Closed, Forked, JournalFailed, LeaseholdError
 
 logger = logging.getLogger(__name__)
+
+CALLS_AT_ONCE: Final = 64
+"""Calls that need not wait for anything are answered without a turn of the loop, but no more."""
 
 
 class Runtime:
@@ -52,11 +55,13 @@ class Runtime:
         self._opened_by = os.getpid()
         self._is_closed = False
         self._is_forked = False
+        self._calls = 0
         self._committer: Committer | None = None
         self._long: set[asyncio.Task[Any]] = set()
         self.store = Store(clock, quota_bytes=quota_bytes)
         self.journal = Journal(directory, heir=self.store, vfs=vfs)
         self.store.complete()
+        self.store.on_torn = self.fail
         self.reader = Reader(self.store, self._get_committer)
         self.waiting = Waiting(self.store)
         self.housekeeping = Housekeeping(
@@ -117,9 +122,9 @@ class Runtime:
         self.journal.abandon()
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has yet to be stopped, by the process that opened it."""
-        return not (self._is_closed or self._is_forked)
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that opened it."""
+        return self._is_forked
 
     def check(self) -> None:
         """Refuse to work in a child process, and after the end."""
@@ -132,9 +137,16 @@ class Runtime:
 
     # How calls go.
 
+    async def breathe(self) -> None:
+        """Let others have a turn once in a while, also if nobody here ever has to wait."""
+        self._calls += 1
+        if not self._calls % CALLS_AT_ONCE:
+            await asyncio.sleep(0)
+        self.check()
+
     async def enter(self) -> None:
         """What comes first in each call that reads or changes keys."""
-        self.check()
+        await self.breathe()
         while self.store.is_busy:
             await self.housekeeping.until_idle()
             self.check()
@@ -158,10 +170,6 @@ class Runtime:
         slicer = Slicer(self.store.leases.monotonic)
         try:
             return await slicer.run(self.store.steps(op), self.reader.load)
-        except BaseException as error:
-            if self.store.is_torn:
-                self.fail(error)
-            raise
         finally:
             self.housekeeping.now_idle()
 

@@ -85,10 +85,11 @@ class Store:
 
         Then no key may be read or changed by anybody else.
         """
-        self.is_torn = False
-        """Whether an operation broke off half-way: then memory is not what it should be."""
+        self.on_torn: Callable[[BaseException], None] = _ignore
+        """Called if an operation broke off half-way: then memory is not what it should be."""
         self.ends: deque[LeaseRecord] = deque()
         """Leases that ended, and whose keys have yet to go, in order."""
+        self._ending: set[int] = set()
         self.pins: Counter[int] = Counter()
         """Revisions that somebody is reading at: they must not be forgotten meanwhile."""
         self.quota_bytes = quota_bytes
@@ -191,7 +192,11 @@ class Store:
         An operation that `is_long` may be applied in this way, too, but takes its time.
         """
         assert not self.is_busy or type(op) is Grant, "an operation is under way"
-        result: T = self._appliers[type(op)](op)
+        try:
+            result: T = self._appliers[type(op)](op)
+        except BaseException as error:
+            self._look_for_tears(error)
+            raise
         return result, self._open.number if self._open.changes else self.position
 
     def is_long(self, op: Op[Any]) -> bool:
@@ -209,8 +214,16 @@ class Store:
             if isinstance(op, Delete):
                 return (yield from self._delete_steps(op)), self.position
             return (yield from self._txn_steps(op)), self.position
+        except BaseException as error:
+            self._look_for_tears(error)
+            raise
         finally:
             self.is_busy = bool(self.ends)
+
+    def _look_for_tears(self, error: BaseException) -> None:
+        """Find out whether what has failed had changed anything already."""
+        if self.keyspace.newest > self.keyspace.revision:
+            self.on_torn(error)
 
     def check_room(self) -> None:
         """Refuse to make the data any larger once the quota is used up."""
@@ -228,7 +241,6 @@ class Store:
             value, lease = self._transactions.kept(op)
         revision = self.keyspace.revision + 1
         change = self.keyspace.put(key, value, lease, revision)
-        self.keyspace.revision = revision
         batch = self._open
         previous = change.previous
         if previous is not None and previous[4] != lease and previous[4]:
@@ -242,9 +254,11 @@ class Store:
         encoded = change.item[0]
         self._record(records.put(encoded))
         changes = (change,)
-        self.recent.add(changes, len(encoded))
+        octets = len(encoded) if previous is None else len(encoded) + len(previous[0])
+        self.recent.add_put(changes, octets)
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
+        self.keyspace.revision = revision
         return revision, previous
 
     def _delete_steps(self, op: Delete) -> Steps[Deleted]:
@@ -255,11 +269,7 @@ class Store:
 
     def _txn_steps(self, op: Txn) -> Steps[Outcome]:
         branch, writing = yield from self._transactions.prepare(op)
-        try:
-            results = yield from self._transactions.carry_out(branch, writing)
-        except BaseException:
-            self.is_torn = bool(writing.changes)
-            raise
+        results = yield from self._transactions.carry_out(branch, writing)
         self._close(writing)
         return Outcome(branch.succeeded, results, self.revision)
 
@@ -295,22 +305,48 @@ class Store:
 
         Nobody may be told so before that, because it could not be said when it is on disk.
         """
-        return any(record.id == lease for record in self.ends)
+        return lease in self._ending
 
     def _lease_ended(self, record: LeaseRecord) -> None:
         """Take a lease's keys with it, all at one revision; very many of them a little later."""
         self._open.leases.add(record.id)
         if self.is_busy or len(record.keys) > LONG:
             self.ends.append(record)
+            self._ending.add(record.id)
             self.is_busy = True
             self.on_long_end()
-        else:
-            _finish(self._end_steps(record))
+            return
+        try:
+            self._end_at_once(record)
+        except BaseException as error:
+            self._look_for_tears(error)
+            raise
+
+    def _end_at_once(self, record: LeaseRecord) -> None:
+        """Take a lease's few keys: very many leases may end together, most with a key or none."""
+        batch, keyspace = self._open, self.keyspace
+        ended = records.ended(record.encoded_id)
+        if not record.keys:
+            self._record(ended)
+            return
+        revision = keyspace.revision + 1
+        changes = [keyspace.delete(name, revision) for name in sorted(record.keys)]
+        batch.keys.update(record.keys)
+        deleted = [records.deleted(change.key, revision) for change in changes]
+        self._record(b"".join([*deleted, ended]))
+        self.recent.add(changes)
+        if self.watchers.any_live:
+            self.watchers.publish(changes, batch.number)
+        keyspace.revision = revision
 
     def next_end_steps(self) -> Steps[None]:
         """Take the keys of the next of the `ends`, in steps; not while another one is under way."""
-        yield from self._end_steps(self.ends[0])
-        self.ends.popleft()
+        try:
+            yield from self._end_steps(self.ends[0])
+        except BaseException as error:
+            self._look_for_tears(error)
+            raise
+        self._ending.remove(self.ends.popleft().id)
         self.is_busy = bool(self.ends)
 
     def _end_steps(self, record: LeaseRecord) -> Steps[None]:
@@ -334,12 +370,12 @@ class Store:
         changes = writing.changes
         if not changes:
             return
-        self.keyspace.revision = writing.revision
         batch.keys.update([change.key for change in changes])
         batch.rekeyed.update(writing.rekeyed)
-        self.recent.add(changes, writing.octets)
+        self.recent.add(changes)
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
+        self.keyspace.revision = writing.revision
 
     def _record(self, encoded: bytes) -> None:
         batch = self._open

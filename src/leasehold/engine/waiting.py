@@ -32,6 +32,7 @@ class Waiting:
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._count = 0
         self._to_wake: dict[Sleeper, None] = {}
+        self._over: LeaseholdError | None = None
         store.on_durable = self._released
 
     def check_room(self) -> None:
@@ -43,6 +44,8 @@ class Waiting:
         """Wait until everything up to a position is on disk."""
         if position <= self._store.durable:
             return
+        if self._over is not None:
+            raise self._over
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(position, []).append(waiter)
         self._count += 1
@@ -58,7 +61,8 @@ class Waiting:
         self._to_wake[watch] = None
 
     def give_up(self, error: LeaseholdError) -> None:
-        """Tell everybody that it is over."""
+        """Tell everybody that it is over, those who come later too."""
+        self._over = error
         waiters, self._waiters = self._waiters, {}
         for waiting in waiters.values():
             for waiter in waiting:

@@ -5,7 +5,8 @@ from itertools import islice
 
 from leasehold.core.keyspace import Change, Item, Keyspace
 from leasehold.core.ops import Delete
-from leasehold.core.ranges import SLICE, Wanted
+from leasehold.core.ordering import in_order
+from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.engine import records
 from leasehold.engine.leases import LeaseRecord, Leases
 
@@ -18,7 +19,6 @@ class Writing:
         "_leases",
         "_used",
         "changes",
-        "octets",
         "records",
         "rekeyed",
         "revision",
@@ -35,7 +35,6 @@ class Writing:
         """The revision of all changes, if there are any."""
         self.changes: list[Change] = []
         self.records: list[bytes] = []
-        self.octets = 0
         self.rekeyed: set[int] = set()
 
     @property
@@ -56,7 +55,6 @@ class Writing:
                 self.rekeyed.add(lease)
         self._take(change)
         self.records.append(records.put(change.item[0]))
-        self.octets += len(change.item[0])
         return previous
 
     def _detach(self, key: bytes, lease: int) -> None:
@@ -97,7 +95,7 @@ class Writing:
 
         An operation in steps, during which it ended, may have taken some of them from it.
         """
-        names = sorted(record.keys)
+        names = yield from pausing(in_order(list(record.keys), bytes, SLICE))
         for start in range(0, len(names), SLICE):
             if start:
                 yield []
@@ -105,4 +103,4 @@ class Writing:
                 item = self._keyspace.get(name)
                 if item is not None and item[4] == record.id:
                     self._delete(name)
-        self.records.append(records.ended(record.id))
+        self.records.append(records.ended(record.encoded_id))

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from leasehold.core.keyspace import FROM_KEY, Change
+from leasehold.errors import LeaseholdError
+from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Listener, Method, Speaker, Subscription
 from leasehold.server.etcd.desk import Desk, parse
 from leasehold.wire.encode import field, key_value, varint
@@ -238,6 +240,10 @@ class OneWatch:
     def settle(self) -> None:
         """Send what was told."""
         self._stream.speaker.flush()
+
+    def failed(self, error: LeaseholdError) -> None:
+        """Learn that what it had to be told next cannot be read: the whole stream ends."""
+        self._stream.speaker.end(RpcError(error.status, f"leasehold: {error}"))
 
     def cancelled(self, compacted: int) -> None:
         """Learn that what it had to be told next was compacted."""
