@@ -36,13 +36,8 @@ class Recent:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, changes: Sequence[Change]) -> None:
-        """Take the changes of the next revision."""
-        self._entries.append(changes)
-        self._bytes += octets_of(changes)
-
-    def add_put(self, changes: Sequence[Change], octets: int) -> None:
-        """Take the one put of the next revision, and what `octets_of` would find out."""
+    def add(self, changes: Sequence[Change], octets: int) -> None:
+        """Take the changes of the next revision, and what `octets_of` says of them."""
         self._entries.append(changes)
         self._bytes += octets
 

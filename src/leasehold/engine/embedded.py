@@ -22,6 +22,8 @@ from leasehold.core.ops import (
     Step,
     Txn,
 )
+from leasehold.core.ordering import in_order
+from leasehold.core.ranges import SLICE, pausing
 from leasehold.engine.arguments import (
     check_put,
     check_query,
@@ -318,23 +320,27 @@ class EmbeddedEngine(Engine):
             await self._until_durable(store.lease_position(lease))
             raise
         position = store.lease_position(lease)
-        names = tuple(sorted(record.keys)) if keys else None
         if store.keys_position(lease):
             position = store.position
-        remaining_s = store.leases.remaining_s(lease)
-        info = LeaseInfo(lease, record.ttl_s, remaining_s, names, len(record.keys))
+        remaining_s, names = store.leases.remaining_s(lease), list(record.keys)
         await self._until_durable(position)
-        return info
+        ordered = await self._sorted(names) if keys else None
+        return LeaseInfo(lease, record.ttl_s, remaining_s, ordered, len(names))
+
+    async def _sorted(self, names: list[bytes]) -> tuple[bytes, ...]:
+        slicer = Slicer(self._store.leases.monotonic)
+        steps = pausing(in_order(names, bytes, SLICE))
+        return tuple(await slicer.run(steps, self._runtime.reader.load))
 
     async def leases(self) -> Sequence[LeaseInfo]:
         """List the leases, those first that end first."""
         await self._runtime.enter()
         position = self._store.position
         slicer = Slicer(self._store.leases.monotonic)
-        found = await slicer.run(self._store.leases.listed(), self._runtime.reader.load)
+        found = await slicer.run(self._store.leases.listed(_row), self._runtime.reader.load)
         await self._until_durable(position)
-        return Lazily(LeaseInfo._make, [_row(left_s, record) for left_s, record in found])
+        return Lazily(LeaseInfo._make, found)
 
 
-def _row(left_s: float, record: LeaseRecord) -> tuple[int, float, float, None, int]:
+def _row(record: LeaseRecord, left_s: float) -> tuple[int, float, float, None, int]:
     return record.id, record.ttl_s, left_s, None, len(record.keys)

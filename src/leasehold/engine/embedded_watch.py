@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from leasehold.core.keyspace import Change
 from leasehold.core.recent import octets_of
 from leasehold.engine.interface import Watch
-from leasehold.engine.values import Events, event_of
+from leasehold.engine.lazily import Lazily
+from leasehold.engine.values import Events, event_of, event_with_previous
 from leasehold.errors import Closed, Compacted, LeaseholdError
 
 if TYPE_CHECKING:
@@ -148,8 +149,8 @@ class EmbeddedWatch(Watch):
         self._queued_bytes -= octets
         if self in self._store.watchers.behind and self.has_room:
             self._runtime.catch_up()
-        previous = self.wants_previous
-        return Events(revision, tuple([event_of(c, with_previous=previous) for c in changes]))
+        make = event_with_previous if self.wants_previous else event_of
+        return Events(revision, Lazily(make, changes))
 
     @property
     def _is_readable(self) -> bool:

@@ -15,7 +15,7 @@ class Lazily(Sequence[T], Generic[T]):
 
     __slots__ = ("_make", "_values")
 
-    def __init__(self, make: Callable[[Any], T], values: list[Any]) -> None:
+    def __init__(self, make: Callable[[Any], T], values: Sequence[Any]) -> None:
         self._make = make
         self._values = values
 

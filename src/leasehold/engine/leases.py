@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Generator, Iterable
 from operator import itemgetter
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, NEVER
@@ -42,6 +42,8 @@ CHECKPOINT_LEFT_S: Final = 300.0
 
 CHECKPOINT_EVERY_S: Final = 60.0
 """And when so much of what the journal promises has gone by."""
+
+T = TypeVar("T")
 
 _POSITIVE: Final = (1 << 63) - 1
 _IDS_AT_ONCE: Final = 256
@@ -242,14 +244,21 @@ class Leases:
             return leased.term_s
         return max(0.0, leased.deadline - self.table.clock.now)
 
-    def listed(self) -> Generator[Wanted, list[Item], list[tuple[float, LeaseRecord]]]:
-        """Give all leases that there are now, and how long they run; the next to end first."""
-        found: list[tuple[float, LeaseRecord]] = []
+    def listed(
+        self, make: Callable[[LeaseRecord, float], T]
+    ) -> Generator[Wanted, list[Item], list[T]]:
+        """Give all leases that there are now, those first that end first, in slices.
+
+        Each is what `make` makes of it and of how long it has to run.
+        """
+        found: list[tuple[float, T]] = []
         for count, leased in enumerate(list(self.table), 1):
-            found.append((self.left_s(leased), leased.resource))
+            left_s = self.left_s(leased)
+            found.append((left_s, make(leased.resource, left_s)))
             if not count % SLICE:
                 yield []
-        return (yield from pausing(in_order(found, itemgetter(0), SLICE)))
+        ordered = yield from pausing(in_order(found, itemgetter(0), SLICE))
+        return [made for _, made in ordered]
 
     def revoke(self, lease: int) -> None:
         """End a lease now, or raise `UnknownLease`."""

@@ -9,8 +9,11 @@ from leasehold.core.ranges import Wanted
 
 T = TypeVar("T")
 
-SLICE_S: Final = 0.005
-"""How long work may keep the event loop before everybody else has had a turn."""
+SLICE_S: Final = 0.002
+"""How long work may keep the event loop before everybody else has had a turn.
+
+Short of the 5 ms that are promised: a call may have to wait for a slice of two such works.
+"""
 
 Load = Callable[[Wanted], Awaitable[list[Item]]]
 """Gets old values from wherever they are."""

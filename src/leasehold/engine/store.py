@@ -40,7 +40,7 @@ from leasehold.core.ops import (
     Txn,
 )
 from leasehold.core.ranges import LONG, read_now, read_past
-from leasehold.core.recent import Recent
+from leasehold.core.recent import Recent, octets_of
 from leasehold.core.watchers import Watchers
 from leasehold.engine import records
 from leasehold.engine.batch import MAX_BATCH_BYTES, Batch
@@ -255,7 +255,7 @@ class Store:
         self._record(records.put(encoded))
         changes = (change,)
         octets = len(encoded) if previous is None else len(encoded) + len(previous[0])
-        self.recent.add_put(changes, octets)
+        self.recent.add(changes, octets)
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
         self.keyspace.revision = revision
@@ -334,7 +334,7 @@ class Store:
         batch.keys.update(record.keys)
         deleted = [records.deleted(change.key, revision) for change in changes]
         self._record(b"".join([*deleted, ended]))
-        self.recent.add(changes)
+        self.recent.add(changes, octets_of(changes))
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
         keyspace.revision = revision
@@ -370,9 +370,9 @@ class Store:
         changes = writing.changes
         if not changes:
             return
-        batch.keys.update([change.key for change in changes])
+        batch.keys.update(writing.keys)
         batch.rekeyed.update(writing.rekeyed)
-        self.recent.add(changes)
+        self.recent.add(changes, writing.octets)
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
         self.keyspace.revision = writing.revision

@@ -144,10 +144,14 @@ class Event(NamedTuple):
         return self.pair is None
 
 
-def event_of(change: Change, *, with_previous: bool) -> Event:
+def event_of(change: Change) -> Event:
     """Make an event of a change."""
-    previous = pair_or_none(change.previous) if with_previous else None
-    return Event(change.key, change.revision, pair_or_none(change.item), previous)
+    return Event(change.key, change.revision, pair_or_none(change.item), None)
+
+
+def event_with_previous(change: Change) -> Event:
+    """Make an event of a change, with what was before."""
+    return event_of(change)._replace(previous=pair_or_none(change.previous))
 
 
 class Events(NamedTuple):
@@ -155,7 +159,7 @@ class Events(NamedTuple):
 
     revision: int
     """Everything up to this revision has been told."""
-    events: tuple[Event, ...]
+    events: Sequence[Event]
 
 
 @dataclass(frozen=True, slots=True)

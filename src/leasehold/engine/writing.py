@@ -7,6 +7,7 @@ from leasehold.core.keyspace import Change, Item, Keyspace
 from leasehold.core.ops import Delete
 from leasehold.core.ordering import in_order
 from leasehold.core.ranges import SLICE, Wanted, pausing
+from leasehold.core.recent import octets_of
 from leasehold.engine import records
 from leasehold.engine.leases import LeaseRecord, Leases
 
@@ -19,6 +20,8 @@ class Writing:
         "_leases",
         "_used",
         "changes",
+        "keys",
+        "octets",
         "records",
         "rekeyed",
         "revision",
@@ -34,6 +37,8 @@ class Writing:
         self.revision = keyspace.revision + 1
         """The revision of all changes, if there are any."""
         self.changes: list[Change] = []
+        self.keys: list[bytes] = []
+        self.octets = 0
         self.records: list[bytes] = []
         self.rekeyed: set[int] = set()
 
@@ -89,6 +94,8 @@ class Writing:
             first = next(each for each in self.changes if each.key == change.key)
             change.previous = first.previous
         self.changes.append(change)
+        self.keys.append(change.key)
+        self.octets += octets_of((change,))
 
     def end(self, record: LeaseRecord) -> Generator[Wanted, list[Item], None]:
         """Delete the keys of a lease that has ended, in order, with pauses.

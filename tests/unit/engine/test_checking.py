@@ -30,7 +30,7 @@ from leasehold.engine.journal_format import (
 )
 from leasehold.engine.opening import open_engine
 from leasehold.errors import DamagedJournal, DirectoryInUse, ForeignJournal, StorageError
-from leasehold.wire.encode import key_value
+from leasehold.wire.encode import key_value, varint
 
 FLIPS = 60
 
@@ -256,8 +256,8 @@ def _pair(
         (records.jumped(50), (36, 49), "has a change of revision 50 after 35"),
         (records.put(_pair(36, 99)), (36, 36), "do not follow from those before"),
         (records.deleted(b"nobody", 36), (36, 36), "do not follow from those before"),
-        (records.ended(99), (36, 35), "do not follow from those before"),
-        (records.ended(7), (36, 35), "key b'leased' belongs to lease 7, which ended"),
+        (records.ended(varint(99)), (36, 35), "do not follow from those before"),
+        (records.ended(varint(7)), (36, 35), "key b'leased' belongs to lease 7, which ended"),
         (records.compacted(99), (36, 35), "revision 99 was compacted before it came"),
         (b"\x0a\xff", (36, 35), "a row cannot be read"),
         (b"\x0a\x02\x7a\x00", (36, 35), "a change of a kind that this version"),

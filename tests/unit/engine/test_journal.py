@@ -322,7 +322,7 @@ def test_a_row_that_was_changed_is_refused(change: str, tmp_path: Path) -> None:
     _refused(
         tmp_path,
         DamagedJournal,
-        rf"row 3 \(revision {revision}\) has the wrong checksum\. It was left as it is: restore a back",
+        rf"row 3 \(revision {revision}\) has the wrong checksum\. It was left as it is: restore",
     )
 
 

@@ -159,6 +159,9 @@ class Lease:
     async def _list(self) -> Answer:
         header, position = self._desk.durable_header(), self._store.position
         slicer = Slicer(self._leases.monotonic)
-        found = await slicer.run(self._leases.listed(), self._desk.runtime.reader.load)
-        leases = [field(2, b"\x08" + record.encoded_id) for _, record in found]
-        return header + b"".join(leases), position
+        found = await slicer.run(self._leases.listed(_encoded), self._desk.runtime.reader.load)
+        return header + b"".join(found), position
+
+
+def _encoded(record: LeaseRecord, _left_s: float) -> bytes:
+    return field(2, b"\x08" + record.encoded_id)
