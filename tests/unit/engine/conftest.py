@@ -34,7 +34,7 @@ def asynchronous(test: Test) -> Callable[..., None]:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that the engine does by itself."""
     while not condition():  # noqa: ASYNC110  nobody is told; the deadline is the test's
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0)
 
 
 class Place:

@@ -17,6 +17,7 @@ from leasehold import (
     StorageError,
     TooBusy,
 )
+from leasehold.core.ops import Grant
 from leasehold.core.recent import MAX_BYTES
 from leasehold.engine import committer, embedded_watch, folding
 from leasehold.engine.checking import check_directory
@@ -286,8 +287,7 @@ async def test_many_leases_that_end_during_long_work_go_afterwards(place: Place)
             await engine.put(b"leased/%d" % lease, b"", lease=lease)
         deleting = asyncio.ensure_future(engine.delete(b"k", b"l"))
         store = engine._store
-        while not store.is_busy:
-            await asyncio.sleep(0)
+        await until(lambda: store.is_busy)
         for lease in leases:
             store.leases.revoke(lease)
         assert len(store.ends) == 20
@@ -295,6 +295,20 @@ async def test_many_leases_that_end_during_long_work_go_afterwards(place: Place)
         assert (await engine.range(b"\0", FROM_KEY)).total == 0
         with pytest.raises(leasehold.UnknownLease):
             await engine.renew(leases[0])
+
+
+@asynchronous
+async def test_a_grant_that_is_refused_during_long_work_harms_nobody(place: Place) -> None:
+    async with place.open() as engine:
+        for start in range(0, 3_000, 100):
+            names = [b"k%05d" % number for number in range(start, start + 100)]
+            await engine.txn([], [Put(name, b"") for name in names])
+        await engine.grant(1000, lease=7)
+        deleting = asyncio.ensure_future(engine.delete(b"k", b"l"))
+        await until(lambda: engine._store.is_busy)
+        with pytest.raises(leasehold.LeaseExists):
+            engine._store.apply(Grant(7, 10.0))  # as the server does, which waits for nobody
+        assert (await deleting).deleted == 3_000
 
 
 def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
