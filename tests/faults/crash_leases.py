@@ -16,6 +16,7 @@ LONG_S: Final = 3600
 RENEWAL_S: Final = 0.1
 LISTING_S: Final = 0.1
 REVOKED_OF_TEN: Final = 7
+NEW_LEASES: Final = 3
 
 Numbers = Iterator[int]
 
@@ -44,7 +45,7 @@ class Keeper:
 
     def _renew(self, calls: EtcdCalls, lease: int) -> None:
         ledger = self._ledger
-        if not ledger.renew(self.name, calls, lease, KEPT_S):
+        if not ledger.renew(self.name, calls, lease):
             self._lease = None
             return
         if self._rng.random() < 0.5:
@@ -168,6 +169,27 @@ class Mover:
             assert ledger.get(name, calls, key).value == b"%d" % lease
         ledger.revoke(name, calls, lease, [key])
         assert ledger.get(name, calls, key).value is None
+
+
+class Asker:
+    """Asks for leases that others are just granting or revoking, and renews them."""
+
+    def __init__(self, name: str, ledger: Ledger, rng: random.Random) -> None:
+        self.name = name
+        self._ledger = ledger
+        self._rng = rng
+
+    def use(self, calls: EtcdCalls) -> None:
+        """Ask for one of the last leases; those that are left to end must not be renewed."""
+        leases = list(self._ledger.leases)[-NEW_LEASES:]
+        if not leases:
+            self._ledger.pause(RENEWAL_S)
+            return
+        lease = self._rng.choice(leases)
+        if self._ledger.terms_s[lease] == LONG_S and self._rng.random() < 0.5:
+            self._ledger.renew(self.name, calls, lease)
+        else:
+            self._ledger.time_to_live(self.name, calls, lease)
 
 
 class Lister:

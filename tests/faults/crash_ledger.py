@@ -67,6 +67,7 @@ class Ledger:
         self.is_ending = threading.Event()
         """Set while the server is, or is about to be, down."""
         self.leases: dict[int, LeaseHistory] = {}
+        self.terms_s: dict[int, int] = {}
         self.compaction_sent = 0
         self.compaction_answered = 0
         self.places: dict[str, int] = {}
@@ -155,6 +156,7 @@ class Ledger:
 
     def grant(self, client: Hashable, calls: EtcdCalls, lease: int, ttl_s: int) -> int:
         """Grant a lease, of which there has been none with this number; return the revision."""
+        self.terms_s[lease] = ttl_s
         seen = self.leases[lease] = LeaseHistory(lease)
         invoked = time.monotonic()
         try:
@@ -165,9 +167,9 @@ class Ledger:
         seen.granted(answer.TTL, invoked, time.monotonic())
         return int(answer.header.revision)
 
-    def renew(self, client: Hashable, calls: EtcdCalls, lease: int, ttl_s: int) -> bool:
+    def renew(self, client: Hashable, calls: EtcdCalls, lease: int) -> bool:
         """Renew a lease; False if it is gone."""
-        seen, invoked = self.leases[lease], time.monotonic()
+        seen, ttl_s, invoked = self.leases[lease], self.terms_s[lease], time.monotonic()
         try:
             answer = self.ask(client, f"renew {lease}", lambda: calls.renew(lease))
         except grpc.RpcError:

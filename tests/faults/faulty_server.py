@@ -211,6 +211,11 @@ def _events_before_commit() -> SlowDisk:
     return _slow_disk()
 
 
+def _leases_before_commit() -> SlowDisk:
+    mock.patch.object(store.Store, "lease_position", return_value=0).start()
+    return _slow_disk()
+
+
 def _half_a_transaction() -> None:
     mock.patch.object(store.Store, "_close", _close_half).start()
 
@@ -235,6 +240,7 @@ FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "answers-before-commit": _answers_before_commit,
     "reads-before-commit": _reads_before_commit,
     "events-before-commit": _events_before_commit,
+    "leases-before-commit": _leases_before_commit,
     "half-a-transaction": _half_a_transaction,
     "watch-skips": _watch_skips,
     "lease-forgets-promise": _lease_forgets_promise,
