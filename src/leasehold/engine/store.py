@@ -195,9 +195,7 @@ class Store:
         try:
             result: T = self._appliers[type(op)](op)
         except BaseException as error:
-            if (
-                type(op) is not Grant
-            ):  # which changes no key, and may come between the steps of others
+            if type(op) is not Grant:  # it changes no key, and may come between others' steps
                 self._look_for_tears(error)
             raise
         return result, self._open.number if self._open.changes else self.position
