@@ -143,7 +143,7 @@ class HandCommitter:
     def _ask(self) -> None:
         self.is_pending = True
 
-    def do(self, chore: Callable[[Journal], T]) -> "asyncio.Future[T]":
+    def do(self, chore: Callable[[Journal], T], *, is_ours: bool = False) -> "asyncio.Future[T]":
         """Have something done with the journal, in its turn."""
         done: asyncio.Future[T] = self._loop.create_future()
         if self._is_closed:

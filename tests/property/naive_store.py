@@ -57,7 +57,7 @@ Keys = Mapping[bytes, Pair]
 
 
 class NaiveEvent(NamedTuple):
-    """What a revision did to a key, and what the key was before."""
+    """What a revision did to a key, and what the key was before that revision."""
 
     key: bytes
     pair: Pair | None
@@ -131,6 +131,8 @@ def look(keys: Keys, query: Range, revision: int) -> RangeDone:
     if query.count_only:
         return RangeDone(revision, [], len(inside), more=False)
     found = [pair for pair in inside if _passes(query, pair)]
+    if query.sorts_page:
+        found = found[: query.limit + 1]
     columns = {
         SortBy.KEY: "key",
         SortBy.VERSION: "version",
@@ -178,6 +180,11 @@ def _compares(compare: Compare, pair: Pair | None) -> bool:
             Relation.NOT_EQUAL: found != operand,
         }[compare.relation]
     )
+
+
+def _is_new(pair: Pair | None) -> bool:
+    """Say whether an event creates a key; then there is nothing before, as etcd has it."""
+    return pair is not None and pair.version == 1
 
 
 # What a transaction may look like.
@@ -346,7 +353,8 @@ class NaiveStore:
             self.revision = draft.revision
             self.states[self.revision] = draft.keys
             self.events[self.revision] = [
-                NaiveEvent(key, pair, before.get(key)) for key, pair in draft.changes
+                NaiveEvent(key, pair, None if _is_new(pair) else before.get(key))
+                for key, pair in draft.changes
             ]
         return draft.result
 

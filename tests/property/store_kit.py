@@ -64,8 +64,8 @@ SMALL: Final = {
     "LONG": 3,
     "SLICE": 2,
     "SLICE_S": 0.0,
-    "MAX_REVISIONS": 5,
-    "DROPPED_AT_ONCE": 2,
+    "MAX_REVISIONS": 2,
+    "DROPPED_AT_ONCE": 3,
     "CHANGES_AT_ONCE": 2,
     "ROWS_PER_READ": 2,
     "MAX_QUEUED": 4,
@@ -119,18 +119,29 @@ keeping_puts = st.one_of(
 )
 deletes = ranges.map(lambda each: Delete(*each))
 bounds = st.sampled_from([0, 0, 0, 2, 4, 6, 9, 15])
+
+
+def _query(ends: tuple[bytes, bytes], limit: int, sorts_page: bool, **options: Any) -> Range:
+    query = Range(*ends, limit=limit, **options)
+    query.sorts_page = (
+        sorts_page and limit > 0 and query.sort_by != SortBy.KEY and not query.is_filtered
+    )
+    return query
+
+
 queries = st.builds(
-    lambda ends, *rest: Range(*ends, *rest),
+    _query,
     ranges,
-    revisions | st.just(0),
     st.sampled_from([0, 0, 1, 2, 5]),
-    st.sampled_from(SortBy),
     st.booleans(),
-    st.sampled_from([False, False, False, True]),
-    bounds,
-    bounds,
-    bounds,
-    bounds,
+    revision=revisions | st.just(0),
+    sort_by=st.sampled_from(SortBy),
+    descending=st.booleans(),
+    count_only=st.sampled_from([False, False, False, True]),
+    min_mod_revision=bounds,
+    max_mod_revision=bounds,
+    min_create_revision=bounds,
+    max_create_revision=bounds,
 )
 plain_queries = st.builds(lambda ends: Range(*ends), ranges)
 
@@ -334,10 +345,14 @@ class SpiedStore(Store):
     def _lease_ended(self, record: LeaseRecord) -> None:
         self.spy.lease_ended(record.id)
         super()._lease_ended(record)
+        if not self.is_ending(record.id):
+            self.spy.keys_gone(record.id)
 
-    def _end_steps(self, record: LeaseRecord) -> Generator[Any, Any, None]:
-        yield from super()._end_steps(record)
-        self.spy.keys_gone(record.id)
+    def next_end_steps(self) -> Generator[Any, Any, None]:
+        """Tell when the keys of a large lease are gone."""
+        lease = self.ends[0].id
+        yield from super().next_end_steps()
+        self.spy.keys_gone(lease)
 
     def _lease_promised(self, record: LeaseRecord) -> None:
         self.spy.lease_promised(record.id, record.promised_s)
