@@ -7,7 +7,7 @@ is told falls behind, and is told nothing until somebody has brought it up to da
 (`next_revision` on) and lets it `join` again. So one that does not read costs nobody anything.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from leasehold.core.intervals import RangeIndex
@@ -60,12 +60,14 @@ class Watcher(Hashable, Protocol):
 class Watchers:
     """All watches of a store."""
 
-    __slots__ = ("_of_key", "_of_ranges", "any_live", "behind")
+    __slots__ = ("_of_key", "_of_ranges", "any_live", "behind", "on_behind")
 
     def __init__(self) -> None:
         self._of_key: dict[bytes, dict[Watcher, None]] = {}
         self._of_ranges: RangeIndex[Watcher] = RangeIndex()
         self.behind: dict[Watcher, None] = {}
+        self.on_behind: Callable[[], None] = _ignore
+        """Called when some have fallen behind."""
         self.any_live = False
         """Whether anybody might have to be told of a change."""
 
@@ -112,14 +114,16 @@ class Watchers:
             without_room = self._publish_many(changes, position)
         for watcher in without_room:
             self.fall_behind(watcher, changes[0].revision)
+        if without_room:
+            self.on_behind()
 
     def _publish_one(self, changes: Sequence[Change], position: int) -> list[Watcher]:
         key = changes[0].key
         of_key = self._of_key.get(key, ())
-        without_room = [each for each in of_key if not each.notify(changes, position)]
+        without_room = [each for each in of_key if not _takes(each, changes, position)]
         if self._of_ranges:
             for of_range in self._of_ranges.at(key):
-                without_room += [each for each in of_range if not each.notify(changes, position)]
+                without_room += [each for each in of_range if not _takes(each, changes, position)]
         return without_room
 
     def _publish_many(self, changes: Sequence[Change], position: int) -> list[Watcher]:
@@ -130,8 +134,20 @@ class Watchers:
             for of_range in self._of_ranges.at(change.key):
                 for watcher in of_range:
                     concerned.setdefault(watcher, []).append(change)
-        return [each for each, its in concerned.items() if not each.notify(its, position)]
+        return [each for each, its in concerned.items() if not _takes(each, its, position)]
+
+
+def _takes(watcher: Watcher, changes: Sequence[Change], position: int) -> bool:
+    """Tell a watcher. What it raises harms nobody else: it falls behind, and will raise again."""
+    try:
+        return watcher.notify(changes, position)
+    except Exception:  # noqa: BLE001
+        return False
 
 
 def _end(watcher: Watcher) -> bytes | None:
     return None if watcher.end == FROM_KEY else watcher.end
+
+
+def _ignore() -> None:
+    return

@@ -7,6 +7,7 @@ from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, St
 from leasehold.core.txn import check_key
 from leasehold.engine.values import Limits
 
+_LEAST: Final = -(1 << 63)
 _NUMBERS: Final = (
     "revision",
     "limit",
@@ -32,9 +33,16 @@ def check_put(put: Put) -> None:
     if put.value is not None and type(put.value) is not bytes:
         kind = type(put.value).__name__
         raise TypeError(f"a value must be bytes, or None to keep it; not {kind}")
-    if put.lease is not None and type(put.lease) is not int:
-        kind = type(put.lease).__name__
-        raise TypeError(f"a lease must be an int, or None to keep it; not {kind}")
+    if put.lease is not None:
+        check_lease(put.lease)
+
+
+def check_lease(lease: int) -> None:
+    """Check the id of a lease."""
+    if type(lease) is not int:
+        raise TypeError(f"the id of a lease must be an int, not {type(lease).__name__}")
+    if not _LEAST <= lease <= -_LEAST - 1:
+        raise ValueError(f"the id of a lease has 64 bits and a sign; {lease} has not")
 
 
 def check_txn(txn: Txn) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from leasehold.engine.data_dir import FILE_MODE
+from leasehold.engine.data_dir import FILE_MODE, sync_directory, write_all
 from leasehold.errors import DamagedJournal, StorageError
 
 DIGEST_BYTES: Final = 32
@@ -63,7 +63,7 @@ class Draft:
             os.fsync(fd)
             self._check_target()
             self.path.replace(self.target)
-            _sync_directory(self.target.parent)
+            sync_directory(self.target.parent)
             self._close()
             return length + DIGEST_BYTES
 
@@ -166,13 +166,6 @@ def _chunks(fd: int, length: int) -> Iterator[bytes]:
         yield chunk
 
 
-def write_all(fd: int, content: bytes) -> None:
-    """Write everything, however often that takes."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
 @contextlib.contextmanager
 def told_of(target: Path) -> Iterator[None]:
     """Tell errors of the system as ours, with the name of the file that was to be written."""
@@ -191,11 +184,3 @@ def _why(error: OSError | ValueError, target: Path) -> str:
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return f"{why}; make room, or choose another place"
     return f"{why}; choose another place"
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -25,6 +25,7 @@ class Batch:
         "last_revision",
         "leases",
         "number",
+        "octets",
         "rekeyed",
     )
 
@@ -34,6 +35,8 @@ class Batch:
         self.first_revision = first_revision
         self.last_revision = first_revision - 1
         self.compacted = 0
+        self.octets = 0
+        """How long the changes are together."""
         self.changes: list[bytes] = []
         self.keys: set[bytes] = set()
         self.leases: set[int] = set()

@@ -85,9 +85,11 @@ class CatchUp:
             await self._advance(watch, slicer)
         except (Closed, JournalFailed):
             raise  # everything is over
-        except LeaseholdError as error:
-            logger.error("a watch ends, because its history cannot be read: %s", error)
+        except Exception as error:
+            logger.exception("a watch ends, because it cannot be brought up to date")
             self._store.watchers.discard(watch)
+            if not isinstance(error, LeaseholdError):
+                error = LeaseholdError(f"a watch has failed: {error!r}")
             watch.failed(error)
         watch.settle()
 
@@ -95,9 +97,9 @@ class CatchUp:
         """Tell a watch of some revisions."""
         store = self._store
         self._store.leases.enter()
-        if watch.next_revision < store.keyspace.compacted:
+        if watch.next_revision < store.durable_compacted:
             store.watchers.discard(watch)
-            watch.cancelled(store.keyspace.compacted)
+            watch.cancelled(store.durable_compacted)
         elif watch.next_revision < store.recent.first <= store.revision + 1:
             await self._tell_from_disk(watch, slicer)
         else:
@@ -137,6 +139,8 @@ class CatchUp:
                 continue
             if watch.wants_previous:
                 changes = await self._with_previous(watch, changes)  # noqa: PLW2901
+                if watch not in behind:
+                    return
             if not self._tell(watch, revision, changes):
                 return
             await slicer.pause()

@@ -46,6 +46,10 @@ RECENT: Final = 8
 MAX_PATIENCE: Final = 1024
 """How many commits stay in the thread after the disk has stalled again and again."""
 
+MAX_INLINE_BYTES: Final = 256 * 1024
+MAX_INLINE_CHANGES: Final = 5_000
+"""What is more than either is written in the thread, however fast the disk is."""
+
 MAX_CHORES: Final = 1_000
 """Chores that may wait for their turn; further ones are refused."""
 
@@ -177,7 +181,8 @@ class Committer:
         batch = self._store.take_batch()
         if batch is not None:
             inline = self.pace.goes_inline(is_alone=self._is_alone())
-            if not inline or self._journal.wants_checkpoint:
+            is_small = len(batch.changes) < MAX_INLINE_CHANGES and batch.octets < MAX_INLINE_BYTES
+            if not (inline and is_small) or self._journal.wants_checkpoint:
                 self._hand_over(lambda: self._commit(batch))
                 return
             self._commit_inline(batch)

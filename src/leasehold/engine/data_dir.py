@@ -36,7 +36,7 @@ class DataDirectory:
         draft = self.path / f"{name}.new"
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
-            _write_all(fd, content)
+            write_all(fd, content)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -45,7 +45,7 @@ class DataDirectory:
 
     def sync(self) -> None:
         """Put the names of the files on disk."""
-        _sync_directory(self.path)
+        sync_directory(self.path)
 
     def close(self) -> None:
         """Let others have the directory."""
@@ -60,10 +60,10 @@ def _make_directory(path: Path) -> None:
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(DIRECTORY_MODE, exist_ok=True)
-        _sync_directory(each.parent)
+        sync_directory(each.parent)
     if not missing:  # whoever made it may not have come so far; it need not be ours to sync
         with contextlib.suppress(PermissionError):
-            _sync_directory(path.absolute().parent)
+            sync_directory(path.absolute().parent)
 
 
 def _lock(directory: Path) -> int:
@@ -73,7 +73,7 @@ def _lock(directory: Path) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DirectoryInUse(_in_use(directory, os.pread(fd, PID_DIGITS, 0))) from None
-        _write_all(fd, f"{os.getpid():<{PID_DIGITS}}\n".encode())
+        write_all(fd, f"{os.getpid():<{PID_DIGITS}}\n".encode())
     except BaseException:
         os.close(fd)
         raise
@@ -88,13 +88,15 @@ def _in_use(directory: Path, found: bytes) -> str:
     return f"{directory} is in use by {holder}: stop that one first, or choose another directory"
 
 
-def _write_all(fd: int, content: bytes) -> None:
+def write_all(fd: int, content: bytes) -> None:
+    """Write everything, however often that takes."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Put the names of the files in a directory on disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -25,6 +25,7 @@ from leasehold.core.ops import (
 from leasehold.core.ordering import in_order
 from leasehold.core.ranges import SLICE, pausing
 from leasehold.engine.arguments import (
+    check_lease,
     check_put,
     check_query,
     check_size,
@@ -249,6 +250,7 @@ class EmbeddedEngine(Engine):
 
     async def grant(self, ttl: float, *, lease: int = 0) -> LeaseInfo:
         """Begin a lease."""
+        check_lease(lease)
         ttl = ttl_of(ttl, self.limits)
         granted, _ = await self._apply(Grant(lease, ttl))
         return LeaseInfo(granted, ttl, ttl, None, 0)

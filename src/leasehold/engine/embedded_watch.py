@@ -161,7 +161,7 @@ class EmbeddedWatch(Watch):
         if self._reader is not None and not self._reader.done():
             if self._is_readable or self._failure is not None:
                 self._reader.set_result(None)
-            else:
+            elif self._queue:
                 self._runtime.waiting.wake_when_durable(self)
 
     def request_progress(self) -> None:

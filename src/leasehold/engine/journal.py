@@ -75,7 +75,6 @@ LOG_BYTES: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 4) * (PAGE_BYTES + 24
 """The length of the log: what is written between two checkpoints, and some more."""
 
 _APPEND: Final = "INSERT INTO batch VALUES (?, ?, ?, ?, ?)"
-_READ_ONE: Final = "SELECT first_revision, last_revision, changes, checksum FROM batch WHERE id = ?"
 CACHE_KIB: Final = 16 * 1024
 """Pages that SQLite keeps in memory: folding writes rows all over the table of keys."""
 

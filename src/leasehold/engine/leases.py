@@ -178,12 +178,23 @@ class Leases:
             self._promise_less(leased)
         return bool(self._long) and next(iter(self._long.values())) <= now
 
-    def _promise_less(self, leased: LeasedResource[LeaseRecord]) -> None:
+    def checkpoint_all(self) -> Generator[Wanted, list[Item], None]:
+        """Checkpoint all leases of long terms, in slices, before a stop."""
+        for count, lease in enumerate(list(self._long), 1):
+            leased = self.table.find(lease)
+            if leased is not None:
+                self._promise_less(leased, least_s=1.0)
+            if not count % SLICE:
+                yield []
+
+    def _promise_less(
+        self, leased: LeasedResource[LeaseRecord], least_s: float = CHECKPOINT_EVERY_S
+    ) -> None:
         record = leased.resource
         left_s = leased.deadline - self.table.clock.now
         if leased.deadline == NEVER or left_s <= CHECKPOINT_LEFT_S:
             return
-        if record.promised_s - left_s >= CHECKPOINT_EVERY_S:
+        if record.promised_s - left_s >= least_s:
             record.promised_s = left_s
             self._on_promise(record)
 

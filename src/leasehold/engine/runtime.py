@@ -68,7 +68,7 @@ class Runtime:
             self.store, self._get_committer, self.reader.load, compaction or AutoCompaction()
         )
         self._catch_up = CatchUp(self.store, self._get_committer, self.reader.load)
-        self.catch_up = self._catch_up.wake
+        self.catch_up = self.store.watchers.on_behind = self._catch_up.wake
         self.until_durable = self.waiting.until_durable
         self.backups = Backups(directory, self._get_committer)
         self._control = Control(directory, self.backups)
@@ -96,6 +96,9 @@ class Runtime:
         if self.failure is None:
             await asyncio.gather(*self._long, return_exceptions=True)
         await self.housekeeping.close()
+        if self.failure is None and self._committer is not None:
+            slicer = Slicer(self.store.leases.monotonic)
+            await slicer.run(self.store.leases.checkpoint_all(), self.reader.load)
         self.store.leases.close()
         if self._committer is not None:
             await self._committer.close()

@@ -56,6 +56,9 @@ from leasehold.wire.encode import key_value
 
 T = TypeVar("T")
 
+LEASE_BYTES: Final = 700
+"""What a lease takes in memory, about (measured by `make bench`)."""
+
 DEFAULT_QUOTA_BYTES: Final = 2 * 1024**3
 """What the data may take, in memory or on disk, before further writes are refused."""
 
@@ -99,7 +102,6 @@ class Store:
         self._replay: Replay | None = Replay(self.keyspace)
         self._under_way: Batch | None = None
         self._open = Batch(1, self.revision + 1)
-        self._open_bytes = 0
         self._appliers: dict[type, Callable[[Any], Any]] = {
             Put: self._put,
             Grant: self._grant,
@@ -134,7 +136,7 @@ class Store:
     @property
     def is_full(self) -> bool:
         """Whether so much waits for the disk that nothing further should be applied."""
-        return self._open_bytes >= MAX_BATCH_BYTES
+        return self._open.octets >= MAX_BATCH_BYTES
 
     def is_durable(self, key: bytes) -> bool:
         """Say whether a key is, in memory, as it is on disk."""
@@ -383,7 +385,7 @@ class Store:
         if not batch.changes and self._under_way is None:
             self.on_pending()
         batch.changes.append(encoded)
-        self._open_bytes += len(encoded)
+        batch.octets += len(encoded)
 
     # How it gets to disk.
 
@@ -397,7 +399,6 @@ class Store:
         batch.compacted = self.keyspace.compacted
         self._under_way = batch
         self._open = Batch(batch.number + 1, self.revision + 1)
-        self._open_bytes = 0
         return batch
 
     def committed(self) -> None:
@@ -418,7 +419,8 @@ class Store:
 
     def measure(self, disk_bytes: int) -> None:
         """Learn how much of the disk is in use, and compare it with the quota later on."""
-        self.used_bytes = max(disk_bytes, self.keyspace.memory_bytes)
+        memory_bytes = self.keyspace.memory_bytes + LEASE_BYTES * len(self.leases)
+        self.used_bytes = max(disk_bytes, memory_bytes)
 
     # How it comes back.
 

@@ -32,6 +32,7 @@ class Waiting:
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._count = 0
         self._to_wake: dict[Sleeper, None] = {}
+        self._is_waking = False
         self._over: LeaseholdError | None = None
         store.on_durable = self._released
 
@@ -45,7 +46,7 @@ class Waiting:
         if position <= self._store.durable:
             return
         if self._over is not None:
-            raise self._over
+            raise type(self._over)(*self._over.args)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(position, []).append(waiter)
         self._count += 1
@@ -56,9 +57,8 @@ class Waiting:
 
     def wake_when_durable(self, watch: Sleeper) -> None:
         """Have a watch look again when more is on disk, or soon if all of it is."""
-        if not self._to_wake and self._store.position <= self._store.durable:
-            asyncio.get_running_loop().call_soon(self._wake_some)
         self._to_wake[watch] = None
+        self._wake_soon()
 
     def give_up(self, error: LeaseholdError) -> None:
         """Tell everybody that it is over, those who come later too."""
@@ -67,7 +67,7 @@ class Waiting:
         for waiting in waiters.values():
             for waiter in waiting:
                 if not waiter.done():
-                    waiter.set_exception(error)
+                    waiter.set_exception(type(error)(*error.args))
 
     def _released(self, position: int) -> None:
         self.on_durable(position)
@@ -83,8 +83,18 @@ class Waiting:
         for watch in [watch for watch, _ in zip(self._to_wake, range(WAKES_AT_ONCE), strict=False)]:
             del self._to_wake[watch]
             watch.wake()
-        if self._to_wake and self._store.position <= self._store.durable:
-            asyncio.get_running_loop().call_soon(self._wake_some)
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        """Go on in the next turn, unless that is planned, or what they wait for is not on disk."""
+        is_durable = self._store.position <= self._store.durable
+        if self._to_wake and is_durable and not self._is_waking:
+            self._is_waking = True
+            asyncio.get_running_loop().call_soon(self._wake_next)
+
+    def _wake_next(self) -> None:
+        self._is_waking = False
+        self._wake_some()
 
 
 def _ignore(*_: object) -> None:

@@ -59,6 +59,10 @@ class Gate:
     def hold_answer(self, position: int, deliver: Deliver, payload: bytes) -> None:
         """Deliver an answer when `position` is released, or refuse if too much waits already."""
         self.check_room()
+        self.hold_accepted(position, deliver, payload)
+
+    def hold_accepted(self, position: int, deliver: Deliver, payload: bytes) -> None:
+        """Deliver an answer when `position` is released, of a call that cannot be refused."""
         self.answers += 1
         self.hold_event(position, deliver, payload, 1)
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
-from leasehold.errors import Status
+from leasehold.errors import LeaseholdError, Status
 from leasehold.rpc.answers import failed_trailers
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError
@@ -180,9 +180,18 @@ class Stream:
             if isinstance(result, Pieces):
                 await self._put_pieces(result.pieces)
             elif not self.is_ending:
-                self.say(*result)
+                self._say_accepted(*result)
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             self.fail(error)
+
+    def _say_accepted(self, message: bytes, position: int) -> None:
+        """Say what a call has come to that was let in: it is done, and cannot be refused now."""
+        gate = self.carrier.gate
+        if position <= gate.released:
+            self.put(message)
+        else:
+            gate.hold_accepted(position, self.put, message)
+            self.held_until = max(self.held_until, position)
 
     async def _put_pieces(self, pieces: list[bytes]) -> None:
         """Put a long message into the output, and let others have their turn in between."""
@@ -216,6 +225,8 @@ class Stream:
 
     def fail(self, error: Exception) -> None:
         """End the call with what a handler raised."""
+        if isinstance(error, LeaseholdError):
+            error = RpcError(error.status, f"leasehold: {error}")
         if not isinstance(error, RpcError):
             logger.error("a handler failed", exc_info=error)
             error = RpcError(Status.INTERNAL, "internal error; the server's log says more")

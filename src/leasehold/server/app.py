@@ -16,7 +16,7 @@ from leasehold.rpc.gate import Gate
 from leasehold.rpc.http1 import Reply
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server import ServerProtocol, Site
-from leasehold.server.etcd.desk import TOO_MANY, Desk
+from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.watch import Watch
@@ -88,7 +88,7 @@ class LeaseholdServer:
     async def _part(self) -> None:
         """Close all connections, each once it has its answers, but wait for nobody for ever."""
         for connection in list(self._site.connections):
-            connection.good_bye("etcdserver: server stopped")
+            connection.good_bye(STOPPED)
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self._site.all_gone()

@@ -311,6 +311,46 @@ async def test_a_grant_that_is_refused_during_long_work_harms_nobody(place: Plac
         assert (await deleting).deleted == 3_000
 
 
+@asynchronous
+async def test_an_idle_engine_does_nothing_however_its_watches_were_read(place: Place) -> None:
+    async with place.open() as engine:
+        for start in range(0, 3_000, 100):
+            await asyncio.gather(*(engine.put(b"a", b"%d" % n) for n in range(start, start + 100)))
+        watch = engine.watch(b"a", start=2)
+        assert [(await anext(watch)).revision for _ in range(3_000)] == list(range(2, 3_002))
+        reader = asyncio.ensure_future(anext(watch))
+        loop: Any = asyncio.get_running_loop()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(loop._ready) <= 2
+        reader.cancel()
+
+
+@asynchronous
+async def test_a_watch_that_raises_ends_alone(place: Place) -> None:
+    async with place.open() as engine:
+        bad, good = engine.watch(b"a"), engine.watch(b"a")
+
+        def fail(*_: object) -> bool:
+            raise Broken
+
+        bad.notify = fail  # type: ignore[attr-defined]
+        await engine.put(b"a", b"")
+        assert (await anext(good)).revision == 2
+        with pytest.raises(leasehold.LeaseholdError, match="a watch has failed"):
+            await anext(bad)
+
+
+@pytest.mark.parametrize("lease", [1 << 63, -(1 << 63) - 1])
+@asynchronous
+async def test_an_id_that_has_no_place_on_disk_is_refused(lease: int) -> None:
+    async with Place("memory:").open() as engine:
+        with pytest.raises(ValueError, match="64 bits"):
+            await engine.grant(10, lease=lease)
+        with pytest.raises(ValueError, match="64 bits"):
+            await engine.put(b"a", b"", lease=lease)
+
+
 def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
 

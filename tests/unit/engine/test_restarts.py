@@ -130,6 +130,16 @@ def test_restarts_do_not_keep_a_long_lease_alive_for_ever(durable: DurableStore)
     assert lived_s >= HOUR_S - CHECKPOINT_LEFT_S
 
 
+def test_a_clean_stop_checkpoints_what_has_aged(durable: DurableStore) -> None:
+    grant(durable, HOUR_S)
+    durable.sim.run_for(CHECKPOINT_EVERY_S / 2)
+    for _ in durable.do(durable.store.leases.checkpoint_all):
+        continue
+    durable.commit()
+    durable.crash()
+    assert_ends_after(durable, HOUR_S - CHECKPOINT_EVERY_S / 2)
+
+
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 @pytest.mark.parametrize("when", ["before", "in the middle", "over a restart"])
 def test_no_jump_of_the_wall_clock_ends_a_lease_early_or_late(

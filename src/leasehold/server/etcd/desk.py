@@ -8,10 +8,12 @@ from google.protobuf.message import DecodeError, Message
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
 from leasehold.errors import (
+    Closed,
     Compacted,
     DuplicateKey,
     EmptyKey,
     FutureRevision,
+    JournalFailed,
     LeaseExists,
     LeaseholdError,
     NoSpace,
@@ -29,6 +31,7 @@ MAX_REQUEST_BYTES: Final = 1536 * 1024
 """The largest request that may change anything."""
 
 TOO_MANY: Final = "etcdserver: too many requests"
+STOPPED: Final = "etcdserver: server stopped"
 
 _TEXTS: Final[dict[type[LeaseholdError], str]] = {
     UnknownLease: "requested lease not found",
@@ -75,7 +78,10 @@ class Desk:
         self, call: Callable[[bytes], Answer | Later], message: bytes
     ) -> Answer | Pieces:
         """Make a call as soon as no operation is under way in steps."""
-        await self.runtime.enter()
+        try:
+            await self.runtime.enter()
+        except (Closed, JournalFailed) as error:
+            raise RpcError(Status.UNAVAILABLE, STOPPED) from error
         answer = call(message)
         return answer if isinstance(answer, tuple) else await answer
 

@@ -153,6 +153,8 @@ class Lease:
 
     def leases(self, message: bytes) -> Answer | Later:
         """List all leases, those first that end first."""
+        if self._store.is_busy:
+            return self._desk.when_idle(self.leases, message)
         parse(_parse_leases, message)
         return self._list()
 
