@@ -6,6 +6,7 @@ import pytest
 
 from leasehold.core.keyspace import FROM_KEY, Change
 from leasehold.core.watchers import Watchers
+from leasehold.errors import LeaseholdError
 
 
 class Ear:
@@ -35,6 +36,9 @@ class Ear:
         raise NotImplementedError
 
     def joined(self, revision: int, position: int) -> None:
+        raise NotImplementedError
+
+    def failed(self, error: LeaseholdError) -> None:
         raise NotImplementedError
 
     def cancelled(self, compacted: int) -> None:
@@ -99,6 +103,22 @@ def test_a_watcher_without_room_falls_behind_and_is_told_nothing_until_it_joins(
     watchers.publish(changes(*names, revision=8), 8)
     assert slow.told[-1] == (names, 8)
     assert not watchers.behind
+
+
+def test_a_watcher_that_raises_falls_behind_and_the_others_are_told(watchers: Watchers) -> None:
+    class Bad(Ear):
+        def notify(self, changes: Sequence[Change], position: int) -> bool:
+            raise ValueError
+
+    ears = [Ear(b"a"), Bad(b"a"), Ear(b"a"), Ear(b"a", b"b")]
+    woken: list[int] = []
+    watchers.on_behind = lambda: woken.append(len(watchers.behind))
+    for ear in ears:
+        watchers.join(ear)
+    watchers.publish(changes(b"a"), 1)
+    assert [len(ear.told) for ear in ears] == [1, 0, 1, 1]
+    assert list(watchers.behind) == [ears[1]]
+    assert woken == [1]
 
 
 def test_a_watcher_that_is_behind_can_leave(watchers: Watchers) -> None:

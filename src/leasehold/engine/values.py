@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from leasehold.core.keyspace import Change, Item
+from leasehold.core.txn import MAX_OPERATIONS
+from leasehold.engine.leases import MAX_KEYS
 from leasehold.engine.records import value_of
 
 
@@ -171,10 +173,10 @@ class Limits:
     max_ttl: float = 9_000_000_000.0
     ttl_unit: float = 0.001
     """Terms are rounded up to a multiple of this."""
-    txn_operations: int = 128
+    txn_operations: int = MAX_OPERATIONS
     request_bytes: int = 1536 * 1024
     """Keys and values of one call together."""
-    keys_per_lease: int = 100_000
+    keys_per_lease: int = MAX_KEYS
 
 
 @dataclass(frozen=True, slots=True)
