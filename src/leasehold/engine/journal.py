@@ -30,7 +30,6 @@ nothing is left of it.
 
 import contextlib
 import ctypes
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
@@ -42,14 +41,19 @@ from leasehold.engine import folding, records
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import DataDirectory
 from leasehold.engine.folding import Unfolded
+from leasehold.engine.journal_files import (
+    FILE_NAME,
+    LOG_SUFFIXES,
+    lengthen_log,
+    make_file,
+    settle_log,
+)
 from leasehold.engine.journal_format import (
     PAGE_BYTES,
     WRITE_IDENTITY,
     Identity,
     Progress,
     batch_checksum,
-    check_header,
-    empty_journal,
     make_tables,
     pack_identity,
 )
@@ -66,10 +70,17 @@ from leasehold.engine.journal_rows import (
 )
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
-__all__ = ["CHECKPOINT_PAGES", "Heir", "Identity", "Journal", "Progress", "Row"]
+__all__ = [
+    "CHECKPOINT_PAGES",
+    "FILE_NAME",
+    "LOG_SUFFIXES",
+    "Heir",
+    "Identity",
+    "Journal",
+    "Progress",
+    "Row",
+]
 
-FILE_NAME: Final = "leasehold.db"
-LOG_SUFFIXES: Final = ("-wal", "-journal")
 CHECKPOINT_PAGES: Final = 1000
 LOG_BYTES: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 4) * (PAGE_BYTES + 24)
 """The length of the log: what is written between two checkpoints, and some more."""
@@ -78,7 +89,6 @@ _APPEND: Final = "INSERT INTO batch VALUES (?, ?, ?, ?, ?)"
 CACHE_KIB: Final = 16 * 1024
 """Pages that SQLite keeps in memory: folding writes rows all over the table of keys."""
 
-_PIECE_BYTES: Final = 64 * 1024
 _IN_MEMORY: Final = Path(":memory:")
 
 MAX_HISTORY_BYTES: Final = 1024 * 1024
@@ -118,8 +128,8 @@ class Journal:
             raise StorageError(what + ADVICE) from error
         try:
             if self._directory is not None:
-                self._make_file(self._directory)
-                self._settle_log(vfs)
+                make_file(self._directory, self._path)
+                settle_log(self._path, vfs)
             self._connection: apsw.Connection | None = self._connect(vfs)
         except BaseException as error:
             self._let_go()
@@ -301,50 +311,6 @@ class Journal:
     def _is_in_memory(self) -> bool:
         return self._directory is None
 
-    def _make_file(self, directory: DataDirectory) -> None:
-        if self._path.exists():
-            check_header(self._path)
-            directory.sync()  # whoever made it may have been killed before this
-            return
-        for suffix in LOG_SUFFIXES:
-            log = self._path.with_name(FILE_NAME + suffix)
-            if log.exists():
-                raise DamagedJournal(
-                    f"{self._path} is gone but {log.name} is still there, with changes that belong "
-                    "to it: put the file back, or remove the log as well to begin with nothing"
-                )
-        directory.write_whole(FILE_NAME, empty_journal())
-
-    def _settle_log(self, vfs: str | None) -> None:
-        """Write a log that was left behind once more, and sync it.
-
-        After a failed sync it may be that what is read from the log is not on disk, and that no
-        later sync would put it there: the system takes it for written. What is to be built upon it
-        would be lost with it.
-        """
-        log = self._path.with_name(FILE_NAME + LOG_SUFFIXES[0])
-        if not log.exists():
-            return
-        flags = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE
-        with told_as_ours(self._path):
-            file = apsw.VFSFile(vfs or "", str(log), [flags, 0])
-            try:
-                for at in range(0, file.xFileSize(), _PIECE_BYTES):
-                    file.xWrite(file.xRead(min(_PIECE_BYTES, file.xFileSize() - at), at), at)
-                file.xSync(apsw.SQLITE_SYNC_FULL)
-            finally:
-                file.xClose()
-
-    def _lengthen_log(self) -> None:
-        """Give the log its length at once, in zeros, which SQLite takes for the end of the log."""
-        log = self._path.with_name(FILE_NAME + LOG_SUFFIXES[0])
-        missing = LOG_BYTES - log.stat().st_size if log.exists() else 0
-        if missing > 0:
-            with log.open("ab") as file:
-                file.write(bytes(missing))
-                file.flush()
-                os.fsync(file.fileno())
-
     def _connect(self, vfs: str | None) -> apsw.Connection:
         with told_as_ours(self._path):
             flags = apsw.SQLITE_OPEN_READWRITE
@@ -356,7 +322,7 @@ class Journal:
                 if not self._is_in_memory:
                     noop = apsw.SQLITE_CHECKPOINT_NOOP
                     self._log_pages = connection.wal_checkpoint(mode=noop)[0]
-                    self._lengthen_log()
+                    lengthen_log(self._path, LOG_BYTES)
             except BaseException:
                 _abandon(connection)
                 raise
