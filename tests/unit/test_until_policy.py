@@ -17,7 +17,7 @@ from leasehold import (
     UntilPolicy,
     lazy,
 )
-from leasehold.testing import VirtualClock
+from leasehold.testing import Simulation, VirtualClock
 
 INNER = DurationPolicy(FOREVER, 30.0)
 
@@ -151,3 +151,19 @@ def test_what_is_no_inner_policy_is_refused_by_name(bad: Any) -> None:
 
 def test_it_shows_its_settings() -> None:
     assert repr(UntilPolicy(FOREVER, FixedPolicy(5.0))) == "UntilPolicy(FOREVER, FixedPolicy(5.0))"
+
+
+def test_a_grant_that_was_never_answered_ends_with_the_grantor_by_itself() -> None:
+    ended: list[str] = []
+    with Simulation(1) as sim:
+        host = sim.host("grantor")
+        end = datetime.fromtimestamp(host.clock.wall() + 2.0, UTC)
+        policy = UntilPolicy(end, INNER, clock=host.clock)
+        landlord = Landlord(
+            policy, on_ended=lambda resource, _: ended.append(resource), clock=host.clock
+        )
+        host.call(landlord.grant, "resource", 1.0, pending=True)
+        sim.run_for(1.9)
+        assert ended == []
+        sim.run_for(0.2)
+        assert ended == ["resource"]

@@ -144,8 +144,10 @@ class LeaseTable(Generic[R]):
         leased.term_s = term_s
         leased.deadline = NEVER if pending else now + term_s
         self._leases[cookie] = leased
-        if not pending:  # else it has no end that anybody would have to look out for
+        if not pending:
             self._place(leased)
+        elif self._bounded and self._on_placed is not None:
+            self._on_placed(leased)  # it has no end of its own yet, but that of its grantor
         return leased, granted
 
     def _in_bounds(self, granted: Duration, requested: Requested) -> tuple[Duration, float]:
