@@ -159,7 +159,7 @@ def test_a_grant_that_was_never_answered_ends_with_the_grantor_by_itself() -> No
         host = sim.host("grantor")
         end = datetime.fromtimestamp(host.clock.wall() + 2.0, UTC)
         policy = UntilPolicy(end, INNER, clock=host.clock)
-        landlord = Landlord(
+        landlord: Landlord[str] = Landlord(
             policy, on_ended=lambda resource, _: ended.append(resource), clock=host.clock
         )
         host.call(landlord.grant, "resource", 1.0, pending=True)
