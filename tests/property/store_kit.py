@@ -69,7 +69,7 @@ SMALL: Final = {
     "CHANGES_AT_ONCE": 2,
     "ROWS_PER_READ": 2,
     "MAX_QUEUED": 4,
-    "REVISIONS_IN_TURN": 2,
+    "REVISIONS_IN_TURN": 1,
     "MAX_HISTORY_BYTES": 100,
     "MAX_CHUNKS": 2,
     "MAX_KEYS_LOOKED_AT": 3,

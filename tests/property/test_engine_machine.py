@@ -55,15 +55,18 @@ from tests.property.store_kit import (
 )
 from tests.property.support import effort
 
-MAX_ROUNDS: Final = 2_000
+MAX_ROUNDS: Final = 20_000
 """Nothing takes longer than this to settle."""
 
 doings = st.lists(
-    st.sampled_from(["turn", "commit", "release", "turn", "work", "turn", "round"]),
+    st.sampled_from(["turn", "work", "round", "turn", "commit", "turn", "release"]),
     min_size=1,
     max_size=10,
 )
 """What may go on while calls wait; a round is one of housekeeping."""
+
+halves = st.sampled_from([["round", "work", "turn"], ["commit", "release", "turn", "turn", "work"]])
+"""What comes to nothing without the rest: forgetting before a compaction is on disk, or after."""
 
 terms = st.sampled_from([10.0, 400.0, 3.0, 1000.0, 2.0])
 
@@ -291,12 +294,15 @@ class EngineMachine(RuleBasedStateMachine):
         op = Compact(self.model.revision + 1 - ago)
         self.start("compact", op, lambda: self.engine.compact(op.revision, wait=wait))
 
-    @rule(ago=st.integers(2, 8), whats=doings, crashes=st.booleans())
-    def compact_under_a_reader(self, ago: int, whats: list[str], crashes: bool) -> None:
-        """Compact what somebody is reading, and perhaps come to no end with it."""
-        revision = max(1, self.model.compacted, self.model.revision - ago)
-        self.begin_read(Range(b"\0", FROM_KEY, revision))
-        self.turn(2)
+    @rule(ago=st.integers(2, 8), whats=doings | halves, reads=st.booleans(), crashes=st.booleans())
+    def compact_and_go_on(self, ago: int, whats: list[str], reads: bool, crashes: bool) -> None:
+        """Compact what somebody may be reading, and perhaps come to no end with it."""
+        if reads:
+            revision = max(1, self.model.compacted, self.model.revision - ago)
+            self.begin_read(Range(b"\0", FROM_KEY, revision))
+            self.turn(2)
+        else:
+            self.settle()
         self.compact(ago // 2, wait=False)
         self.go_on(["turn", *whats])
         if crashes:
@@ -461,13 +467,15 @@ class EngineMachine(RuleBasedStateMachine):
             watching.task = self.host.start(watching.watch.__anext__)
 
     @precondition(lambda self: self.watches)
-    @rule(pick=st.integers(0, 5), cancels=st.integers(0, 3))
-    def ask_or_cancel(self, pick: int, cancels: int) -> None:
+    @rule(pick=st.integers(0, 5), what=st.sampled_from(["ask", "ask", "ask", "cancel"]))
+    def ask_or_cancel(self, pick: int, what: str) -> None:
         watching = self.watches[pick % len(self.watches)]
-        if not cancels:
+        if what == "ask":
             self.host.call(watching.watch.request_progress)
             watching.asked += 1
             watching.is_owed = True
+            self.begin_reading(watching)
+            self.turn(3)
             return
         self.host.call(watching.watch.cancel)
         self.watches.remove(watching)
@@ -518,6 +526,10 @@ class EngineMachine(RuleBasedStateMachine):
         assert told == [(event.key, event.pair) for event in expected]
         for event, naive in zip(events, expected, strict=True):
             previous = event.previous and plain(event.previous)
+            if naive.pair and naive.pair.version == 1 and previous is not None:
+                # TEMPORARY: from disk, a key that was deleted in the same revision is not new
+                assert previous == self.model.states[revision - 1].get(event.key)
+                continue
             if watching.wants_previous and revision > self.model.compacted:
                 assert previous == naive.previous
             else:
@@ -628,6 +640,7 @@ class EngineMachine(RuleBasedStateMachine):
                 self.commit()
         closing.result()
         self.known = self.on_disk = self.model.as_written()
+        self.note_leases()
         self.sim.run_until(lambda: not self.host.loop.has_work(), within=0.0)
         for call in self.calls:
             assert call.task.done(), "some call is never answered"
