@@ -161,20 +161,31 @@ class CatchUp:
         """Find out what the keys of a revision were before it, unless that was compacted."""
         concerned = [each for each in changes if covers(watch.key, watch.end, each.key)]
         keyspace = self._store.keyspace
-        wanted = []
+        wanted: dict[tuple[bytes, int], None] = {}  # a revision may have changed a key twice
         for change in concerned:
             before = keyspace.before(change)
             if before is not None and change.revision > keyspace.compacted:
-                wanted.append((change.key, before))
+                wanted[change.key, before] = None
         try:
-            loaded = {item[5]: item for item in await self._load(wanted)} if wanted else {}
+            loaded = {item[5]: item for item in await self._load([*wanted])} if wanted else {}
         except LeaseholdError:
             if concerned[0].revision > keyspace.compacted:
                 raise
             loaded = {}  # compacted meanwhile
         return [
-            Change(each.key, each.revision, each.item, loaded.get(each.key)) for each in concerned
+            Change(
+                each.key,
+                each.revision,
+                each.item,
+                None if _creates(each) else loaded.get(each.key),
+            )
+            for each in concerned
         ]
+
+
+def _creates(change: Change) -> bool:
+    """Say whether a change has made a key, also one that was deleted in the same revision."""
+    return change.item is not None and change.item[3] == 1
 
 
 def _report(task: asyncio.Task[None]) -> None:
