@@ -163,7 +163,7 @@ def _draw_pauses(axes: Any, cells: Cells, shown: Sequence[Cell]) -> None:
     axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.set_xlabel("ms (log scale); median and quartiles of the longest in each round")
-    axes.set_title("Longest pauses of the event loop", loc="left")
+    axes.set_title("Longest pauses of the event loop", loc="left", pad=24)
     axes.legend(frameon=False, fontsize=9, ncols=4, loc="lower right", bbox_to_anchor=(1.0, 1.0))
 
 
