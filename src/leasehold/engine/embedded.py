@@ -341,7 +341,11 @@ class EmbeddedEngine(Engine):
         slicer = Slicer(self._store.leases.monotonic)
         found = await slicer.run(self._store.leases.listed(_row), self._runtime.reader.load)
         await self._until_durable(position)
-        return Lazily(LeaseInfo._make, found)
+        return Lazily(_info, found)
+
+
+def _info(listed: tuple[float, tuple[int, float, float, None, int]]) -> LeaseInfo:
+    return LeaseInfo(*listed[1])
 
 
 def _row(record: LeaseRecord, left_s: float) -> tuple[int, float, float, None, int]:

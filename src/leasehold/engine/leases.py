@@ -257,10 +257,10 @@ class Leases:
 
     def listed(
         self, make: Callable[[LeaseRecord, float], T]
-    ) -> Generator[Wanted, list[Item], list[T]]:
+    ) -> Generator[Wanted, list[Item], list[tuple[float, T]]]:
         """Give all leases that there are now, those first that end first, in slices.
 
-        Each is what `make` makes of it and of how long it has to run.
+        Each with how long it has to run, and as what `make` makes of it.
         """
         found: list[tuple[float, T]] = []
         for count, leased in enumerate(list(self.table), 1):
@@ -268,8 +268,7 @@ class Leases:
             found.append((left_s, make(leased.resource, left_s)))
             if not count % SLICE:
                 yield []
-        ordered = yield from pausing(in_order(found, itemgetter(0), SLICE))
-        return [made for _, made in ordered]
+        return (yield from pausing(in_order(found, itemgetter(0), SLICE)))
 
     def revoke(self, lease: int) -> None:
         """End a lease now, or raise `UnknownLease`."""

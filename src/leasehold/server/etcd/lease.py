@@ -162,7 +162,7 @@ class Lease:
         header, position = self._desk.durable_header(), self._store.position
         slicer = Slicer(self._leases.monotonic)
         found = await slicer.run(self._leases.listed(_encoded), self._desk.runtime.reader.load)
-        return header + b"".join(found), position
+        return header + b"".join([lease for _, lease in found]), position
 
 
 def _encoded(record: LeaseRecord, _left_s: float) -> bytes:
