@@ -1,6 +1,7 @@
 """Answers that take a while: the handler returns a coroutine, and others are served meanwhile."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Exchange, Pieces
+from leasehold.rpc.routes import Answer, Exchange, Head, Pieces
+from leasehold.rpc.stream import Stream
 from tests.integration.test_grpc_server import DEADLINE_S, Channel, Running, _call, _channel
 from tests.support.h2_peer import ONCE
 
@@ -111,6 +113,22 @@ def test_a_client_that_gives_up_ends_what_finds_out_its_answer(
     assert _call(channel, b"in between", ONCE) == b"in between"
     waiting.cancel()
     server.wait_until(lambda: slow.cancelled == 1)
+
+
+def test_a_call_that_is_over_before_its_answer_is_begun_leaves_nothing(
+    server: Running, channel: Channel, slow: Slow
+) -> None:
+    assert _call(channel, b"hello", ONCE) == b"hello"
+
+    def begin_and_lose() -> None:
+        [protocol] = server.site.connections
+        stream = Stream(protocol._speaks, 99, Head(Exchange(slow.answer)), 0)  # type: ignore[arg-type]
+        stream.hear(b"!")
+        stream.over()
+
+    server.do(begin_and_lose)
+    gc.collect()  # a coroutine that nobody awaited would warn here, and warnings are errors
+    assert slow.cancelled == 0
 
 
 def test_several_messages_of_a_stream_are_answered_each_and_then_it_ends(

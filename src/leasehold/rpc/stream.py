@@ -13,6 +13,7 @@ goes through three states, each of which implies the one before:
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final, Protocol
 
 from leasehold.errors import LeaseholdError, Status
@@ -172,7 +173,7 @@ class Stream:
         """Say what a handler will find out, and end the call then if the client has."""
         task = self.carrier.spawn(self._answer(answer))
         self.laters.add(task)
-        task.add_done_callback(self._answered)
+        task.add_done_callback(partial(self._answered, answer))
 
     async def _answer(self, answer: Later) -> None:
         try:
@@ -206,7 +207,8 @@ class Stream:
                 self.carrier.flush()
                 await asyncio.sleep(0)
 
-    def _answered(self, task: "asyncio.Task[None]") -> None:
+    def _answered(self, answer: Later, task: "asyncio.Task[None]") -> None:
+        answer.close()  # if the task was cancelled before it began
         self.laters.discard(task)
         if self.remote_done and not self.laters and not self.is_over:
             self.end()
