@@ -71,14 +71,12 @@ class Transactions:
         """Refuse what would fail half-way, before anything is changed; return the leases used."""
         used: dict[int, LeaseRecord] = {}
         added: dict[int, set[bytes]] = {}
-        deletes: list[Delete] = []
         steps = list(branch.flat())
         for step in steps:
-            if isinstance(step, Delete):
-                deletes.append(step)
-            elif isinstance(step, Put):
+            if isinstance(step, Put):
                 self._check_room()
-                self._check_kept(step, deletes)
+                if _keeps(step):
+                    self.kept(step)
                 if step.lease:
                     used[step.lease] = self._leases.current(step.lease)
                     added.setdefault(step.lease, set()).add(step.key)
@@ -87,14 +85,8 @@ class Transactions:
                 self.check_revision(step.revision)
         for lease, keys in added.items():
             used[lease].check_room_for(keys)
+        _check_deleted(steps)
         return used
-
-    def _check_kept(self, put: Put, deletes: list[Delete]) -> None:
-        """Refuse to keep what is not there, or will be deleted before."""
-        if put.value is None or put.lease is None:
-            self.kept(put)
-            if any(covers(each.key, each.end, put.key) for each in deletes):
-                raise UnknownKey(put.key)
 
     def carry_out(self, branch: txns.Branch, writing: Writing) -> Steps[list[Any]]:
         """Do what was prepared; nothing of it can be refused any more."""
@@ -126,3 +118,19 @@ class Transactions:
             revision = query.revision if query.revision > 0 else shown
             found = yield from scan(self._keyspace, query, revision)
         return found._replace(revision=shown)
+
+
+def _keeps(put: Put) -> bool:
+    return put.value is None or put.lease is None
+
+
+def _check_deleted(steps: list[Put | Delete | Range]) -> None:
+    """Refuse to keep what will have been deleted before. This would be the end of an etcd."""
+    deletes: list[Delete] = []
+    for step in steps:
+        if isinstance(step, Delete):
+            deletes.append(step)
+        elif isinstance(step, Put):
+            is_gone = any(covers(each.key, each.end, step.key) for each in deletes)
+            if is_gone and _keeps(step):
+                raise UnknownKey(step.key)
