@@ -7,10 +7,10 @@ import ipaddress
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leasehold.cli.reporting import INTERRUPTED, complain, say
 from leasehold.errors import StorageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ DEFAULT_DIRECTORY: Final = Path("leasehold.data")
 DEFAULT_LISTEN: Final = "127.0.0.1:2379"
 MAX_PORT: Final = 65535
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-_INTERRUPTED: Final = 128 + signal.SIGINT
 
 _EPILOG: Final = """\
 example:
@@ -95,9 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _run_on_best_loop(_serve(arguments.data_dir, host, port))
     except StorageError as error:
-        return _complain(str(error))
+        return complain(str(error))
     except KeyboardInterrupt:  # while it was starting, or for the second time: nothing is lost
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
@@ -120,13 +119,13 @@ async def _serve(directory: Path, host: str, port: int) -> int:
             bound = await server.start(host, port)
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
-            return _complain(f"cannot listen on {host}:{port}: {why}")
+            return complain(f"cannot listen on {host}:{port}: {why}")
         tune_interpreter()
         _stop_on_signals(server)
         _greet(directory, host, bound)
         await server.stopped.wait()
     if server.failure is not None:
-        return _complain(f"stopped, because a commit failed: {server.failure}")
+        return complain(f"stopped, because a commit failed: {server.failure}")
     return 0
 
 
@@ -145,15 +144,5 @@ def _stop_on_signals(server: "LeaseholdServer") -> None:
 
 def _greet(directory: Path, host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
-    _say(f"leasehold serves etcd v3 on {shown}:{port}, from {directory} (one disk, no replicas)")
-    _say(f"try it: etcdctl --endpoints {shown}:{port} put greeting hello")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _complain(line: str) -> int:
-    sys.stderr.write(f"leasehold: {line}\n")
-    return 1
+    say(f"leasehold serves etcd v3 on {shown}:{port}, from {directory} (one disk, no replicas)")
+    say(f"try it: etcdctl --endpoints {shown}:{port} put greeting hello")

@@ -10,6 +10,7 @@ is told falls behind, and is told nothing until somebody has brought it up to da
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from leasehold.core.callback import ignore
 from leasehold.core.intervals import RangeIndex
 from leasehold.core.keyspace import FROM_KEY, Change
 from leasehold.errors import LeaseholdError
@@ -66,7 +67,7 @@ class Watchers:
         self._of_key: dict[bytes, dict[Watcher, None]] = {}
         self._of_ranges: RangeIndex[Watcher] = RangeIndex()
         self.behind: dict[Watcher, None] = {}
-        self.on_behind: Callable[[], None] = _ignore
+        self.on_behind: Callable[[], None] = ignore
         """Called when some have fallen behind."""
         self.any_live = False
         """Whether anybody might have to be told of a change."""
@@ -141,13 +142,9 @@ def _takes(watcher: Watcher, changes: Sequence[Change], position: int) -> bool:
     """Tell a watcher. What it raises harms nobody else: it falls behind, and will raise again."""
     try:
         return watcher.notify(changes, position)
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001  whoever brings it up to date finds out what it is
         return False
 
 
 def _end(watcher: Watcher) -> bytes | None:
     return None if watcher.end == FROM_KEY else watcher.end
-
-
-def _ignore() -> None:
-    return

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import apsw
 
+from leasehold.core.callback import ignore
 from leasehold.engine.backup_file import DIGEST_BYTES, Draft, OnProgress
 from leasehold.engine.checking import opened_to_read, reading, revision_of
 from leasehold.engine.committer import Committer
@@ -141,7 +142,7 @@ class Backups:
         draft = Draft(target, force=force)
         try:
             await _in_thread(draft.begin)
-            await self._copy(draft, on_progress or _ignore)
+            await self._copy(draft, on_progress or ignore)
             return await _in_thread(lambda: _finished(draft))
         finally:
             await _in_thread(draft.discard)
@@ -194,7 +195,7 @@ def back_up_directory(
         draft = Draft(target, force=force)
         try:
             draft.begin()
-            _copy_all(connection, draft, on_progress or _ignore)
+            _copy_all(connection, draft, on_progress or ignore)
             return _finished(draft)
         finally:
             draft.discard()
@@ -241,7 +242,3 @@ async def _in_thread(work: Callable[[], T]) -> T:
         if not job.cancelled():
             job.exception()  # looked at, so that nobody complains about it
         raise
-
-
-def _ignore(*_: object) -> None:
-    return

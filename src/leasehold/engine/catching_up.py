@@ -138,7 +138,7 @@ class CatchUp:
             if revision < watch.next_revision:
                 continue
             if watch.wants_previous:
-                changes = await self._with_previous(watch, changes)  # noqa: PLW2901
+                changes = await self._with_previous(watch, changes)  # noqa: PLW2901  the same, completed
                 if watch not in behind:
                     return
             if not self._tell(watch, revision, changes):

@@ -19,6 +19,7 @@ from typing import Final
 
 import apsw
 
+from leasehold.core.callback import ignore
 from leasehold.core.keyspace import Codec, Item, Keyspace
 from leasehold.engine import records
 from leasehold.engine.backup_file import OnProgress, backup_digest
@@ -79,7 +80,7 @@ def check_directory(directory: Path) -> Report:
 def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
     """Check a backup."""
     _check_kind(path)
-    backup_digest(path, on_progress or _ignore)
+    backup_digest(path, on_progress or ignore)
     with opened_to_read(path) as connection:
         return _examine(connection, path, path.stat().st_size)
 
@@ -298,7 +299,3 @@ class Survey:
         for item in keyspace.range(b"", b"\0"):
             if item[4] and item[4] not in leases:
                 raise DamagedJournal(f"key {item[5]!r} belongs to lease {item[4]:x}, which ended")
-
-
-def _ignore(*_: object) -> None:
-    return

@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from leasehold.core.callback import ignore
 from leasehold.engine.batch import Batch
 from leasehold.engine.journal import Journal
 from leasehold.engine.store import Store
@@ -164,7 +165,7 @@ class Committer:
         self._flush()
         while self._is_busy and not self._failed:
             await self._idle.wait()
-        self._store.on_pending = _nothing
+        self._store.on_pending = ignore
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -291,7 +292,3 @@ class Committer:
         self._is_busy = False
         self._idle.set()
         self._flush()  # what came while there was a checkpoint
-
-
-def _nothing() -> None:
-    return

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from leasehold.core.callback import ignore
 from leasehold.engine.backup import Backup, Backups
 from leasehold.engine.backup_file import OnProgress, remove_leftover
 from leasehold.engine.data_dir import FILE_MODE
@@ -260,7 +261,7 @@ def ask_for_backup(
         try:
             asked = {"do": "backup", "to": str(target), "force": force}
             connection.sendall(_line(asked))
-            done = _await_done(connection, on_progress or _ignore)
+            done = _await_done(connection, on_progress or ignore)
         except (OSError, ValueError, KeyError) as error:
             raise _lost(directory, target, str(error)) from error
     if done is None:
@@ -286,7 +287,3 @@ def _lost(directory: Path, target: Path, why: str) -> StorageError:
     return StorageError(
         f"the process that has {directory} did not say that the backup is done ({why}): try again"
     )
-
-
-def _ignore(*_: object) -> None:
-    return

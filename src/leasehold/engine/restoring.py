@@ -14,6 +14,7 @@ from typing import Final
 
 import apsw
 
+from leasehold.core.callback import ignore
 from leasehold.engine import records
 from leasehold.engine.backup_file import OnProgress, backup_digest, told_of
 from leasehold.engine.checking import Report, check_backup
@@ -41,7 +42,7 @@ def restore(backup: Path, directory: Path, on_progress: OnProgress | None = None
 
     The directory must not be there, or be empty.
     """
-    tell = on_progress or _ignore
+    tell = on_progress or ignore
     _check_empty(directory)
     try:
         found = check_backup(backup, lambda done, of: tell(done, 2 * of))
@@ -124,7 +125,3 @@ def _move_ahead(draft: Path, found: Report) -> Report:
         leases=found.leases,
         size_bytes=draft.stat().st_size,
     )
-
-
-def _ignore(*_: object) -> None:
-    return

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.core.callback import ignore
 from leasehold.core.ops import Delete, Txn
 from leasehold.core.watchers import Watcher
 from leasehold.engine.backup import Backups
@@ -50,7 +51,7 @@ class Runtime:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.failure: BaseException | None = None
-        self.on_failure: Callable[[LeaseholdError], None] = _ignore
+        self.on_failure: Callable[[LeaseholdError], None] = ignore
         """Told once, if it cannot go on."""
         self._opened_by = os.getpid()
         self._is_closed = False
@@ -183,10 +184,6 @@ class Runtime:
             self.catch_up()
         else:
             self.store.watchers.join(watch)
-
-
-def _ignore(*_: object) -> None:
-    return
 
 
 _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.core.callback import ignore
 from leasehold.core.keyspace import Codec, Item, Keyspace
 from leasehold.core.ops import (
     Compact,
@@ -77,18 +78,18 @@ class Store:
         """The position up to which everything is on disk."""
         self.durable_revision = self.keyspace.revision
         self.durable_compacted = self.keyspace.compacted
-        self.on_durable: Callable[[int], None] = _ignore
+        self.on_durable: Callable[[int], None] = ignore
         """Called with each new value of `durable`."""
-        self.on_pending: Callable[[], None] = _ignore
+        self.on_pending: Callable[[], None] = ignore
         """Called when there is something to be committed, and nothing is under way."""
-        self.on_long_end: Callable[[], None] = _ignore
+        self.on_long_end: Callable[[], None] = ignore
         """Called when a lease has ended whose keys are too many to go at once: see `ends`."""
         self.is_busy = False
         """Whether an operation is under way in steps, or the keys of an ended lease have yet to go.
 
         Then no key may be read or changed by anybody else.
         """
-        self.on_torn: Callable[[BaseException], None] = _ignore
+        self.on_torn: Callable[[BaseException], None] = ignore
         """Called if an operation broke off half-way: then memory is not what it should be."""
         self.ends: deque[LeaseRecord] = deque()
         """Leases that ended, and whose keys have yet to go, in order."""
@@ -463,7 +464,3 @@ def _finish(steps: Steps[T]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-
-
-def _ignore(*_: object) -> None:
-    return

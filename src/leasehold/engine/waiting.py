@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from leasehold.core.callback import ignore
 from leasehold.engine.store import Store
 from leasehold.errors import LeaseholdError, TooBusy
 
@@ -27,7 +28,7 @@ class Waiting:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.on_durable: Callable[[int], None] = _ignore
+        self.on_durable: Callable[[int], None] = ignore
         """Told of each position that is durable, before anybody who waits here."""
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._count = 0
@@ -95,7 +96,3 @@ class Waiting:
     def _wake_next(self) -> None:
         self._is_waking = False
         self._wake_some()
-
-
-def _ignore(*_: object) -> None:
-    return
