@@ -160,7 +160,7 @@ def test_a_watch_may_begin_at_each_revision_of_the_past(
     _, events = make_history(client, key, grant())
     end = prefix_end(key)
     current = client.revision()
-    for revision in range(start - 1, current + 1):
+    for revision in range(max(start - 1, 1), current + 1):
         with client.watch() as watch:
             begin(watch, key, range_end=end, start_revision=revision, prev_kv=True)
             expected = [event for event in events if event.kv.mod_revision >= revision]
