@@ -20,7 +20,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from grpc_tools import protoc  # type: ignore[import-untyped]
 
 WIRE: Final = Path(__file__).resolve().parents[1] / "src" / "leasehold" / "wire"
-PROTOS: Final = ("kv", "rpc", "journal")  # each after those that it imports
+PROTOS: Final = (  # each after those that it imports
+    "kv",
+    "rpc",
+    "journal",
+    "health",
+    "reflection_v1",
+    "reflection_v1alpha",
+)
 TOOLS_VERSION: Final = version("grpcio-tools")
 MADE_BY: Final = "# Made by tools/generate_wire.py with grpcio-tools "
 BYTES_PER_LINE: Final = 24
