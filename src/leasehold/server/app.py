@@ -13,13 +13,16 @@ from leasehold.engine.committer import SWITCH_INTERVAL_S
 from leasehold.engine.runtime import Runtime
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.gate import Gate
+from leasehold.rpc.health import SERVER, Health, ServingStatus
 from leasehold.rpc.http1 import Reply
+from leasehold.rpc.reflection import Reflection, services_of
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server import ServerProtocol, Site
 from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.watch import Watch
+from leasehold.wire.pool import POOL
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ class LeaseholdServer:
         """Set when the server is to end. If it cannot go on, `failure` says why."""
         self.runtime = Runtime(directory, vfs=vfs)
         self.store = self.runtime.store
+        self.health = Health()
         self._gate = Gate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
@@ -52,7 +56,11 @@ class LeaseholdServer:
 
     def _methods(self) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
-        return {**KV(desk).methods(), **Lease(desk).methods(), **Watch(desk).methods()}
+        etcd = {**KV(desk).methods(), **Lease(desk).methods(), **Watch(desk).methods()}
+        for service in (SERVER, *services_of(etcd)):
+            self.health.set(service, ServingStatus.SERVING)
+        described = {**etcd, **self.health.methods()}
+        return {**described, **Reflection(POOL, services_of(described)).methods()}
 
     async def start(self, host: str, port: int) -> int:
         """Begin to serve; return the port, which the system chooses for 0."""
@@ -71,6 +79,7 @@ class LeaseholdServer:
         Whoever has not taken its answers after `DRAIN_S` goes without, and a disk that has not
         taken the rest by then is left to the next start.
         """
+        self.health.shut_down()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._site.connections):
