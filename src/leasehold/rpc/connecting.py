@@ -1,0 +1,208 @@
+"""Getting a connection to one of several servers, and the next one when that is gone.
+
+Theory of operation. There is at most one line that takes calls. Whoever needs one while there is
+none waits, and as long as anybody does, a task makes *rounds*: it tries the endpoints one after the
+other until one of them works. After a round in which none did, those who are not prepared to wait
+are told why, and there is a pause, which is longer each time. Who comes during the pause and is not
+prepared to wait is told the same at once.
+
+A line that is lost, or that takes no new calls because its server has said good-bye, is replaced
+when somebody needs one, beginning with the next endpoint. If it has not lived for a while the next
+round has to wait for its pause as well: a server that takes connections and hangs up is not asked
+all the time.
+
+A round that has begun is brought to its end even if nobody waits for it any more: else callers with
+little time would never get a connection that takes longer to make.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final
+
+from leasehold.errors import ConnectFailed
+from leasehold.rpc.backoff import Backoff
+from leasehold.rpc.client_call import Failure
+from leasehold.rpc.client_protocol import LINGER_S, ClientProtocol, MakeLine
+from leasehold.rpc.dialing import dial
+from leasehold.rpc.endpoints import Endpoint
+
+GREETING_S: Final = 5.0
+"""From the connection to the server's first SETTINGS."""
+
+SETTLED_S: Final = 1.0
+"""A connection that has lived for so long was a good one."""
+
+Connect = Callable[[MakeLine, Endpoint], Awaitable[ClientProtocol]]
+"""How a connection is made; tests have a way of their own."""
+
+
+async def connect(make_line: MakeLine, endpoint: Endpoint) -> ClientProtocol:
+    """Connect by socket; raises `ConnectFailed`."""
+    _, line = await dial(lambda: make_line(endpoint), endpoint.address, endpoint.tls)
+    return line
+
+
+class Connector:
+    """Has the line that takes calls, if there is one, and gets one for those who wait."""
+
+    def __init__(
+        self,
+        endpoints: tuple[Endpoint, ...],
+        loop: asyncio.AbstractEventLoop,
+        make_line: MakeLine,
+        random: Random,
+        connect: Connect = connect,
+    ) -> None:
+        self.line: ClientProtocol | None = None
+        """The line that takes calls."""
+        self._endpoints = endpoints
+        self._loop = loop
+        self._make_line = make_line
+        self._connect = connect
+        self._backoff = Backoff(random)
+        self._first = 0
+        """The endpoint to try first."""
+        self._not_before = loop.time()
+        """When the next round may begin."""
+        self._failure = ""
+        """Why the last round has failed, if it has."""
+        self._last_error = ""
+        self._waiters: dict[asyncio.Future[ClientProtocol], bool] = {}
+        """Each with whether it is prepared to wait until there is a connection."""
+        self._task: asyncio.Task[None] | None = None
+        self._is_pausing = False
+        self._lines: set[ClientProtocol] = set()
+        """All that are not gone."""
+
+    @property
+    def last_error(self) -> str:
+        """Why there is no connection, as far as that is known."""
+        return self._last_error
+
+    # Those who need a line.
+
+    def wait(self, *, wait_for_ready: bool) -> "asyncio.Future[ClientProtocol]":
+        """Give a future for the next line, which is to be given back; raises `ConnectFailed`."""
+        assert self.line is None, "there is a line"
+        if self._failure and not wait_for_ready and self._loop.time() < self._not_before:
+            raise ConnectFailed(self._failure)
+        waiter: asyncio.Future[ClientProtocol] = self._loop.create_future()
+        self._waiters[waiter] = wait_for_ready
+        if self._task is None:
+            self._task = self._loop.create_task(self._run())
+        return waiter
+
+    def give_back(self, waiter: "asyncio.Future[ClientProtocol]") -> None:
+        """Learn that somebody does not wait any more."""
+        self._waiters.pop(waiter, None)
+        if not self._waiters and self._is_pausing and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    # Rounds.
+
+    async def _run(self) -> None:
+        try:
+            while self._waiters and self.line is None:
+                await self._pause()
+                await self._round()
+        except Exception as error:  # noqa: BLE001  whoever waits must hear of it
+            for waiter in self._waiting():
+                waiter.set_exception(error)
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    async def _pause(self) -> None:
+        self._is_pausing = True
+        try:
+            await asyncio.sleep(self._not_before - self._loop.time())
+        finally:
+            self._is_pausing = False
+
+    async def _round(self) -> None:
+        """Try all endpoints."""
+        failures = []
+        for step in range(len(self._endpoints)):
+            index = (self._first + step) % len(self._endpoints)
+            try:
+                line = await self._open(self._endpoints[index])
+            except ConnectFailed as error:
+                self._last_error = str(error)
+                failures.append(str(error))
+            else:
+                self._first = index
+                self._succeed(line)
+                return
+        self._fail("; ".join(dict.fromkeys(failures)))
+
+    async def _open(self, endpoint: Endpoint) -> ClientProtocol:
+        line = await self._connect(self._make_line, endpoint)
+        self._lines.add(line)
+        try:
+            async with asyncio.timeout(GREETING_S):
+                await line.ready
+        except TimeoutError:
+            line.abort()
+            why = f"no SETTINGS of HTTP/2 came within {GREETING_S:g} s"
+            raise ConnectFailed(f"cannot connect to {endpoint}: {why}") from None
+        except BaseException:
+            line.abort()
+            raise
+        if not line.is_ready:
+            why = line.connection.why or "the server hung up at once"
+            raise ConnectFailed(f"cannot connect to {endpoint}: {why}")
+        return line
+
+    def _succeed(self, line: ClientProtocol) -> None:
+        self.line = line
+        self._failure = ""
+        for waiter in self._waiting():
+            waiter.set_result(line)
+
+    def _fail(self, why: str) -> None:
+        self._failure = why
+        self._not_before = self._loop.time() + self._backoff.next_s()
+        for waiter in self._waiting():
+            if not self._waiters[waiter]:
+                waiter.set_exception(ConnectFailed(why))
+                del self._waiters[waiter]
+
+    def _waiting(self) -> "list[asyncio.Future[ClientProtocol]]":
+        return [waiter for waiter in self._waiters if not waiter.done()]
+
+    # What becomes of lines.
+
+    def retired(self, line: ClientProtocol) -> None:
+        """Learn that a line takes no new calls."""
+        if line is not self.line:
+            return
+        self.line = None
+        self._first = (self._first + 1) % len(self._endpoints)
+        self._last_error = line.connection.why or f"the connection to {line.endpoint} was lost"
+        if self._loop.time() - line.since >= SETTLED_S:
+            self._backoff.reset()
+            self._not_before = self._loop.time()
+        else:
+            self._not_before = line.since + self._backoff.next_s()
+
+    def gone(self, line: ClientProtocol) -> None:
+        """Learn that nothing is left of a line."""
+        self._lines.discard(line)
+
+    async def close(self, failure: Failure) -> None:
+        """End everything, and every call with a failure."""
+        self.line = None
+        for waiter in self._waiting():
+            waiter.set_exception(failure)
+        self._waiters.clear()
+        leaving = list(self._lines)
+        for line in leaving:
+            line.dismiss(failure)
+        ends: list[asyncio.Future[None]] = [line.gone for line in leaving]
+        if self._task is not None:
+            self._task.cancel()
+            ends.append(self._task)
+        if ends:
+            await asyncio.wait(ends, timeout=2 * LINGER_S)
