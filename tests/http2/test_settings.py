@@ -6,7 +6,7 @@ from tests.http2 import wire
 from tests.http2.blocks import DEFAULT_TABLE_BYTES, EMPTY_TABLE
 from tests.http2.calls import PUT, RANGE, RANGE_MESSAGE, check_went_well, put_message
 from tests.http2.peer import Peer
-from tests.http2.wire import Code, Kind, Setting
+from tests.http2.wire import Code, Kind, Setting, named
 
 ANY = [
     (Setting.HEADER_TABLE_SIZE, DEFAULT_TABLE_BYTES),
@@ -70,6 +70,7 @@ def test_unknown_settings_are_ignored(peer: Peer, name: int, value: int) -> None
         (Setting.MAX_FRAME_SIZE, LARGEST_FRAME + 1, Code.PROTOCOL_ERROR),
         (Setting.MAX_FRAME_SIZE, 0xFFFFFFFF, Code.PROTOCOL_ERROR),
     ],
+    ids=named,
 )
 def test_a_value_that_is_not_allowed_ends_the_connection(
     peer: Peer, name: Setting, value: int, code: Code
@@ -93,6 +94,7 @@ def test_a_value_that_is_not_allowed_ends_the_connection(
         (Setting.MAX_FRAME_SIZE, LARGEST_FRAME),
         (Setting.MAX_HEADER_LIST_SIZE, 0xFFFFFFFF),
     ],
+    ids=named,
 )
 def test_the_outermost_values_are_allowed(peer: Peer, name: Setting, value: int) -> None:
     """6.5.2: and requests are answered under them. No streams of the server are needed for it."""

@@ -151,6 +151,11 @@ def code_name(code: int) -> str:
     return Code(code).name if code in list(Code) else f"code {code:#x}"
 
 
+def named(value: object) -> str:
+    """What a parameter of a test is called: numbers that have a name, by it."""
+    return value.name if isinstance(value, IntEnum) else str(value)
+
+
 # Writing.
 
 
