@@ -30,9 +30,9 @@ from leasehold.core.ops import Grant, Put
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
 from leasehold.rpc import frames
-from leasehold.rpc.connection import Connection
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.routes import Methods
+from leasehold.rpc.server_connection import ServerConnection
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
@@ -78,16 +78,16 @@ class Server:
         if self.store.take_batch() is not None:
             self.store.committed()
 
-    def connect(self) -> Connection:
+    def connect(self) -> ServerConnection:
         """Begin a connection whose client has wide windows."""
-        connection = Connection(self.methods, self.gate, lambda _: None)
+        connection = ServerConnection(self.methods, self.gate, lambda _: None)
         connection.receive(
             frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: WIDE_WINDOW})
             + frames.window_update(0, WIDE_WINDOW)
         )
         return connection
 
-    def round_s(self, connection: Connection, pieces: list[bytes]) -> float:
+    def round_s(self, connection: ServerConnection, pieces: list[bytes]) -> float:
         """Answer everything; return the processor time it took."""
         began = process_time()
         for number, piece in enumerate(pieces, 1):

@@ -36,6 +36,7 @@ from leasehold.engine.values import (
 from leasehold.errors import (
     Closed,
     Compacted,
+    ConnectFailed,
     ConnectionLost,
     DamagedJournal,
     DirectoryInUse,
@@ -80,6 +81,7 @@ __all__ = [
     "Closed",
     "Compacted",
     "Compare",
+    "ConnectFailed",
     "ConnectionLost",
     "DamagedJournal",
     "Delete",

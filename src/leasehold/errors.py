@@ -16,6 +16,8 @@
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
     ├── Closed             FAILED_PRECONDITION  this landlord, manager or engine was closed
     ├── Forked             FAILED_PRECONDITION  this engine belongs to the parent process
+    ├── ConnectFailed      UNAVAILABLE          no connection: nothing was sent, nothing is done
+    │                                           (also a builtin ConnectionError)
     ├── ConnectionLost     UNAVAILABLE          no answer: what became of the call is unknown
     │                                           (also a builtin ConnectionError)
     └── StorageError       INTERNAL             the data directory cannot be used
@@ -281,6 +283,15 @@ class Forked(LeaseholdError):
             f"this engine was opened by process {self.opened_by}, which still has it: open one "
             "after the fork, or start children with the `spawn` method"
         )
+
+
+class ConnectFailed(LeaseholdError, ConnectionError):
+    """No connection was made; the text says to where, and why. No request was sent.
+
+    So what was asked was *not executed*: to ask again, there or elsewhere, does nothing twice.
+    """
+
+    status = Status.UNAVAILABLE
 
 
 class ConnectionLost(LeaseholdError, ConnectionError):

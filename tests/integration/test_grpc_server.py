@@ -23,9 +23,10 @@ from leasehold.errors import Status
 from leasehold.rpc import frames
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError, framed
-from leasehold.rpc.http1 import MAX_HEAD_BYTES, Reply
+from leasehold.rpc.http1 import MAX_HEAD_BYTES
+from leasehold.rpc.pages import Reply
 from leasehold.rpc.server import ServerProtocol, Site
-from tests.support.h2_peer import MANY, ONCE, WATCH, RawPeer, Service
+from tests.support.h2_peer import MANY, ONCE, WATCH, RawPeer, Service, split_frames
 
 DEADLINE_S: Final = 20.0
 BIG: Final = bytes(range(256)) * 7_600  # 1.9 MiB
@@ -219,9 +220,15 @@ def test_metadata_and_credentials_are_ignored(channel: Channel) -> None:
         assert _call(channel, b"hello", metadata=more) == b"hello"
 
 
+def test_gzip_is_understood_and_answered(channel: Channel) -> None:
+    message = bytes(10_000)
+    assert _call(channel, message, compression=grpc.Compression.Gzip) == message
+    assert _call(channel, b"plain") == b"plain"
+
+
 def test_compression_that_we_do_not_have_is_said_to_be_missing(channel: Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        _call(channel, bytes(10_000), compression=grpc.Compression.Gzip)
+        _call(channel, bytes(10_000), compression=grpc.Compression.Deflate)
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
     assert _call(channel, b"plain") == b"plain"
 
@@ -271,13 +278,14 @@ def test_pages_are_answered_on_one_kept_connection(server: Running) -> None:
     for method, target, status, body in [
         ("GET", "/health", 200, b"healthy"),
         ("HEAD", "/health", 200, b""),
-        ("GET", "/other", 404, b"Not Found\n"),
-        ("DELETE", "/health", 405, b"Method Not Allowed\n"),
+        ("GET", "/other", 404, b"404 Not Found\n"),
+        ("DELETE", "/health", 405, b"405 Method Not Allowed\n"),
         ("GET", "/health?x=1", 200, b"healthy"),
     ]:
         client.request(method, target)
         answer = client.getresponse()
         assert (answer.status, answer.read()) == (status, body)
+        answer.close()
     assert server.do(lambda: len(server.site.connections)) == 1
     client.close()
     server.wait_until(lambda: not server.site.connections)
@@ -323,9 +331,18 @@ def test_the_preface_may_come_octet_by_octet(server: Running) -> None:
             received += got
 
 
-def test_what_begins_like_the_preface_but_is_not_is_no_request(server: Running) -> None:
+def test_what_begins_like_the_preface_but_is_not_is_told_in_http2(server: Running) -> None:
     with server.connect() as client:
         client.sendall(frames.PREFACE[:-4] + b"XX\r\n")
+        last = split_frames(_read_until_closed(client))[-1]
+        assert (last.kind, last.code) == (frames.GOAWAY, frames.ErrorCode.PROTOCOL_ERROR)
+
+
+def test_what_begins_like_the_first_line_of_the_preface_only_is_no_request(
+    server: Running,
+) -> None:
+    with server.connect() as client:
+        client.sendall(b"PRI / HTTP/2.0\r\n\r\n")
         assert _read_until_closed(client).startswith(b"HTTP/1.1 400 ")
 
 

@@ -11,7 +11,7 @@ import pytest
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Exchange, Head, Pieces
-from leasehold.rpc.stream import Stream
+from leasehold.rpc.server_call import ServerCall
 from tests.integration.test_grpc_server import DEADLINE_S, Channel, Running, _call, _channel
 from tests.support.h2_peer import ONCE
 
@@ -122,7 +122,7 @@ def test_a_call_that_is_over_before_its_answer_is_begun_leaves_nothing(
 
     def begin_and_lose() -> None:
         [protocol] = server.site.connections
-        stream = Stream(protocol._speaks, 99, Head(Exchange(slow.answer)), 0)  # type: ignore[arg-type]
+        stream = ServerCall(protocol._speaks, 99, Head(Exchange(slow.answer), (), None), 0, None)  # type: ignore[arg-type]
         stream.hear(b"!")
         stream.over()
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from leasehold.errors import Status
 from leasehold.rpc import frames
-from leasehold.rpc.connection import Connection
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError, framed
 from leasehold.rpc.routes import Answer
+from leasehold.rpc.server_connection import ServerConnection
 from tests.property.support import effort
 from tests.support.h2_peer import (
     END,
@@ -114,7 +114,7 @@ class Line:
     def __init__(self) -> None:
         self.service = Failing()
         self.out: list[bytes] = []
-        self.server = Connection(self.service.methods, Gate(), self.out.append)
+        self.server = ServerConnection(self.service.methods, Gate(), self.out.append)
 
     def feed(self, pieces: list[bytes]) -> None:
         self.server.receive(frames.frame(frames.SETTINGS, 0, 0))

@@ -1,4 +1,4 @@
-"""Clients for a `Connection` without sockets: one that keeps the rules, one that need not.
+"""Clients for a `ServerConnection` without sockets: one that keeps the rules, one that need not.
 
 `Peer` is the library `h2`, so what it accepts is HTTP/2 by somebody else's reading of the RFC.
 `RawPeer` writes frames by hand, for what `h2` would refuse to send. Both call `Service`.
@@ -21,11 +21,14 @@ from h2.events import (
 )
 
 from leasehold.rpc import frames
-from leasehold.rpc.connection import Connection
 from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import PREFIX_BYTES, framed
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.pages import Pages
 from leasehold.rpc.routes import Answer, Exchange, Method, Speaker, Subscription
+from leasehold.rpc.server_connection import ServerConnection
+from tests.support.virtual_host import VirtualHost
 
 ONCE: Final = "/test.Service/Once"
 MANY: Final = "/test.Service/Many"
@@ -154,15 +157,31 @@ def request_fields(path: str = ONCE, **changed: str) -> Fields:
 class Peer:
     """A client that keeps to the rules, and the server that it talks to."""
 
-    def __init__(self, service: Service | None = None, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        service: Service | None = None,
+        gate: Gate | None = None,
+        *,
+        pages: Pages | None = None,
+        limits: Limits | None = None,
+        host: VirtualHost | None = None,
+    ) -> None:
         self.service = service or Service()
-        self.gate = gate or Gate()
+        self.gate = Gate() if gate is None else gate
+        self.host = host or VirtualHost()
         self.replies: dict[int, Reply] = {}
         self.events: list[Event] = []
         self.takes_data = True
         """Whether what comes in is acknowledged, so that the windows open again."""
         self._arrived: list[bytes] = []
-        self.server = Connection(self.service.methods, self.gate, self._arrived.append)
+        self.server = ServerConnection(
+            self.service.methods,
+            self.gate,
+            self._arrived.append,
+            pages=pages,
+            limits=limits,
+            host=self.host,
+        )
         config = H2Configuration(client_side=True, header_encoding="utf-8")
         self.client = H2Connection(config)
         self.client.initiate_connection()
@@ -275,13 +294,26 @@ class RawPeer:
     """A client that sends what it is told to, and the server that it talks to."""
 
     def __init__(
-        self, service: Service | None = None, gate: Gate | None = None, *, greets: bool = True
+        self,
+        service: Service | None = None,
+        gate: Gate | None = None,
+        *,
+        greets: bool = True,
+        limits: Limits | None = None,
+        host: VirtualHost | None = None,
     ) -> None:
         self.service = service or Service()
-        self.gate = gate or Gate()
+        self.gate = Gate() if gate is None else gate
+        self.host = host or VirtualHost()
         self.encoder = hpack.Encoder()
         self._arrived: list[bytes] = []
-        self.server = Connection(self.service.methods, self.gate, self._arrived.append)
+        self.server = ServerConnection(
+            self.service.methods,
+            self.gate,
+            self._arrived.append,
+            limits=limits,
+            host=self.host,
+        )
         if greets:
             self.server.receive(frames.frame(frames.SETTINGS, 0, 0))
             self.taken()
@@ -341,7 +373,8 @@ def kinds(sent: list[Frame]) -> list[int]:
     return [one.kind for one in sent]
 
 
-def no_leak(server: Connection) -> bool:
+def no_leak(server: ServerConnection) -> bool:
     """Whether a connection has nothing left of any call."""
     outbound = server._outbound
-    return not server._streams and not outbound._unsent and outbound.unsent_bytes == 0
+    queued = len(outbound._ready) + len(outbound._starved)
+    return (len(server._streams), queued, outbound.unsent_bytes, server._buffered_bytes) == (0,) * 4

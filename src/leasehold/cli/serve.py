@@ -5,13 +5,13 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leasehold.cli.reporting import INTERRUPTED, complain, say
 from leasehold.errors import StorageError
+from leasehold.rpc.addresses import UnixAddress, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_DIRECTORY: Final = Path("leasehold.data")
 DEFAULT_LISTEN: Final = "127.0.0.1:2379"
-MAX_PORT: Final = 65535
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _EPILOG: Final = """\
@@ -65,18 +64,21 @@ def directory(text: str) -> Path:
 
 def address(text: str) -> tuple[str, int]:
     """Read HOST:PORT; an IPv6 host is in brackets."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > MAX_PORT:
+    try:
+        read = parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if isinstance(read, UnixAddress) or read.is_tls:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not HOST:PORT with a port of 0 to {MAX_PORT}, such as {DEFAULT_LISTEN}"
+            f"{text!r} is for later: this version serves HOST:PORT without TLS, such as "
+            f"{DEFAULT_LISTEN}"
         )
-    if not _is_loopback(host):
+    if not _is_loopback(read.host):
         raise argparse.ArgumentTypeError(
-            f"{host!r} is not a loopback address: this version has no TLS and no passwords, "
+            f"{read.host!r} is not a loopback address: this version has no TLS and no passwords, "
             "so it serves this machine only, such as 127.0.0.1 or [::1]"
         )
-    return host, int(port)
+    return read.host, read.port
 
 
 def _is_loopback(host: str) -> bool:
@@ -118,8 +120,7 @@ async def _serve(directory: Path, host: str, port: int) -> int:
         try:
             bound = await server.start(host, port)
         except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
-            return complain(f"cannot listen on {host}:{port}: {why}")
+            return complain(error.strerror or str(error))
         tune_interpreter()
         _stop_on_signals(server)
         _greet(directory, host, bound)

@@ -1,123 +1,170 @@
-"""The header blocks of answers, encoded.
+"""The header blocks of answers, encoded, and the output of a server.
 
 Every answer of gRPC begins with the same block (`:status: 200`, `content-type: application/grpc`)
 and, if all went well, ends with the same one (`grpc-status: 0`). So both fields are put into the
-peer's dynamic table the first time (RFC 7541), and are one octet each from then on. Nothing else
-ever enters that table, hence their indices are known: the field that went in last is 62.
+peer's dynamic table the first time, and are one octet each from then on. Nothing else ever enters
+that table, hence their indices are known: the field that went in last is 62.
 
-A peer that wants a smaller table than the default gets plain literals and an empty table.
+The usual answer is one short message. If the windows have room for it, it takes the short way:
+three frames of known shape in one piece (`Answers.answer`), and the stream is never queued.
 """
 
+from collections.abc import Callable
+from struct import Struct
 from typing import Final
 
-from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError, percent_encoded
+from leasehold.rpc import frames
+from leasehold.rpc.frames import ErrorCode
+from leasehold.rpc.grpc import PREFIX_BYTES, RpcError, percent_encoded
+from leasehold.rpc.header_encoder import Fields, HeaderEncoder, Pair, literals
+from leasehold.rpc.outbound import Outbound
+from leasehold.rpc.streams import Stream
 
-DEFAULT_TABLE_BYTES: Final = 4096
-
-_OK: Final = b"\x88"  # :status: 200
-_LITERAL: Final = b"\x00"
-_INDEXED: Final = b"\x40"
-_CONTENT_TYPE: Final = b"\x0f\x10"  # the name is entry 31 of the static table
-_CONTENT_TYPE_INDEXED: Final = b"\x5f"
-_EMPTY_TABLE: Final = b"\x20"
-_MAX_SHORT: Final = 126
-
-
-def _string(value: bytes) -> bytes:
-    if len(value) <= _MAX_SHORT:
-        return bytes((len(value),)) + value
-    rest = len(value) - 127
-    octets = bytearray((127,))
-    while rest > 127:
-        octets.append(rest & 127 | 128)
-        rest >>= 7
-    octets.append(rest)
-    return bytes(octets) + value
-
-
-_GRPC: Final = _string(b"application/grpc")
-_STATUS_0: Final = _string(b"grpc-status") + _string(b"0")
-
+GRPC: Final = (b"content-type", b"application/grpc")
 HEAD: Final = b"\x88\xbf"
 """The head of an answer, once both fields are in the peer's table."""
 TRAILERS: Final = b"\xbe"
 """The trailers of a call that went well, once both fields are in the peer's table."""
 
+_OK: Final = (b":status", b"200")
+_HEAD_FIELDS: Final = (_OK, GRPC)
+_TRAILERS_FIELDS: Final = ((b"grpc-status", b"0"),)
+
+_ANSWER: Final = Struct(">5sI2sIBIBI")  # a HEADERS frame, and the heads of DATA frame and message
+_TRAILERS: Final = Struct(">5sI1s")
+_HEADERS_FRAME: Final = bytes((0, 0, len(HEAD), frames.HEADERS, frames.END_HEADERS))
+_TRAILERS_FRAME: Final = bytes(
+    (0, 0, len(TRAILERS), frames.HEADERS, frames.END_HEADERS | frames.END_STREAM)
+)
+
+
+def ok_trailers(metadata: Fields) -> bytes:
+    """Encode the trailers of a call that went well and has more to say."""
+    return literals((*_TRAILERS_FIELDS, *metadata))
+
 
 def failed_trailers(error: RpcError) -> bytes:
     """Encode the trailers of a call that failed."""
-    block = _LITERAL + _string(b"grpc-status") + _string(b"%d" % error.status)
+    fields: list[Pair] = [(b"grpc-status", b"%d" % error.status)]
     if error.message:
-        block += _LITERAL + _string(b"grpc-message") + _string(percent_encoded(error.message))
-    return block
-
-
-def http_refusal(http_status: int, why: str) -> bytes:
-    """Encode the only header block of an answer to what is no gRPC call."""
-    error = RpcError(Status.UNKNOWN, why)
-    return b"\x08" + _string(b"%d" % http_status) + _CONTENT_TYPE + _GRPC + failed_trailers(error)
+        fields.append((b"grpc-message", percent_encoded(error.message)))
+    return literals((*fields, *error.metadata))
 
 
 class AnswerBlocks:
     """The blocks for the answers of one connection, in the order in which they are sent."""
 
-    __slots__ = ("_indexes", "_prefix", "is_primed")
+    __slots__ = ("_encoder", "is_primed")
 
     def __init__(self) -> None:
-        self._indexes = 0  # how many fields are in the table
-        self._prefix = b""
+        self._encoder = HeaderEncoder()
         self.is_primed = False
         """Whether both fields are in the peer's table, so that `HEAD` and `TRAILERS` will do."""
 
     def set_table_size(self, table_bytes: int) -> None:
         """Take the peer's limit for the table that we fill."""
-        if table_bytes < DEFAULT_TABLE_BYTES:
-            self._indexes = -1
-            self._prefix = _EMPTY_TABLE
-            self.is_primed = False
+        self._encoder.set_table_size(table_bytes)
+        self.is_primed = False
 
-    def head(self) -> bytes:
+    def head(self, metadata: Fields = ()) -> bytes:
         """The block before the first message."""
-        return self._take_prefix() + self._head()
-
-    def _head(self) -> bytes:
-        match self._indexes:
-            case 0:
-                self._indexes = 1
-                return _OK + _CONTENT_TYPE_INDEXED + _GRPC
-            case 1:
-                return _OK + b"\xbe"
-            case 2:
-                return HEAD
-            case _:
-                return _OK + _CONTENT_TYPE + _GRPC
+        return self._encoder.encode(_HEAD_FIELDS) + literals(metadata)
 
     def trailers(self) -> bytes:
         """The block after the last message of a call that went well; there was a head before."""
-        return self._take_prefix() + self._trailers()
-
-    def _trailers(self) -> bytes:
-        assert self._indexes != 0, "trailers before any head"
-        match self._indexes:
-            case 1:
-                self._indexes = 2
-                self.is_primed = True
-                return _INDEXED + _STATUS_0
-            case 2:
-                return TRAILERS
-            case _:
-                return _LITERAL + _STATUS_0
+        block = self._encoder.encode(_TRAILERS_FIELDS)
+        self.is_primed = block == TRAILERS
+        return block
 
     def failed(self, trailers: bytes, *, is_only_block: bool) -> bytes:
-        """The block that ends a call which failed; `trailers` is what `failed_trailers` made."""
-        head = self.head() if is_only_block else self._take_prefix()
-        return head + trailers
+        """The block that ends a call with `trailers`, which are literals."""
+        return (self.head() if is_only_block else self._encoder.take_prefix()) + trailers
 
-    def refused(self, block: bytes) -> bytes:
-        """The only block of an answer that is no gRPC; `block` is what `http_refusal` made."""
-        return self._take_prefix() + block
+    def plain(self, fields: Fields) -> bytes:
+        """The head of an answer that is no gRPC."""
+        return self._encoder.take_prefix() + literals(fields)
 
-    def _take_prefix(self) -> bytes:
-        prefix, self._prefix = self._prefix, b""
-        return prefix
+
+class Answers(Outbound["AnsweringStream"]):
+    """The output of a server. `over` is told of streams that have sent their last frame."""
+
+    __slots__ = ("_blocks", "_over")
+
+    def __init__(
+        self, transmit: Callable[[bytes], None], over: Callable[["AnsweringStream"], None]
+    ) -> None:
+        super().__init__(transmit)
+        self._over = over
+        self._blocks = AnswerBlocks()
+
+    def set_table_size(self, table_bytes: int) -> None:
+        """Take the size of the table that header blocks may fill."""
+        self._blocks.set_table_size(table_bytes)
+
+    def answer(self, stream: "AnsweringStream", message: bytes) -> bool:
+        """Send the one answer of a call, and its end, if it can take the short way."""
+        length = len(message) + PREFIX_BYTES
+        if (
+            length > self._window
+            or length > stream.window
+            or length > frames.MIN_MAX_FRAME_BYTES  # what is longer is to be counted
+            or not self._blocks.is_primed
+        ):
+            return False
+        self._window -= length
+        stream_id = stream.id
+        self._out.append(
+            _ANSWER.pack(
+                _HEADERS_FRAME,
+                stream_id,
+                HEAD,
+                length << 8,  # and the type of DATA, which is 0
+                0,
+                stream_id,
+                0,
+                len(message),
+            )
+            + message
+            + _TRAILERS.pack(_TRAILERS_FRAME, stream_id, TRAILERS)
+        )
+        return True
+
+    def put_start(self, stream: "AnsweringStream") -> None:
+        """Put out the head of an answer."""
+        fields = stream.head_fields or ()
+        block = self._blocks.head(fields) if stream.is_grpc else self._blocks.plain(fields)
+        self.put_headers(stream, block, 0)
+
+    def put_end(self, stream: "AnsweringStream", ending: bytes) -> None:
+        """Put out the end of an answer: a call that went well has an empty `ending`."""
+        if not stream.is_grpc:
+            self._put_plain_end(stream)
+        elif ending:
+            block = self._blocks.failed(ending, is_only_block=not stream.has_head)
+            self.put_headers(stream, block, frames.END_STREAM)
+        else:
+            if not stream.has_head:
+                self.put_start(stream)
+            self.put_headers(stream, self._blocks.trailers(), frames.END_STREAM)
+        if not stream.remote_done:  # the client need not go on sending
+            self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
+        self._over(stream)
+
+    def _put_plain_end(self, stream: "AnsweringStream") -> None:
+        if stream.has_head:
+            self._out.append(frames.frame(frames.DATA, frames.END_STREAM, stream.id))
+        else:
+            block = self._blocks.plain(stream.head_fields or ())
+            self.put_headers(stream, block, frames.END_STREAM)
+
+
+class AnsweringStream(Stream):
+    """A stream of a client, as far as the output has to know it."""
+
+    __slots__ = ()
+
+    is_grpc = True
+    head_fields: Fields | None = None
+    """What the head says: all of it, or for gRPC what it says besides the usual."""
+    body_left: int | None = None
+    """How much is to come in, if the client has said so."""

@@ -94,6 +94,6 @@ class Attempts:
         return await self.board.attempt(line, fields, self.message, self.until, self.timeout_s)
 
     def _given_up(self, failure: NotProcessed | ConnectionLost) -> NotProcessed | ConnectionLost:
-        if self._unknown is not None:
+        if self._unknown is not None or isinstance(failure, ConnectionLost):
             return ConnectionLost(f"{self.path}: {self._unknown}; then: {failure}")
-        return NotProcessed(f"{self.path} was tried {MAX_ATTEMPTS} times; {failure}")
+        return NotProcessed(f"{self.path} was tried {MAX_ATTEMPTS} times; {failure.message}")

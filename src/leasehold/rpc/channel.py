@@ -184,7 +184,7 @@ class Channel:
         check_timeout(timeout)
         board, loop = self._bound(), get_running_loop()
         until = None if timeout is None else loop.time() + timeout
-        await board.line("nothing", until, timeout, wait_for_ready=wait_for_ready)
+        await board.line("the channel", until, timeout, wait_for_ready=wait_for_ready)
 
     def _bound(self) -> Switchboard:
         """Give what belongs to the running loop."""

@@ -191,6 +191,7 @@ class ClientProtocol(asyncio.Protocol):
     def _fail_ready(self, why: str) -> None:
         if not self.ready.done():
             self.ready.set_exception(ConnectFailed(f"cannot connect to {self.endpoint}: {why}"))
+            self.ready.exception()  # nobody need have waited for it
 
 
 def _stranger(data: bytes) -> str | None:

@@ -180,7 +180,7 @@ class Connector:
             return
         self.line = None
         self._first = (self._first + 1) % len(self._endpoints)
-        self._last_error = line.connection.why or f"the connection to {line.endpoint} was lost"
+        self._last_error = f"{line.endpoint}: {line.why}"
         if self._loop.time() - line.since >= SETTLED_S:
             self._backoff.reset()
             self._not_before = self._loop.time()

@@ -11,6 +11,8 @@ from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client with prior knowledge sends first."""
+PREFACE_LINE: Final = b"PRI * HTTP/2.0\r\n"
+"""Whoever begins like this means HTTP/2."""
 
 HEAD: Final = Struct(">IBI")
 HEAD_BYTES: Final = HEAD.size
@@ -104,13 +106,33 @@ def settings(values: dict[Setting, int]) -> bytes:
     return frame(SETTINGS, 0, 0, payload)
 
 
-def parse_settings(payload: bytes) -> list[tuple[int, int]]:
-    """Read the payload of a SETTINGS frame."""
+def parse_settings(payload: bytes) -> dict[int, int]:
+    """Read the payload of a SETTINGS frame.
+
+    Of several values for a setting the last one counts; but for the size of the table the smallest,
+    because that has emptied it.
+    """
     if len(payload) % _SETTING.size:
         raise ConnectionFailed(
             ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} octets; each takes six"
         )
-    return [(name, value) for name, value in _SETTING.iter_unpack(payload)]
+    values: dict[int, int] = {}
+    for name, value in _SETTING.iter_unpack(payload):
+        _check_setting(name, value)
+        if name == Setting.HEADER_TABLE_SIZE:
+            values[name] = min(value, values.get(name, value))
+        else:
+            values[name] = value
+    return values
+
+
+def _check_setting(name: int, value: int) -> None:
+    if name == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+        raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE of {value}")
+    if (name == Setting.ENABLE_PUSH and value > 1) or (
+        name == Setting.MAX_FRAME_SIZE and not MIN_MAX_FRAME_BYTES <= value <= MAX_MAX_FRAME_BYTES
+    ):
+        raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"{Setting(name).name} of {value}")
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
@@ -128,6 +150,14 @@ def goaway(last_stream_id: int, code: ErrorCode, why: str = "") -> bytes:
     return frame(GOAWAY, 0, 0, _TWO_WORDS.pack(last_stream_id, code) + why.encode())
 
 
+def parse_goaway(payload: bytes) -> tuple[int, int, bytes]:
+    """Read the last stream that was begun with, the reason, and what else is said of it."""
+    if len(payload) < _TWO_WORDS.size:
+        raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} octets")
+    last_stream_id, code = _TWO_WORDS.unpack_from(payload)
+    return last_stream_id & STREAM_ID_MASK, code, payload[_TWO_WORDS.size :]
+
+
 def word_of(payload: bytes, what: str) -> int:
     """Read the 32 bits that are the whole payload of WINDOW_UPDATE and RST_STREAM."""
     if len(payload) != _WORD.size:
@@ -140,18 +170,38 @@ def word_of(payload: bytes, what: str) -> int:
 
 def without_padding(payload: bytes, flags: int, *, prioritised: bool = False) -> bytes:
     """Take padding, and the priority that nobody uses any more, off DATA and HEADERS."""
-    start, padding = 0, 0
-    if flags & PADDED:
-        padding = payload[0] if payload else 1
-        start = 1
+    start = 1 if flags & PADDED else 0
     if prioritised and flags & PRIORITISED:
         start += _PRIORITY_BYTES
+    if start > len(payload):
+        raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {len(payload)} octets")
+    padding = payload[0] if flags & PADDED else 0
     if start + padding > len(payload):
         raise ConnectionFailed(
             ErrorCode.PROTOCOL_ERROR,
             f"{padding} octets of padding in a frame of {len(payload)}",
         )
     return payload[start : len(payload) - padding]
+
+
+def check_priority(stream_id: int, payload: bytes) -> None:
+    """Check a PRIORITY frame, which has no other use any more."""
+    if len(payload) != _PRIORITY_BYTES:
+        raise StreamFailed(ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} octets")
+    if depends_on_itself(stream_id, payload):
+        raise own_dependency()
+
+
+def depends_on_itself(stream_id: int, payload: bytes, flags: int = 0) -> bool:
+    """Whether the priority in a HEADERS or PRIORITY frame makes a stream depend on itself."""
+    start = 1 if flags & PADDED else 0
+    dependency = int.from_bytes(payload[start : start + _WORD.size], "big")
+    return dependency & STREAM_ID_MASK == stream_id
+
+
+def own_dependency() -> StreamFailed:
+    """Refuse a stream that is to depend on itself."""
+    return StreamFailed(ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
 
 
 _SETTING: Final = Struct(">HI")

@@ -5,30 +5,47 @@ A call ends with a block of trailers that carries `grpc-status` and, percent-enc
 `grpc-message`. A call that fails before it has answered anything has one block only.
 """
 
+import gzip
+import zlib
 from struct import Struct
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from leasehold.errors import Status
 
 PREFIX: Final = Struct(">BI")
 PREFIX_BYTES: Final = PREFIX.size
 
-MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
-"""Messages larger than this are refused; etcd has the same limit."""
+IDENTITY: Final = b"identity"
+GZIP: Final = b"gzip"
+GZIP_LEVEL: Final = 1
+"""The cheapest: the processor is what a server has least of."""
+
+COMPRESS_FROM_BYTES: Final = 1024
+"""Shorter messages are not worth it."""
+
+_GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
 
 
 class RpcError(Exception):
     """A call that ends with another status than OK.
 
-    `position` says what must have been released (see `rpc.gate`) before anybody may know.
+    `position` says what must have been released (see `rpc.gate`) before anybody may know, and
+    `metadata` what else the trailers say, as fields.
     """
 
-    def __init__(self, status: Status, message: str, position: int = 0) -> None:
+    def __init__(
+        self,
+        status: Status,
+        message: str,
+        position: int = 0,
+        metadata: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
         super().__init__(status, message)
         self.status = status
         self.message = message
         self.position = position
+        self.metadata = metadata
 
     def __str__(self) -> str:
         return f"{self.status.name}: {self.message}"
@@ -39,11 +56,11 @@ def framed(message: bytes) -> bytes:
     return PREFIX.pack(0, len(message)) + message
 
 
-def too_large(message_bytes: int) -> RpcError:
+def too_large(message_bytes: int | str, max_bytes: int) -> RpcError:
     """Refuse a message in the words of Go's gRPC, which users of etcd have in their logs."""
     return RpcError(
         Status.RESOURCE_EXHAUSTED,
-        f"grpc: received message larger than max ({message_bytes} vs. {MAX_MESSAGE_BYTES})",
+        f"grpc: received message larger than max ({message_bytes} vs. {max_bytes})",
     )
 
 
@@ -60,18 +77,30 @@ def percent_encoded(message: str) -> bytes:
     return encoded.encode()
 
 
+def percent_decoded(message: bytes) -> str:
+    """Decode a status message, as far as it can be."""
+    return unquote_to_bytes(message).decode(errors="replace")
+
+
 class MessageReader:
     """Cuts the octets of a stream into messages, however they come in."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "_encoding", "_max_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int, encoding: bytes = IDENTITY) -> None:
         self._buffer = bytearray()
+        self._max_bytes = max_bytes
+        self._encoding = encoding
 
     @property
     def is_between_messages(self) -> bool:
         """Whether nothing of a further message has come in."""
         return not self._buffer
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has come in of a message that is not complete."""
+        return len(self._buffer)
 
     def feed(self, payload: bytes) -> list[bytes]:
         """Take what came in; return the messages that are complete."""
@@ -80,19 +109,48 @@ class MessageReader:
         start = 0
         while len(self._buffer) - start >= PREFIX_BYTES:
             compressed, length = PREFIX.unpack_from(self._buffer, start)
-            if length > MAX_MESSAGE_BYTES:
-                raise too_large(length)
-            if compressed:
-                raise RpcError(
-                    Status.UNIMPLEMENTED, "compressed messages are not supported; send them plain"
-                )
+            if length > self._max_bytes:
+                raise too_large(length, self._max_bytes)
+            if compressed > 1:
+                raise RpcError(Status.INTERNAL, f"grpc: {compressed} is no compressed flag")
             end = start + PREFIX_BYTES + length
             if len(self._buffer) < end:
                 break
-            messages.append(bytes(self._buffer[start + PREFIX_BYTES : end]))
+            message = bytes(self._buffer[start + PREFIX_BYTES : end])
+            messages.append(self._plain(message) if compressed else message)
             start = end
         del self._buffer[:start]
         return messages
+
+    def _plain(self, message: bytes) -> bytes:
+        if self._encoding != GZIP:
+            raise RpcError(
+                Status.INTERNAL, "grpc: compressed flag set with identity or empty encoding"
+            )
+        return decompress(message, self._max_bytes)
+
+
+def compress(message: bytes) -> bytes:
+    """Give a message with its prefix, compressed."""
+    packed = gzip.compress(message, GZIP_LEVEL, mtime=0)
+    return PREFIX.pack(1, len(packed)) + packed
+
+
+def decompress(message: bytes, max_bytes: int) -> bytes:
+    """Unpack a message that is no longer than it may be, whatever it claims."""
+    unpacking = zlib.decompressobj(_GZIP_FORMAT)
+    try:
+        plain = unpacking.decompress(message, max_bytes + 1)
+    except zlib.error as error:
+        raise RpcError(
+            Status.INTERNAL, f"grpc: failed to decompress the message: {error}"
+        ) from None
+    if len(plain) > max_bytes:
+        raise too_large("unpacked more", max_bytes)
+    if not unpacking.eof or unpacking.unused_data:
+        why = "there is more behind its end" if unpacking.eof else "it is cut off"
+        raise RpcError(Status.INTERNAL, f"grpc: failed to decompress the message: {why}")
+    return plain
 
 
 _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")

@@ -1,46 +1,50 @@
 """Just enough HTTP/1.1 to answer plain GETs on the port that speaks gRPC."""
 
-import logging
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
-logger = logging.getLogger(__name__)
+from leasehold.rpc.pages import Pages, Reply, find_page, plain
 
 MAX_HEAD_BYTES: Final = 8 * 1024
 """The request line and header fields of one request."""
 
 
-class Reply(NamedTuple):
-    """What a page answers with."""
-
-    status: HTTPStatus
-    content_type: str
-    body: bytes
-
-
-Page = Callable[[], Reply]
-
-
 class HTTP1:
     """The server's side of one HTTP/1.1 connection. It does no I/O."""
 
-    def __init__(self, pages: dict[str, Page], transmit: Callable[[bytes], None]) -> None:
+    is_pinged = has_streams = False
+    unsent_bytes = taken_bytes = 0
+
+    def __init__(self, pages: Pages, transmit: Callable[[bytes], None]) -> None:
         self._pages = pages
         self._transmit = transmit
         self._buffer = b""
         self._out: list[bytes] = []
         self.is_closing = False
         """Whether the connection is to be closed once the output is written."""
+        self.activity = 0
+        """How often something came in."""
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether no request has come in in part."""
+        return not self._buffer
+
+    def ping(self) -> None:
+        """Do nothing: there are no pings."""
 
     def receive(self, data: bytes) -> None:
         """Take what came in, and answer the requests that are complete."""
+        self.activity += 1
         buffer, at = self._buffer + data, 0
         while not self.is_closing:
             end = buffer.find(_HEAD_END, at, at + MAX_HEAD_BYTES + len(_HEAD_END))
             if end >= 0:
                 self._request(buffer[at:end])
                 at = end + len(_HEAD_END)
+            elif buffer[at : at + 1] and not buffer[at : at + 1].isalpha():
+                self._refuse(HTTPStatus.BAD_REQUEST)  # no method begins like this
             elif len(buffer) - at >= MAX_HEAD_BYTES + len(_HEAD_END):
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             else:
@@ -69,22 +73,11 @@ class HTTP1:
             self._refuse(HTTPStatus.NOT_IMPLEMENTED)  # there is nothing here to post to
             return
         keeps_alive = version == b"HTTP/1.1" and (b"connection", b"close") not in pairs
-        self._reply(self._find(method, target), is_head=method == b"HEAD", keeps_alive=keeps_alive)
-
-    def _find(self, method: bytes, target: bytes) -> Reply:
-        page = self._pages.get(target.partition(b"?")[0].decode(errors="replace"))
-        if page is None:
-            return _plain(HTTPStatus.NOT_FOUND)
-        if method not in (b"GET", b"HEAD"):
-            return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
-        try:
-            return page()
-        except Exception:
-            logger.exception("the page %r failed", target)
-            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+        reply = find_page(self._pages, method, target)
+        self._reply(reply, is_head=method == b"HEAD", keeps_alive=keeps_alive)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        self._reply(_plain(status), is_head=False, keeps_alive=False)
+        self._reply(plain(status), is_head=False, keeps_alive=False)
 
     def _reply(self, reply: Reply, *, is_head: bool, keeps_alive: bool) -> None:
         self.is_closing = not keeps_alive
@@ -100,10 +93,6 @@ class HTTP1:
 
 def _announces_body(name: bytes, value: bytes) -> bool:
     return name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-
-
-def _plain(status: HTTPStatus) -> Reply:
-    return Reply(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
 
 
 _PARTS: Final = 3

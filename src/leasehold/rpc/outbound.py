@@ -1,73 +1,75 @@
 """What goes out on a connection: frames in order, as far as the peer's windows allow.
 
 Theory of operation. `_out` is what can be sent now, and `flush` hands it on in one piece. A stream
-with messages is in `_unsent` until they have all left: each flush sends as much of each as its own
-window and that of the connection allow. A call ends with its trailers, behind its last message.
+with something to send is in one of three places, so that no frame of the peer makes us look at all
+of them:
 
-The usual answer is one short message. If the windows have room for it, it takes the short way:
-three frames of known shape in one piece (`answer`), and the stream never gets into `_unsent`.
+    _ready     it may send: it is looked at by the next flush
+    _starved   the window of the connection is used up; the next flush takes from here as long as
+               there is some
+    nowhere    its own window is used up: `grow_stream` makes it ready again
+
+A stream's end needs no window, but it comes behind the last octet of the stream.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
-from struct import Struct
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from leasehold.rpc import answers, frames
-from leasehold.rpc.answers import AnswerBlocks
+from leasehold.rpc import frames
 from leasehold.rpc.frames import MAX_WINDOW, ConnectionFailed, ErrorCode, StreamFailed
-from leasehold.rpc.grpc import PREFIX_BYTES
-from leasehold.rpc.stream import Stream
-
-MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""Output that waits for the peer; beyond it calls are refused, and so is a peer that goes on asking
-to be told things. A single answer may be larger."""
-
-MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
-"""Events that wait for the peer or for the disk, on one connection; beyond it there is no room for
-more until half of them are gone. A single one may be larger."""
+from leasehold.rpc.streams import Stream
 
 SHARE_BYTES: Final = 64 * 1024
 """What a stream may send before it is another's turn."""
 
-_ANSWER: Final = Struct(">5sI2sIBIBI")  # a HEADERS frame, and the heads of DATA frame and message
-_TRAILERS: Final = Struct(">5sI1s")
-_HEADERS_FRAME: Final = bytes((0, 0, len(answers.HEAD), frames.HEADERS, frames.END_HEADERS))
-_TRAILERS_FRAME: Final = bytes(
-    (0, 0, len(answers.TRAILERS), frames.HEADERS, frames.END_HEADERS | frames.END_STREAM)
-)
+HAND_ON_BYTES: Final = 1024 * 1024
+"""What is handed on at once: then the transport may say that it has enough."""
+
+S = TypeVar("S", bound=Stream)
 
 
-class Outbound:
-    """The output of one connection. `over` is told of streams that have sent their last frame."""
+class Outbound(Generic[S]):
+    """The output of one connection."""
 
     __slots__ = (
-        "_blocks",
+        "_granted",
         "_initial_window",
         "_max_frame_bytes",
         "_out",
-        "_over",
+        "_ready",
+        "_starved",
         "_transmit",
-        "_unsent",
         "_window",
         "is_paused",
         "unsent_bytes",
         "unsent_event_bytes",
     )
 
-    def __init__(self, transmit: Callable[[bytes], None], over: Callable[[Stream], None]) -> None:
+    def __init__(self, transmit: Callable[[bytes], None]) -> None:
         self._transmit = transmit
-        self._over = over
-        self._blocks = AnswerBlocks()
         self._out: list[bytes] = []
-        self._unsent: dict[Stream, None] = {}
+        self._ready: dict[S, None] = {}
+        self._starved: dict[S, None] = {}
         self.unsent_bytes = 0
         self.unsent_event_bytes = 0
         """The part of it that nobody has asked for right now."""
         self.is_paused = False
         """Whether the transport has enough: then messages wait here, however wide the windows."""
         self._window = frames.DEFAULT_WINDOW
+        self._granted = frames.DEFAULT_WINDOW
         self._initial_window = frames.DEFAULT_WINDOW
         self._max_frame_bytes = frames.MIN_MAX_FRAME_BYTES
+
+    # What each side does in its own way.
+
+    @abstractmethod
+    def put_start(self, stream: S) -> None:
+        """Put out what comes before the first DATA frame of a stream."""
+
+    @abstractmethod
+    def put_end(self, stream: S, ending: bytes) -> None:
+        """Put out what comes behind the last DATA frame of a stream."""
 
     # What the peer allows.
 
@@ -76,45 +78,44 @@ class Outbound:
         """The window that a new stream begins with."""
         return self._initial_window
 
-    def set_initial_window(self, window: int) -> int:
-        """Take the window that streams begin with; return by how much those there are grow."""
-        if window > MAX_WINDOW:
-            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {window}")
+    @property
+    def taken_bytes(self) -> int:
+        """How many octets of DATA were ever sent."""
+        return self._granted - self._window
+
+    def set_initial_window(self, window: int, streams: list[S]) -> None:
+        """Take the window that streams begin with, and move those that there are."""
         grown = window - self._initial_window
         self._initial_window = window
-        return grown
-
-    def grow_by_settings(self, stream: Stream, grown: int) -> None:
-        """Move the window of a stream because that of all has changed; it may become negative."""
-        stream.window += grown
-        if stream.window > MAX_WINDOW:
-            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
-
-    def set_table_size(self, table_bytes: int) -> None:
-        """Take the size of the table that header blocks may fill."""
-        self._blocks.set_table_size(table_bytes)
+        for stream in streams:
+            stream.window += grown
+            if stream.window > MAX_WINDOW:
+                raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
+            if grown > 0 and stream.unsent:
+                self._enqueue(stream)
 
     def set_max_frame(self, payload_bytes: int) -> None:
-        """Take the size of the largest frame."""
-        if not frames.MIN_MAX_FRAME_BYTES <= payload_bytes <= frames.MAX_MAX_FRAME_BYTES:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE of {payload_bytes}")
-        self._max_frame_bytes = payload_bytes
+        """Take the size of the largest frame; none is larger than a stream's share."""
+        self._max_frame_bytes = min(payload_bytes, SHARE_BYTES)
 
     def grow(self, increment: int) -> None:
         """Let the peer take so much more on all streams together."""
         if not increment:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
         self._window += increment
+        self._granted += increment
         if self._window > MAX_WINDOW:
             raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
 
-    def grow_stream(self, stream: Stream, increment: int) -> None:
+    def grow_stream(self, stream: S, increment: int) -> None:
         """Let the peer take so much more on one stream."""
         if not increment:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
         stream.window += increment
         if stream.window > MAX_WINDOW:
             raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
+        if stream.unsent:
+            self._enqueue(stream)
 
     # What is to be sent.
 
@@ -122,105 +123,89 @@ class Outbound:
         """Send a frame that no window holds back."""
         self._out.append(encoded)
 
-    def answer(self, stream: Stream, message: bytes) -> bool:
-        """Send the one answer of a call, and its end, if it can take the short way."""
-        length = len(message) + PREFIX_BYTES
-        if (
-            length > self._window
-            or length > stream.window
-            or length > frames.MIN_MAX_FRAME_BYTES  # what is longer is to be counted
-            or not self._blocks.is_primed
-        ):
-            return False
-        self._window -= length
-        stream_id = stream.id
-        self._out.append(
-            _ANSWER.pack(
-                _HEADERS_FRAME,
-                stream_id,
-                answers.HEAD,
-                length << 8,  # and the type of DATA, which is 0
-                0,
-                stream_id,
-                0,
-                len(message),
-            )
-            + message
-            + _TRAILERS.pack(_TRAILERS_FRAME, stream_id, answers.TRAILERS)
-        )
-        return True
-
-    def has_unsent(self, stream: Stream, octets: int) -> None:
+    def has_unsent(self, stream: S, octets: int) -> None:
         """Learn that a stream has so much more to send, or its end."""
-        self._unsent[stream] = None
-        self._count(stream, octets)
-
-    def _count(self, stream: Stream, octets: int) -> None:
         self.unsent_bytes += octets
-        if stream.listener is not None:
+        if stream.is_events:
+            self.unsent_event_bytes += octets
+        if not stream.is_queued:
+            stream.is_queued = True
+            self._ready[stream] = None
+
+    def _enqueue(self, stream: S) -> None:
+        if not stream.is_queued:
+            stream.is_queued = True
+            self._ready[stream] = None
+
+    def _count(self, stream: S, octets: int) -> None:
+        self.unsent_bytes += octets
+        if stream.is_events:
             self.unsent_event_bytes += octets
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: S) -> None:
         """Send nothing more of a stream."""
-        if self._unsent.pop(stream, _MISSING) is not _MISSING and stream.unsent:
+        if stream.unsent:
             self._count(stream, -len(stream.unsent))
-
-    def refuse(self, stream: Stream, block: bytes) -> None:
-        """Send the only block of an answer that is no gRPC."""
-        self._put_headers(stream, self._blocks.refused(block), frames.END_STREAM)
+            stream.unsent = None
+        if stream.is_queued:
+            stream.is_queued = False
+            self._ready.pop(stream, None)
+            self._starved.pop(stream, None)
 
     def flush(self) -> None:
         """Hand on what can be sent now."""
-        more = bool(self._unsent)
-        while more and not self.is_paused:
-            shares = [self._send(stream) for stream in list(self._unsent)]
-            more = any(shares)
+        put_bytes = 0
+        while (self._ready or (self._starved and self._window > 0)) and not self.is_paused:
+            queue = self._ready or self._starved
+            stream = next(iter(queue))
+            del queue[stream]
+            stream.is_queued = False
+            put_bytes += self._send(stream)
+            if put_bytes >= HAND_ON_BYTES:
+                put_bytes = 0
+                self._hand_on()
+        if self._out:
             self._hand_on()
-        self._hand_on()
 
     def _hand_on(self) -> None:
-        if self._out:
-            out, self._out = b"".join(self._out), []
-            self._transmit(out)
+        out, self._out = b"".join(self._out), []
+        self._transmit(out)
 
-    def _send(self, stream: Stream) -> bool:
-        """Put out a share of a stream, and its end behind the last; True if there is more to go."""
-        unsent = stream.unsent
-        share = SHARE_BYTES
-        if unsent and not stream.has_head:
-            self._put_headers(stream, self._blocks.head(), 0)
-        while unsent:
+    def _send(self, stream: S) -> int:
+        """Put out a share of a stream, and its end behind the last; give the share's size."""
+        if stream.unsent and not stream.has_head:
+            self.put_start(stream)
+        put_bytes = 0
+        while stream.unsent:
             room = min(self._window, stream.window, self._max_frame_bytes)
-            if room <= 0:
-                return False
-            if share <= 0:
-                return True
-            self._put_data(stream, unsent, room)
-            share -= room
-        del self._unsent[stream]
+            if room <= 0 or put_bytes >= SHARE_BYTES:
+                self._wait(stream)
+                stream.sent()
+                return put_bytes
+            put_bytes += self._put_data(stream, stream.unsent, room)
         if stream.ending is not None:
-            self._put_headers(stream, self._last_block(stream, stream.ending), frames.END_STREAM)
-            if not stream.remote_done:  # the client need not go on sending
-                self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
-            self._over(stream)
-        return False
+            self.put_end(stream, stream.ending)
+        else:
+            stream.sent()
+        return put_bytes
 
-    def _put_data(self, stream: Stream, unsent: bytearray, room: int) -> None:
+    def _wait(self, stream: S) -> None:
+        """Put a stream that has more where it belongs."""
+        if stream.window > 0:
+            stream.is_queued = True
+            (self._ready if self._window > 0 else self._starved)[stream] = None
+
+    def _put_data(self, stream: S, unsent: bytearray, room: int) -> int:
         payload = bytes(unsent[:room])
         del unsent[:room]
-        self._window -= len(payload)
-        stream.window -= len(payload)
-        self._count(stream, -len(payload))
+        length = len(payload)
+        self._window -= length
+        stream.window -= length
+        self._count(stream, -length)
         self._out.append(frames.frame(frames.DATA, 0, stream.id, payload))
+        return length
 
-    def _last_block(self, stream: Stream, trailers: bytes) -> bytes:
-        if trailers:
-            return self._blocks.failed(trailers, is_only_block=not stream.has_head)
-        if not stream.has_head:
-            self._put_headers(stream, self._blocks.head(), 0)
-        return self._blocks.trailers()
-
-    def _put_headers(self, stream: Stream, block: bytes, flags: int) -> None:
+    def put_headers(self, stream: S, block: bytes, flags: int) -> None:
         """Send a header block, in as many frames as it takes."""
         stream.has_head = True
         size = self._max_frame_bytes
@@ -231,6 +216,3 @@ class Outbound:
             piece = block[start : start + size]
             self._out.append(frames.frame(kind, flags, stream.id, piece))
             kind, flags = frames.CONTINUATION, 0
-
-
-_MISSING: Final = object()

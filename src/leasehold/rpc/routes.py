@@ -7,16 +7,20 @@ There are two kinds of methods:
   the answer and the position that must be released before it leaves (see `rpc.gate`). If it has to
   wait for something itself it returns a coroutine instead, which returns the same.
 - `Subscription`: the server speaks when it has something to say. The handler is an object that
-  lives as long as the stream.
+  lives as long as the stream. `rpc.conversations` makes one of a coroutine.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
 from leasehold.errors import Status
-from leasehold.rpc.frames import ErrorCode, StreamFailed
-from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.fields import check_request, content_length
+from leasehold.rpc.grpc import GZIP, IDENTITY, RpcError
+from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.hpack import Field
+from leasehold.rpc.metadata import Metadata, decode_metadata
+from leasehold.rpc.pages import Reply, plain
 
 Answer = tuple[bytes, int]
 """A message, and the position that must be released before it leaves."""
@@ -46,8 +50,34 @@ class Speaker(Protocol):
         """Send a message once `position` is released."""
         ...
 
-    def end(self, error: RpcError | None = None) -> None:
-        """End the call, after all that was said before."""
+    def end(self, error: RpcError | None = None, metadata: Fields = ()) -> None:
+        """End the call, after all that was said before; `metadata` goes with an end that is OK."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End the call with what a handler raised."""
+        ...
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the caller says besides its messages."""
+        ...
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long the call may take; at its end the transport ends it."""
+        ...
+
+    def send_head(self, metadata: Fields) -> None:
+        """Say something before the first message; later it is too late, and `ValueError`."""
+        ...
+
+    def defer(self, octets: int) -> None:
+        """Have the client send no more than its window, until this much is `taken`."""
+        ...
+
+    def taken(self, octets: int) -> None:
+        """Let the client send again what was deferred."""
         ...
 
     @property
@@ -91,59 +121,96 @@ Methods = Mapping[str, Method]
 """The methods of a server, by path: `/package.Service/Method`."""
 
 
-class HTTPRefusal(NamedTuple):
-    """What is no gRPC call is answered with a status of HTTP, and why."""
-
-    status: int
-    why: str
-
-
 class Head:
     """What is known of all requests with the same header fields.
 
-    Exactly one of `call`, `subscription`, `error` and `http_refusal` is set.
+    Exactly one of `call`, `subscription`, `error` and `web` is set.
     """
 
-    __slots__ = ("call", "error", "http_refusal", "is_unary", "subscription")
+    __slots__ = (
+        "_fields",
+        "_metadata",
+        "call",
+        "content_length",
+        "encoding",
+        "error",
+        "is_short",
+        "is_unary",
+        "subscription",
+        "takes_gzip",
+        "web",
+    )
 
-    def __init__(self, method: "Method | RpcError | HTTPRefusal") -> None:
+    def __init__(
+        self, method: "Method | RpcError | Web", fields: tuple[Field, ...], length: int | None
+    ) -> None:
         self.call = method.call if isinstance(method, Exchange) else None
         self.is_unary = isinstance(method, Exchange) and method.is_unary
         self.subscription = method.open if isinstance(method, Subscription) else None
         self.error = method if isinstance(method, RpcError) else None
-        self.http_refusal = method if isinstance(method, HTTPRefusal) else None
+        self.web = method if isinstance(method, Web) else None
+        self.content_length = length
+        self.encoding = IDENTITY
+        self.takes_gzip = False
+        """Whether the answers may be compressed: as the requests are."""
+        for field in fields:
+            if field.name == b"grpc-encoding":
+                self.encoding = field.value
+            elif field.name == b"grpc-accept-encoding":
+                self.takes_gzip = GZIP in field.value
+        self.takes_gzip = self.takes_gzip and self.encoding == GZIP
+        self.is_short = self.call is not None and length is None and not self.takes_gzip
+        """Whether a message in one frame can be given to the handler as it is."""
+        self._fields = fields
+        self._metadata: Metadata | None = None
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the caller says besides its messages."""
+        if self._metadata is None:
+            self._metadata = decode_metadata(self._fields)
+        return self._metadata
+
+
+class Web(NamedTuple):
+    """A request that is no gRPC call: for a page, or refused with the reason."""
+
+    method: bytes
+    target: bytes
+    refusal: Reply | None = None
 
 
 MAX_SHOWN_BYTES: Final = 200
 """How much of a path or content type is repeated to whoever sent it."""
 
-_PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
-_NEEDED: Final = (b":method", b":scheme", b":path")
-_CONNECTION_FIELDS: Final = frozenset(
-    (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
-)
-_UPPER_CASE: Final = frozenset(range(ord("A"), ord("Z") + 1))
+_ACCEPTED: Final = ((b"grpc-accept-encoding", b"identity, gzip"),)
 
 
 def resolve(fields: tuple[Field, ...], methods: Methods) -> Head:
     """Find the method that a request is for; a malformed request raises `StreamFailed`."""
-    pseudo = _pseudo_fields(fields)
-    for name in _NEEDED:
-        if name not in pseudo:
-            raise _malformed(f"no {name.decode()}")
+    pseudo = check_request(fields)
+    length = content_length(fields)
+    method, target = pseudo[b":method"], pseudo.get(b":path", b"")
     regular = {field.name: field.value for field in fields}
-    if pseudo[b":method"] != b"POST":
-        return Head(HTTPRefusal(405, "gRPC calls are made with POST"))
     content_type = regular.get(b"content-type", b"")
-    if not _is_grpc(content_type):
-        shown = _shown(content_type)
-        return Head(HTTPRefusal(415, f"content-type must be application/grpc, not {shown!r}"))
-    return Head(_method(pseudo[b":path"], methods))
+    if method == b"POST" and _is_grpc(content_type):
+        encoding = regular.get(b"grpc-encoding", IDENTITY)
+        return Head(_method(target, methods, encoding), fields, length)
+    refusal = None
+    if target.decode(errors="replace") in methods:
+        refusal = plain(HTTPStatus.METHOD_NOT_ALLOWED, "gRPC calls are made with POST")
+        if method == b"POST":
+            why = f"content-type must be application/grpc, not {_shown(content_type)!r}"
+            refusal = plain(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
+    return Head(Web(method, target, refusal), fields, length)
 
 
-def _method(path_octets: bytes, methods: Methods) -> Method | RpcError:
+def _method(path_octets: bytes, methods: Methods, encoding: bytes) -> Method | RpcError:
     method = methods.get(path_octets.decode(errors="replace"))
     if method is not None:
+        if encoding not in (IDENTITY, GZIP):
+            why = f"grpc: Decompressor is not installed for grpc-encoding {_shown(encoding)!r}"
+            return RpcError(Status.UNIMPLEMENTED, why, metadata=_ACCEPTED)
         return method
     path = _shown(path_octets)
     service, _, name = path.removeprefix("/").partition("/")
@@ -162,32 +229,3 @@ def _shown(value: bytes) -> str:
 def _is_grpc(content_type: bytes) -> bool:
     base = b"application/grpc"
     return content_type.startswith(base) and content_type[len(base) : len(base) + 1] in b"+;"
-
-
-def _pseudo_fields(fields: tuple[Field, ...]) -> dict[bytes, bytes]:
-    """Check the fields of a request as RFC 9113, 8.2 and 8.3, says; return the pseudo ones."""
-    pseudo: dict[bytes, bytes] = {}
-    regular_began = False
-    for field in fields:
-        name = field.name
-        if not name.startswith(b":"):
-            regular_began = True
-            _check_regular(field)
-        elif regular_began or name in pseudo or name not in _PSEUDO:
-            raise _malformed(f"{name!r} is repeated, out of place, or not a request's")
-        else:
-            pseudo[name] = field.value
-    return pseudo
-
-
-def _check_regular(field: Field) -> None:
-    if not field.name or not _UPPER_CASE.isdisjoint(field.name):
-        raise _malformed(f"field name {field.name!r} is empty or not in lower case")
-    if field.name in _CONNECTION_FIELDS:
-        raise _malformed(f"{field.name!r} has no meaning in HTTP/2")
-    if field.name == b"te" and field.value != b"trailers":
-        raise _malformed(f"te must be trailers, not {field.value!r}")
-
-
-def _malformed(why: str) -> StreamFailed:
-    return StreamFailed(ErrorCode.PROTOCOL_ERROR, f"malformed request: {why}")

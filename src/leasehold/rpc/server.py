@@ -2,29 +2,43 @@
 
 The first bytes decide what a connection speaks: HTTP/2 begins with a preface that nothing else
 begins with, and everything else is taken for HTTP/1.1.
+
+Each connection looks after itself every `BEAT_S`: whether its peer has said what it is, has gone
+silent, takes nothing of what it asked for, or has nothing to do here any more.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
 from leasehold.errors import Status
-from leasehold.rpc.connection import Connection
-from leasehold.rpc.frames import PREFACE
+from leasehold.rpc.frames import PREFACE, PREFACE_LINE, ErrorCode
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.http1 import HTTP1, Page
+from leasehold.rpc.host import Host, LoopHost
+from leasehold.rpc.http1 import HTTP1
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.pages import Pages
 from leasehold.rpc.routes import Methods
+from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS: Final = 20_000
+"""Connections at a time; more are closed as soon as they are made."""
 
 MAX_UNREAD_BYTES: Final = 32 * 1024 * 1024
 """Output that the operating system has not taken: a peer that reads nothing is cut off beyond it.
 
 From the transport's own high-water mark on, a connection is not read any more; what still comes out
 of it are answers that waited for the disk, and events."""
+
+DRAIN_LOOK_S: Final = 0.01
+"""How often draining looks whether it is done."""
 
 MAX_LINGER_S: Final = 5.0
 """How long a connection that is to be closed may take to get rid of its output."""
@@ -35,23 +49,48 @@ class Site:
     """What all connections of a server share."""
 
     methods: Methods
-    pages: dict[str, Page]
+    pages: Pages
     gate: Gate
     enter: Callable[[], None]
     """Called first on each entry from the event loop."""
+    limits: Limits = field(default_factory=Limits)
+    max_connections: int = MAX_CONNECTIONS
+    host: Host = field(default_factory=LoopHost)
     connections: set["ServerProtocol"] = field(default_factory=set)
+    _refused: int = 0
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def arrived(self, connection: "ServerProtocol") -> None:
-        """Learn of a new connection."""
+    def arrived(self, connection: "ServerProtocol") -> bool:
+        """Learn of a new connection; False if there is no room for it."""
+        if len(self.connections) >= self.max_connections:
+            if not self._refused:
+                logger.warning("all %d connections are taken: refusing more", self.max_connections)
+            self._refused += 1
+            return False
         self.connections.add(connection)
         self._empty.clear()
+        return True
 
     def left(self, connection: "ServerProtocol") -> None:
         """Learn that a connection is gone."""
         self.connections.discard(connection)
+        if self._refused and len(self.connections) < self.max_connections * 9 // 10:
+            logger.warning("%d connections were refused; there is room again", self._refused)
+            self._refused = 0
         if not self.connections:
             self._empty.set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Ask all clients to make no new calls, and wait until those that there are have ended.
+
+        Calls that go on until somebody ends them are not waited for.
+        """
+        for connection in list(self.connections):
+            connection.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not all(each.is_drained for each in self.connections):  # noqa: ASYNC110
+                    await asyncio.sleep(DRAIN_LOOK_S)
 
     async def all_gone(self) -> None:
         """Wait until there is no connection."""
@@ -62,18 +101,32 @@ class Site:
 class ServerProtocol(asyncio.Protocol):
     """One connection of a client."""
 
+    __slots__ = (
+        "_first",
+        "_has_stopped",
+        "_is_paused",
+        "_site",
+        "_speaks",
+        "_transport",
+        "_watchdog",
+    )
+
     def __init__(self, site: Site) -> None:
         self._site = site
         self._transport: asyncio.Transport
-        self._speaks: Connection | HTTP1 | None = None
+        self._speaks: ServerConnection | HTTP1 | None = None
         self._first = b""
         self._is_paused = False
         self._has_stopped = False
+        self._watchdog: Watchdog | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast(asyncio.Transport, transport)
-        self._site.arrived(self)
+        if self._site.arrived(self):
+            self._watchdog = Watchdog(self._site.host, self._site.limits, self._complain)
+        else:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take what came in."""
@@ -86,33 +139,63 @@ class ServerProtocol(asyncio.Protocol):
 
     def _find_out(self, data: bytes) -> None:
         """Decide by the first bytes what is spoken here."""
-        self._first += data
-        if self._first.startswith(PREFACE):
-            self._speaks = Connection(self._site.methods, self._site.gate, self._transmit)
-            rest = self._first[len(PREFACE) :]
-        elif PREFACE.startswith(self._first):
+        first = self._first = self._first + data
+        if len(first) < len(PREFACE) and PREFACE.startswith(first):
             return
-        else:
-            self._speaks = HTTP1(self._site.pages, self._transmit)
-            rest = self._first
         self._first = b""
-        self._speaks.receive(rest)
+        if not first.startswith(PREFACE_LINE):
+            self._speaks = HTTP1(self._site.pages, self._transmit)
+        else:
+            self._speaks = self._http2()
+            if not first.startswith(PREFACE):
+                self._complain(ErrorCode.PROTOCOL_ERROR, "a wrong preface")
+                return
+            first = first[len(PREFACE) :]
+        if self._watchdog is not None:
+            self._watchdog.watch(self._speaks)
+        self._speaks.receive(first)
+
+    def _http2(self) -> ServerConnection:
+        site = self._site
+        return ServerConnection(
+            site.methods,
+            site.gate,
+            self._transmit,
+            pages=site.pages,
+            limits=site.limits,
+            host=site.host,
+        )
+
+    def _complain(self, code: ErrorCode, why: str) -> None:
+        """End a connection that has something wrong."""
+        self._site.enter()
+        if isinstance(self._speaks, ServerConnection):
+            self._speaks.close(code, why)
+            self._speaks.flush()
+        elif code != ErrorCode.NO_ERROR:
+            logger.warning("connection is closed: %s", why)
+        self._end()
+
+    def _end(self) -> None:
+        """Close once everything is written, or soon."""
+        transport = self._transport
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
 
     def _transmit(self, data: bytes) -> None:
         transport = self._transport
         transport.write(data)
         if self._speaks is not None and self._speaks.is_closing:
-            transport.close()  # once all of it is written
-            if transport.get_write_buffer_size():
-                asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
+            self._end()
         elif self._is_paused and transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            logger.warning("a client that reads nothing is cut off")
+            logger.warning("connection is closed: its peer reads nothing")
             transport.abort()
 
     def pause_writing(self) -> None:
         """Read no requests while their answers are not taken."""
         self._is_paused = True
-        if isinstance(self._speaks, Connection):
+        if isinstance(self._speaks, ServerConnection):
             self._speaks.pause()
         self._transport.pause_reading()
 
@@ -121,24 +204,41 @@ class ServerProtocol(asyncio.Protocol):
         self._is_paused = False
         if not (self._transport.is_closing() or self._has_stopped):
             self._transport.resume_reading()
-        if isinstance(self._speaks, Connection):
+        if isinstance(self._speaks, ServerConnection):
             self._speaks.resume()
+
+    def drain(self) -> None:
+        """Ask the client to make no new calls."""
+        if isinstance(self._speaks, ServerConnection):
+            self._speaks.drain()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the client has heard of it, and no call is under way that ends by itself."""
+        speaks = self._speaks
+        return not isinstance(speaks, ServerConnection) or (
+            speaks.is_quiet and not speaks.is_pinged
+        )
 
     def stop_listening(self) -> None:
         """Take no further calls; those that were taken are answered."""
         self._has_stopped = True
+        if isinstance(self._speaks, ServerConnection):
+            self._speaks.stop_taking()
         self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._site.enter()
         self._site.left(self)
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._speaks is not None:
             self._speaks.lost()
 
     def good_bye(self, why: str) -> None:
         """Close the connection once everything is written that is to be; end what is open."""
-        if isinstance(self._speaks, Connection):
+        if isinstance(self._speaks, ServerConnection):
             self._speaks.dismiss(RpcError(Status.UNAVAILABLE, why))
         self._transport.close()
 

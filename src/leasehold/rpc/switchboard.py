@@ -72,8 +72,8 @@ class Switchboard:
             tick = 0
         else:
             tick = self.deadlines.add(call, until, timeout_s)
-        line.begin(call, message)
         try:
+            line.begin(call, message)
             return await future
         finally:
             if tick:

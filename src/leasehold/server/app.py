@@ -4,7 +4,9 @@ import asyncio
 import gc
 import json
 import logging
+import ssl
 import sys
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
@@ -12,9 +14,11 @@ from typing import Final, Self
 from leasehold.engine.committer import SWITCH_INTERVAL_S
 from leasehold.engine.runtime import Runtime
 from leasehold.errors import LeaseholdError
+from leasehold.rpc.addresses import Address, TcpAddress
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.health import SERVER, Health, ServingStatus
-from leasehold.rpc.http1 import Reply
+from leasehold.rpc.listening import Listening, listen
+from leasehold.rpc.pages import Reply
 from leasehold.rpc.reflection import Reflection, services_of
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server import ServerProtocol, Site
@@ -25,6 +29,9 @@ from leasehold.server.etcd.watch import Watch
 from leasehold.wire.pool import POOL
 
 logger = logging.getLogger(__name__)
+
+DRAIN_CALLS_S: Final = 3.0
+"""How long closing waits for calls under way to end, and for clients to hear of it."""
 
 DRAIN_S: Final = 10.0
 """How long closing waits for the disk, and then for clients."""
@@ -52,7 +59,7 @@ class LeaseholdServer:
         self._site = Site(
             self._methods(), {"/health": self._health}, self._gate, self.store.leases.enter
         )
-        self._listener: asyncio.Server | None = None
+        self._listening: list[Listening] = []
 
     def _methods(self) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
@@ -64,14 +71,33 @@ class LeaseholdServer:
 
     async def start(self, host: str, port: int) -> int:
         """Begin to serve; return the port, which the system chooses for 0."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: ServerProtocol(self._site), host, port, start_serving=False
-        )
+        bound, *_ = await self.start_on([TcpAddress(host, port)])
+        assert isinstance(bound, TcpAddress)
+        return bound.port
+
+    async def start_on(
+        self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None
+    ) -> list[Address]:
+        """Begin to serve on several addresses, all with TLS or none; return what was bound."""
+        if not addresses:
+            raise ValueError("a server needs at least one address, such as 127.0.0.1:2379")
+        try:
+            for address in addresses:
+                self._listening.append(
+                    await listen(lambda: ServerProtocol(self._site), address, tls)
+                )
+        except BaseException:
+            self._stop_listening()
+            raise
         self.runtime.start(is_alone=lambda: len(self._site.connections) <= 1)
-        await self._listener.start_serving()
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
+        for each in self._listening:
+            await each.start()
+        return [address for each in self._listening for address in each.addresses]
+
+    def _stop_listening(self) -> None:
+        for each in self._listening:
+            each.close()
+        self._listening.clear()
 
     async def close(self) -> None:
         """Take no more calls, write what is left, answer it, and leave a clean journal.
@@ -80,8 +106,8 @@ class LeaseholdServer:
         taken the rest by then is left to the next start.
         """
         self.health.shut_down()
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
+        await self._site.drain(DRAIN_CALLS_S)
         for connection in list(self._site.connections):
             connection.stop_listening()
         try:

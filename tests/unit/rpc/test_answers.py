@@ -5,7 +5,7 @@ import pytest
 
 from leasehold.errors import Status
 from leasehold.rpc import answers
-from leasehold.rpc.answers import AnswerBlocks, failed_trailers, http_refusal
+from leasehold.rpc.answers import AnswerBlocks, failed_trailers, ok_trailers
 from leasehold.rpc.grpc import RpcError
 
 HEAD = [(":status", "200"), ("content-type", "application/grpc")]
@@ -48,10 +48,10 @@ def test_heads_may_come_before_any_trailers(blocks: AnswerBlocks, reader: Reader
 
 def test_once_primed_the_constants_say_the_same(blocks: AnswerBlocks, reader: Reader) -> None:
     was_primed = [blocks.is_primed]
-    for block in (blocks.head, blocks.trailers):
+    for block in (blocks.head, blocks.trailers, blocks.head, blocks.trailers):
         reader.read(block())
         was_primed.append(blocks.is_primed)
-    assert was_primed == [False, False, True]
+    assert was_primed == [False, False, False, False, True], "once the short block has been seen"
     assert reader.read(answers.HEAD) == HEAD
     assert reader.read(answers.TRAILERS) == TRAILERS
 
@@ -90,8 +90,9 @@ def test_a_table_made_larger_again_stays_empty(blocks: AnswerBlocks, reader: Rea
 
 def test_a_larger_table_changes_nothing(blocks: AnswerBlocks, reader: Reader) -> None:
     blocks.set_table_size(65_536)
-    assert reader.read(blocks.head()) == HEAD
-    assert reader.read(blocks.trailers()) == TRAILERS
+    for _ in range(2):
+        assert reader.read(blocks.head()) == HEAD
+        assert reader.read(blocks.trailers()) == TRAILERS
     assert blocks.is_primed
 
 
@@ -114,16 +115,32 @@ def test_messages_of_any_length_are_encoded(reader: Reader, length: int) -> None
 
 
 @pytest.mark.parametrize("is_smaller", [False, True])
-def test_a_refusal_is_one_block_with_a_status_of_http(
+def test_a_page_has_the_fields_that_it_says_and_no_other(
     blocks: AnswerBlocks, reader: Reader, *, is_smaller: bool
 ) -> None:
+    reader.read(blocks.head())
     if is_smaller:
-        reader.read(blocks.head())
         blocks.set_table_size(0)
         reader.decoder.max_allowed_table_size = 0
-    assert reader.read(blocks.refused(http_refusal(415, "no"))) == [
-        (":status", "415"),
-        ("content-type", "application/grpc"),
-        ("grpc-status", "2"),
+    said = [(":status", "415"), ("content-type", "text/plain"), ("content-length", "3")]
+    fields = tuple((name.encode(), value.encode()) for name, value in said)
+    assert reader.read(blocks.plain(fields)) == said
+    assert reader.read(blocks.head()) == HEAD
+
+
+def test_metadata_of_a_head_comes_behind_what_every_head_says(
+    blocks: AnswerBlocks, reader: Reader
+) -> None:
+    for _ in range(3):
+        assert reader.read(blocks.head(((b"x-node", b"1"),))) == [*HEAD, ("x-node", "1")]
+        assert reader.read(blocks.head()) == HEAD
+
+
+def test_metadata_of_trailers_comes_behind_the_status(reader: Reader) -> None:
+    assert reader.read(ok_trailers(((b"x-cost", b"7"),))) == [*TRAILERS, ("x-cost", "7")]
+    failed = RpcError(Status.ABORTED, "no", metadata=((b"x-cost", b"7"),))
+    assert reader.read(failed_trailers(failed)) == [
+        ("grpc-status", "10"),
         ("grpc-message", "no"),
+        ("x-cost", "7"),
     ]

@@ -4,7 +4,8 @@ from http import HTTPStatus
 
 import pytest
 
-from leasehold.rpc.http1 import HTTP1, MAX_HEAD_BYTES, Reply
+from leasehold.rpc.http1 import HTTP1, MAX_HEAD_BYTES
+from leasehold.rpc.pages import Reply
 
 GET = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
 

@@ -9,7 +9,8 @@ from leasehold.errors import Status
 from leasehold.rpc import frames
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.grpc import PREFIX_BYTES, RpcError, framed
-from leasehold.rpc.outbound import MAX_EVENT_BYTES, MAX_UNSENT_BYTES
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.outbound import SHARE_BYTES
 from leasehold.rpc.routes import Exchange
 from tests.support.h2_peer import (
     END,
@@ -24,6 +25,7 @@ from tests.support.h2_peer import (
 )
 
 WINDOW = frames.DEFAULT_WINDOW
+LIMITS = Limits()
 
 
 def _data(sent: list[Frame], stream_id: int | None = None) -> bytes:
@@ -154,7 +156,7 @@ def test_one_message_of_a_stream_waits_behind_the_other_for_the_window(raw: RawP
 def test_a_stream_that_is_reset_gives_the_window_to_the_others(raw: RawPeer) -> None:
     raw.send(raw.unary(1, bytes(14_000)))
     sent = [one for number in range(3, 13, 2) for one in raw.send(raw.unary(number, bytes(14_000)))]
-    [waiting] = {stream.id for stream in raw.server._outbound._unsent} - {11}
+    [waiting] = {number for number, one in raw.server._streams.items() if one.unsent} - {11}
     assert raw.send(frames.rst_stream(waiting, ErrorCode.CANCEL)) == []
     got = raw.send(frames.window_update(0, 14_005))
     assert {one.stream_id for one in got} == {11}
@@ -169,10 +171,10 @@ def test_a_peer_that_takes_nothing_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
-    ear.speaker.say(bytes(MAX_EVENT_BYTES), 0)  # one may be large
+    ear.speaker.say(bytes(LIMITS.max_event_bytes), 0)  # one may be large
     raw.server.flush()
     assert not ear.speaker.has_room
-    for _ in range(MAX_UNSENT_BYTES // 1_000_000):
+    for _ in range(LIMITS.max_unsent_bytes // 1_000_000):
         ear.speaker.say(bytes(1_000_000), 0)
         raw.server.flush()
     assert not raw.server.is_closing
@@ -187,20 +189,20 @@ def test_a_listener_is_told_when_there_is_room_again(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
     room = [ear.speaker.has_room]
-    ear.speaker.say(bytes(MAX_EVENT_BYTES // 2), 0)
-    ear.speaker.say(bytes(MAX_EVENT_BYTES // 2), 1)  # what waits for the disk counts as well
+    ear.speaker.say(bytes(LIMITS.max_event_bytes // 2), 0)
+    ear.speaker.say(bytes(LIMITS.max_event_bytes // 2), 1)  # what waits for the disk counts as well
     room.append(ear.speaker.has_room)
     raw.gate.release(1)
-    raw.send(frames.window_update(0, 2 * MAX_EVENT_BYTES))
+    raw.send(frames.window_update(0, 2 * LIMITS.max_event_bytes))
     assert ear.relieved_times == 0
-    raw.send(frames.window_update(1, 2 * MAX_EVENT_BYTES))
+    raw.send(frames.window_update(1, 2 * LIMITS.max_event_bytes))
     assert [*room, ear.speaker.has_room] == [True, False, True]
     assert ear.relieved_times == 1
 
 
 def test_a_peer_that_takes_its_answers_may_ask_for_much_at_once(peer: Peer) -> None:
     peer.service.methods["/test.Service/Large"] = Exchange(lambda _: (bytes(1_000_000), 0))
-    count = MAX_UNSENT_BYTES // 1_000_000 + 1
+    count = LIMITS.max_unsent_bytes // 1_000_000 + 1
     numbers = [peer.begin(b"", "/test.Service/Large") for _ in range(count)]
     peer.pump()
     assert peer.goaway is None
@@ -211,9 +213,9 @@ def test_nothing_piles_up_once_a_peer_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
-    ear.speaker.say(bytes(MAX_EVENT_BYTES), 0)
+    ear.speaker.say(bytes(LIMITS.max_event_bytes), 0)
     raw.server.flush()
-    ear.speaker.say(bytes(MAX_UNSENT_BYTES), 0)
+    ear.speaker.say(bytes(LIMITS.max_unsent_bytes), 0)
     raw.goaway()
     ear.speaker.say(bytes(1_000), 0)
     ear.speaker.say(bytes(1_000), 1)
@@ -242,11 +244,12 @@ def test_frames_are_no_larger_than_the_peer_allows(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 10_000_000}))
     raw.send(raw.request(1, WATCH))
     speaker = raw.service.ears[0].speaker
-    for size in (frames.MIN_MAX_FRAME_BYTES, 20_000, 1_000_000):
+    for size in (frames.MIN_MAX_FRAME_BYTES, 20_000, SHARE_BYTES, 1_000_000):
         raw.send(frames.settings({Setting.MAX_FRAME_SIZE: size}))
         speaker.say(bytes(1_500_000), 0)
         raw.server.flush()
-        assert max(len(one.payload) for one in raw.taken()) == size
+        largest = max(len(one.payload) for one in raw.taken())
+        assert largest == min(size, SHARE_BYTES), "none has more than its share"
 
 
 def test_an_answer_larger_than_a_frame_is_cut_though_the_windows_are_open(raw: RawPeer) -> None:

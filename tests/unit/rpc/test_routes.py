@@ -1,11 +1,14 @@
 """Which handler a request goes to, and which requests are malformed (RFC 9113, 8.2 and 8.3)."""
 
+from http import HTTPStatus
+
 import pytest
 
 from leasehold.errors import Status
 from leasehold.rpc.frames import ErrorCode, StreamFailed
 from leasehold.rpc.hpack import Field
-from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, resolve
+from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, Web, resolve
 from tests.support.h2_peer import MANY, ONCE, WATCH, Service, request_fields
 
 SERVICE = Service()
@@ -21,7 +24,7 @@ def test_a_unary_method_is_found() -> None:
     method = SERVICE.methods[ONCE]
     assert isinstance(method, Exchange)
     assert (head.call, head.is_unary) == (method.call, True)
-    assert (head.subscription, head.error, head.http_refusal) == (None, None, None)
+    assert (head.subscription, head.error, head.web) == (None, None, None)
 
 
 def test_a_stream_of_exchanges_is_not_unary() -> None:
@@ -59,33 +62,49 @@ def test_a_refusal_does_not_repeat_more_than_a_line_of_what_it_refuses(bad: byte
     for name in (b":path", b"content-type"):
         changed = fields | {name: bad * 4_000}
         head = resolve(tuple(Field(*pair) for pair in changed.items()), SERVICE.methods)
-        refusal = head.error.message if head.error else head.http_refusal and head.http_refusal.why
-        assert refusal
-        assert len(refusal) < 2 * MAX_SHOWN_BYTES
+        refusal = head.error.message if head.error else _refusal(head).body
+        assert len(refusal) < 5 * MAX_SHOWN_BYTES, "four characters an octet, and the words"
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "post", "CONNECT"])
+def _refusal(head: Head) -> Reply:
+    assert (head.call, head.subscription, head.error) == (None, None, None)
+    assert head.web is not None
+    assert head.web.refusal is not None
+    return head.web.refusal
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "post"])
 def test_only_post_is_a_call(method: str) -> None:
-    refusal = _resolve(request_fields(method=method)).http_refusal
-    assert refusal is not None
-    assert refusal.status == 405
+    refusal = _refusal(_resolve(request_fields(method=method)))
+    assert refusal == plain(HTTPStatus.METHOD_NOT_ALLOWED, "gRPC calls are made with POST")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+def test_what_is_neither_grpc_nor_a_path_of_it_is_for_a_page(method: str) -> None:
+    head = _resolve(request_fields("/health?x=1", method=method, content_type="text/plain"))
+    assert head.web == Web(method.encode(), b"/health?x=1", None)
+
+
+def test_connect_has_neither_scheme_nor_path_and_is_for_a_page_that_is_not_there() -> None:
+    bare = [(":method", "CONNECT"), (":authority", "elsewhere:443")]
+    assert _resolve(bare).web == Web(b"CONNECT", b"", None)
+    for extra in ((":path", "/"), (":scheme", "http")):
+        with pytest.raises(StreamFailed, match="CONNECT has no scheme and no path"):
+            _resolve([*bare, extra])
 
 
 @pytest.mark.parametrize(
     "content_type", ["", "text/html", "application/grpcx", "application/grpc-web+proto", "x"]
 )
 def test_another_content_type_is_refused_and_shown(content_type: str) -> None:
-    refusal = _resolve(request_fields(content_type=content_type)).http_refusal
-    assert refusal is not None
-    assert refusal.status == 415
-    assert repr(content_type) in refusal.why
+    refusal = _refusal(_resolve(request_fields(content_type=content_type)))
+    assert refusal.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    assert repr(content_type).encode() in refusal.body
 
 
 def test_no_content_type_is_refused() -> None:
     fields = [pair for pair in request_fields() if pair[0] != "content-type"]
-    refusal = _resolve(fields).http_refusal
-    assert refusal is not None
-    assert refusal.status == 415
+    assert _refusal(_resolve(fields)).status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
 @pytest.mark.parametrize("missing", [":method", ":scheme", ":path"])

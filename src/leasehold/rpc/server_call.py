@@ -1,26 +1,33 @@
-"""One call on a connection: what has come in, and what has yet to go out.
+"""A call of gRPC at the server: what has come in, and what has yet to go out.
 
-Theory of operation. Each side ends for itself. The client's side is over with `remote_done`. Ours
-goes through three states, each of which implies the one before:
+Theory of operation. The server's side of a call goes through three states, each of which implies
+the one before:
 
     is_ending   a handler has ended the call; nothing more is heard or said, but what was said may
                 still wait for the gate
     ending      the gate has let the end through; it is sent behind what is `unsent`
     is_over     the last frame is out, or the stream was reset, or the connection is gone; nothing
                 of it leaves any more
+
+A call has an alarm only if it has a time and may take a while: one that is answered at once is not
+late, and one whose answer waits for the disk is given up by its client.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from leasehold.errors import LeaseholdError, Status
-from leasehold.rpc.answers import failed_trailers
+from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
 from leasehold.rpc.gate import Flushable, Gate
-from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError
+from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, PREFIX, MessageReader, RpcError, compress
+from leasehold.rpc.header_encoder import Fields
+from leasehold.rpc.host import Alarm, Host
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.routes import Head, Later, Listener, Pieces
+from leasehold.rpc.timeouts import parse_timeout
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +36,11 @@ PUT_AT_ONCE_BYTES: Final = 1024 * 1024
 
 
 class Carrier(Flushable, Protocol):
-    """The connection that a stream is on, as the stream sees it."""
+    """The connection that a call is on, as the call sees it."""
 
     gate: Gate
+    limits: Limits
+    host: Host
     held_event_bytes: int
     """Events that wait for the gate."""
 
@@ -40,90 +49,139 @@ class Carrier(Flushable, Protocol):
         """Whether the peer takes its events; if not, listeners are told when it does."""
         ...
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Have something done that takes a while."""
-        ...
-
     def check_room(self) -> None:
         """Refuse a call while the peer does not take the answers to those before."""
         ...
 
-    def answer(self, stream: "Stream", message: bytes) -> None:
+    def buffer(self, octets: int) -> None:
+        """Count what came in and nobody has taken; refuse it if that is too much."""
+        ...
+
+    def credit(self, stream: "ServerCall") -> None:
+        """Tell the client that it may send more on a stream, if it is worth a frame."""
+        ...
+
+    def answer(self, stream: "ServerCall", message: bytes) -> None:
         """Send the one answer of a call, and its end."""
         ...
 
-    def has_unsent(self, stream: "Stream", octets: int) -> None:
+    def start(self, stream: "ServerCall") -> None:
+        """Send the head of an answer at once."""
+        ...
+
+    def has_unsent(self, stream: "ServerCall", octets: int) -> None:
         """Learn that a stream has so much more to send, or its end."""
         ...
 
 
-class Stream:
-    """A call, at the server."""
+class ServerCall(AnsweringStream):
+    """A call of gRPC, at the server."""
 
     __slots__ = (
         "carrier",
-        "ending",
         "exchanges",
-        "has_head",
         "head",
-        "held_until",
-        "id",
         "is_ending",
-        "is_over",
-        "laters",
         "listener",
         "reader",
-        "remote_done",
-        "replenish",
-        "unsent",
-        "window",
+        "timeout",
     )
 
-    def __init__(self, carrier: Carrier, stream_id: int, head: Head, window: int) -> None:
+    exchanges: int
+    """How many messages came in."""
+    is_ending: bool
+    """Whether the call has come to its end, though that may still wait for the gate."""
+    timeout: bytes | None
+    """How long the call may take, until an alarm is set for it."""
+
+    _alarm: Alarm | None = None
+    _timeout_s: float | None = None
+    held_until = 0
+    """The position that must be released before all is sent that was said so far."""
+    laters: "set[asyncio.Task[None]] | None" = None
+    """What finds out answers that take a while."""
+
+    def __init__(
+        self, carrier: Carrier, stream_id: int, head: Head, window: int, timeout: bytes | None
+    ) -> None:
         self.carrier = carrier
-        self.id = stream_id
         self.head = head
-        self.window = window
-        """How many octets of DATA the peer takes on this stream."""
-        self.replenish = 0
-        """How many octets of DATA came in that the peer was not told it may send again."""
+        self.timeout = timeout
         self.exchanges = 0
-        """How many messages came in."""
-        self.held_until = 0
-        """The position that must be released before all is sent that was said so far."""
-        self.unsent: bytearray | None = None
-        """Messages, with their prefixes, that have yet to be sent."""
-        self.ending: bytes | None = None
-        """The trailers of a call that is to end: empty for OK, else what `failed_trailers` made."""
-        self.has_head = False
         self.is_ending = False
-        """Whether the call has come to its end, though that may still wait for the gate."""
-        self.is_over = False
-        self.remote_done = False
         self.reader: MessageReader | None = None
         self.listener: Listener | None = None
-        self.laters: set[asyncio.Task[None]] = set()
-        """What finds out answers that take a while."""
+        # What `start` sets, without the price of calling it: one for each call.
+        self.id = stream_id
+        self.window = window
+        self.replenish = 0
+        self.unsent = self.ending = None
+        self.has_head = self.is_queued = self.is_events = self.remote_done = self.is_over = False
 
     # What the client does.
 
     def open(self) -> None:
-        """Begin a subscription."""
-        assert self.head.subscription is not None
+        """Begin a call that has a handler of its own, or that there is no handler for."""
+        head = self.head
         try:
-            self.listener = self.head.subscription(self)
+            if head.error is not None:
+                raise head.error
+            assert head.subscription is not None
+            self.set_alarm()
+            self.is_events = True
+            self.listener = head.subscription(self)
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             self.fail(error)
+
+    def set_alarm(self) -> None:
+        """End the call in time, if it has one; a call that may take a while needs that."""
+        timeout_s = self.timeout_s
+        self.timeout = None
+        if timeout_s is not None and self._alarm is None:
+            self._alarm = self.carrier.host.call_later(timeout_s, self._too_late)
+
+    def goes_on(self) -> None:
+        """Learn that the client has more to say after a message."""
+        try:
+            self.set_alarm()
+        except RpcError as error:
+            self.timeout = None
+            self.end(error)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long the call may take."""
+        if self.timeout is not None:
+            try:
+                self._timeout_s = parse_timeout(self.timeout)
+            except ValueError as error:
+                raise RpcError(Status.INTERNAL, str(error)) from None
+        return self._timeout_s
+
+    def _too_late(self) -> None:
+        self.end(RpcError(Status.DEADLINE_EXCEEDED, "context deadline exceeded"))
+        self.carrier.flush()
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the caller says besides its messages."""
+        return self.head.metadata
 
     def feed(self, payload: bytes) -> None:
         """Take octets, and have the messages handled that are complete."""
         if self.is_ending:  # nobody listens any more, and nothing may pile up
             return
-        if self.reader is None:
-            self.reader = MessageReader()
+        reader = self.reader
+        if reader is None:
+            max_bytes = self.carrier.limits.max_message_bytes
+            reader = self.reader = MessageReader(max_bytes, self.head.encoding)
+        before = reader.buffered_bytes
         try:
-            messages = self.reader.feed(payload)
+            messages = reader.feed(payload)
+            self.carrier.buffer(reader.buffered_bytes - before)
         except RpcError as error:
+            self.reader = None
+            self.carrier.buffer(-before)
             self.end(error)
             return
         for message in messages:
@@ -171,7 +229,14 @@ class Stream:
 
     def answer_later(self, answer: Later) -> None:
         """Say what a handler will find out, and end the call then if the client has."""
-        task = self.carrier.spawn(self._answer(answer))
+        try:
+            self.set_alarm()
+        except RpcError:
+            answer.close()
+            raise
+        task = self.carrier.host.spawn(self._answer(answer))
+        if self.laters is None:
+            self.laters = set()
         self.laters.add(task)
         task.add_done_callback(partial(self._answered, answer))
 
@@ -209,12 +274,33 @@ class Stream:
 
     def _answered(self, answer: Later, task: "asyncio.Task[None]") -> None:
         answer.close()  # if the task was cancelled before it began
+        assert self.laters is not None
         self.laters.discard(task)
         if self.remote_done and not self.laters and not self.is_over:
             self.end()
         self.carrier.flush()
 
     # What a handler does.
+
+    def send_head(self, metadata: Fields) -> None:
+        """Say something before the first message."""
+        if self.has_head or self.unsent:
+            raise ValueError("the head of the answer was sent already, with the first message")
+        self.head_fields = (*(self.head_fields or ()), *metadata)
+        if not self.is_over:
+            self.carrier.start(self)
+
+    def defer(self, octets: int) -> None:
+        """Have the client send no more than its window, until this much is taken."""
+        self.carrier.buffer(octets)
+        self.deferred += octets
+
+    def taken(self, octets: int) -> None:
+        """Let the client send again what was deferred."""
+        if not self.is_over:
+            self.deferred -= octets
+            self.carrier.buffer(-octets)
+            self.carrier.credit(self)
 
     @property
     def has_room(self) -> bool:
@@ -252,12 +338,12 @@ class Stream:
         if position > self.held_until:
             self.held_until = position
 
-    def end(self, error: RpcError | None = None) -> None:
+    def end(self, error: RpcError | None = None, metadata: Fields = ()) -> None:
         """End the call, after all that was said before; only the first end counts."""
         if self.is_ending:
             return
         self.is_ending = True
-        trailers, position = b"", self.held_until
+        trailers, position = ok_trailers(metadata) if metadata else b"", self.held_until
         if error is not None:
             trailers, position = failed_trailers(error), max(position, error.position)
         gate = self.carrier.gate
@@ -272,7 +358,10 @@ class Stream:
     def put(self, message: bytes) -> Carrier:
         """Put a message into the output."""
         if not self.is_over and self.ending is None:
-            self._append(PREFIX.pack(0, len(message)) + message)
+            if self.head.takes_gzip and len(message) >= COMPRESS_FROM_BYTES:
+                self._append(compress(message))
+            else:
+                self._append(PREFIX.pack(0, len(message)) + message)
         return self.carrier
 
     def _append(self, octets: bytes) -> None:
@@ -300,9 +389,13 @@ class Stream:
 
     def over(self) -> None:
         """Learn that the stream is gone: nothing of it leaves any more."""
-        self.is_over = True
-        self.unsent = None
-        for task in self.laters:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self.reader is not None:
+            self.carrier.buffer(-self.reader.buffered_bytes)
+        if self.deferred:
+            self.carrier.buffer(-self.deferred)
+        for task in self.laters or ():
             task.cancel()
         if self.listener is not None:
             try:

@@ -1,0 +1,172 @@
+"""Methods whose handlers are coroutines: each call has a task, and hears and says what it likes.
+
+For whatever has to wait, in any of gRPC's four kinds. `one_to_one`, `one_to_many`, `many_to_one`
+and `conversation` make a method of a coroutine function:
+
+    async def hello(request: bytes, call: Conversation) -> bytes: ...
+    methods = {"/demo.Greeter/Hello": one_to_one(hello)}
+
+What a coroutine raises ends the call: `RpcError` and Leasehold's own errors with their status,
+anything else as INTERNAL. When the client goes away, or the time is over, the task is cancelled.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+from leasehold.errors import Status
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.metadata import Metadata, MetadataLike, encode_metadata
+from leasehold.rpc.routes import Speaker, Subscription
+
+Run = Callable[["Conversation"], Coroutine[Any, Any, None]]
+
+
+class Conversation:
+    """A call, as its coroutine sees it; `async for` goes through what the client says."""
+
+    def __init__(self, run: Run, speaker: Speaker) -> None:
+        self.trailing_metadata: MetadataLike = ()
+        """Sent with the end of a call that went well."""
+        self._speaker = speaker
+        self._messages: deque[bytes] = deque()
+        self._is_ended = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run(run))
+
+    async def _run(self, run: Run) -> None:
+        speaker = self._speaker
+        try:
+            await run(self)
+            speaker.end(metadata=encode_metadata(self.trailing_metadata))
+        except asyncio.CancelledError:  # the client is gone, or the coroutine has ended itself
+            speaker.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
+            raise
+        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+            speaker.fail(error)
+        finally:
+            speaker.flush()
+
+    # What a coroutine does.
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the client says besides its messages."""
+        return self._speaker.metadata
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long the client was ready to wait when it called."""
+        return self._speaker.timeout_s
+
+    async def receive(self) -> bytes | None:
+        """Give the next message; None if the client has no more."""
+        while not self._messages:
+            if self._is_ended:
+                return None
+            await self._wait()
+        message = self._messages.popleft()
+        self._speaker.taken(len(message))
+        self._speaker.flush()
+        return message
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Go through what the client says."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Give the next message."""
+        message = await self.receive()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def send(self, message: bytes) -> None:
+        """Say something; wait if the client does not take what was said before."""
+        while not self._speaker.has_room:
+            await self._wait()
+        self._speaker.say(message, 0)
+        self._speaker.flush()
+
+    def send_metadata(self, metadata: MetadataLike) -> None:
+        """Say something before the first message."""
+        self._speaker.send_head(encode_metadata(metadata))
+        self._speaker.flush()
+
+    async def _wait(self) -> None:
+        """Wait until something has changed."""
+        if self._waiting is not None:
+            raise RuntimeError("another task is waiting for this call; one at a time")
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    # What happens to it.
+
+    def heard(self, message: bytes) -> None:
+        """Take a message of the client."""
+        self._speaker.defer(len(message))
+        self._messages.append(message)
+        self._wake()
+
+    def ended(self) -> None:
+        """Learn that the client has ended its side."""
+        self._is_ended = True
+        self._wake()
+
+    def relieved(self) -> None:
+        """Learn that there is room again."""
+        self._wake()
+
+    def gone(self) -> None:
+        """Learn that the stream is over."""
+        self._task.cancel()
+
+
+def conversation(run: Run) -> Subscription:
+    """Make a method of a coroutine that hears and says what it likes."""
+    return Subscription(lambda speaker: Conversation(run, speaker))
+
+
+def one_to_one(answer: Callable[[bytes, Conversation], Awaitable[bytes]]) -> Subscription:
+    """Make a method of a coroutine that answers one message with one message."""
+
+    async def run(call: Conversation) -> None:
+        await call.send(await answer(await _only(call), call))
+
+    return conversation(run)
+
+
+def one_to_many(answer: Callable[[bytes, Conversation], AsyncIterable[bytes]]) -> Subscription:
+    """Make a method of an async generator that answers one message with any number of them."""
+
+    async def run(call: Conversation) -> None:
+        async for message in answer(await _only(call), call):
+            await call.send(message)
+
+    return conversation(run)
+
+
+def many_to_one(answer: Callable[[Conversation], Awaitable[bytes]]) -> Subscription:
+    """Make a method of a coroutine that answers any number of messages with one message."""
+
+    async def run(call: Conversation) -> None:
+        await call.send(await answer(call))
+
+    return conversation(run)
+
+
+async def _only(call: Conversation) -> bytes:
+    message = await call.receive()
+    if message is None:
+        raise RpcError(Status.INTERNAL, "a unary call without a message")
+    if await call.receive() is not None:
+        raise RpcError(Status.INTERNAL, "a second message in a unary call")
+    return message

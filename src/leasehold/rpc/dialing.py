@@ -1,0 +1,226 @@
+"""Connecting to a server, and saying in plain words why that did not work."""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from leasehold.errors import ConnectFailed
+from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
+from leasehold.rpc.sockets import Door, P, Resolved, check_scheme, resolve
+from leasehold.rpc.tls import HTTP2
+
+CONNECT_S: Final = 5.0
+"""How long connecting may take, with the handshake of TLS."""
+
+UNIX_SERVER_NAME: Final = "localhost"
+"""Whom the certificate of a server behind a Unix socket must be for, as in gRPC."""
+
+
+async def dial(
+    factory: Callable[[], P],
+    address: Address,
+    tls: ssl.SSLContext | None = None,
+    server_name: str | None = None,
+    timeout_s: float = CONNECT_S,
+) -> tuple[asyncio.Transport, P]:
+    """Connect to a server, which with TLS must choose HTTP/2, and only then call `factory`.
+
+    The certificate must be for `server_name`; if that is None, for the host of the address.
+
+    Raises `ConnectFailed`. A server that wants a client certificate says so in TLS 1.3 only when
+    the connection is made: `connection_lost` gets that, and `plain_words` puts it into words.
+    """
+    check_scheme(address, tls)
+    if not timeout_s > 0:
+        raise ValueError(f"connecting takes some time: more than 0 s, not {timeout_s!r}")
+    name = None if tls is None else _checked_name(tls, address, server_name)
+    until = asyncio.get_running_loop().time() + timeout_s
+    no_answer = f"no answer within {timeout_s:g} s"
+    try:
+        async with asyncio.timeout_at(until):
+            sock = await _connect(address, until)
+    except OSError as error:
+        raise _failed(address, no_answer if _is_late(error) else plain_words(error)) from error
+    try:
+        async with asyncio.timeout_at(until):
+            transport, door = await _shake_hands(factory, sock, tls, name, timeout_s)
+    except OSError as error:
+        why = f"{no_answer} to the TLS handshake" if _is_late(error) else _in_handshake(error)
+        raise _failed(address, why) from error
+    if door.protocol is None:
+        raise _failed(address, NO_HTTP2)
+    return transport, door.protocol
+
+
+def _failed(address: Address, why: str) -> ConnectFailed:
+    return ConnectFailed(f"cannot connect to {address}: {why}")
+
+
+def _is_late(error: OSError) -> bool:
+    return isinstance(error, TimeoutError) and error.errno is None  # ours, not the system's
+
+
+def _checked_name(tls: ssl.SSLContext, address: Address, server_name: str | None) -> str:
+    """Find whom the certificate must be for, and refuse a name that no certificate can have."""
+    if server_name is None:
+        if isinstance(address, UnixAddress):
+            server_name = UNIX_SERVER_NAME
+        else:
+            server_name = address.host.partition("%")[0]
+    try:
+        tls.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=server_name)
+    except ValueError as error:
+        raise ValueError(f"{server_name!r} is no server's name, as localhost is: {error}") from None
+    return server_name
+
+
+# The socket.
+
+
+async def _connect(address: Address, until: float) -> socket.socket:
+    if isinstance(address, UnixAddress):
+        return _connect_unix(address)
+    return await _connect_tcp(address, until)
+
+
+def _connect_unix(address: UnixAddress) -> socket.socket:
+    """Connect without waiting, which is how Unix sockets do it."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.connect(address.path)
+    except BlockingIOError:
+        sock.close()
+        raise OSError("too many others wait there to be let in") from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _connect_tcp(address: TcpAddress, until: float) -> socket.socket:
+    """Try all addresses of a host; each but the last gets its share of the time only."""
+    loop = asyncio.get_running_loop()
+    found = await resolve(address)
+    failures: list[OSError] = []
+    for tried, each in enumerate(found):
+        share_s = (until - loop.time()) / (len(found) - tried)
+        try:
+            async with asyncio.timeout(share_s):
+                return await _connect_one(each)
+        except OSError as error:
+            failures.append(error)
+    reasons = dict.fromkeys(plain_words(each) for each in failures if not _is_late(each))
+    if not reasons:
+        raise TimeoutError
+    raise OSError("; ".join(reasons)) from failures[-1]
+
+
+async def _connect_one(found: Resolved) -> socket.socket:
+    family, kind, protocol, where = found
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+# The handshake.
+
+
+async def _shake_hands(
+    factory: Callable[[], P],
+    sock: socket.socket,
+    tls: ssl.SSLContext | None,
+    name: str | None,
+    timeout_s: float,
+) -> tuple[asyncio.Transport, Door[P]]:
+    loop = asyncio.get_running_loop()
+    is_unix = sock.family == socket.AF_UNIX
+    create = loop.create_unix_connection if is_unix else loop.create_connection
+    return await create(
+        lambda: Door(factory, _speaks_http2),
+        sock=sock,
+        ssl=tls,
+        server_hostname=name,
+        ssl_handshake_timeout=None if tls is None else 2 * timeout_s,  # ours comes first
+    )
+
+
+def _speaks_http2(transport: asyncio.Transport) -> bool:
+    ssl_object = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
+    return ssl_object is None or ssl_object.selected_alpn_protocol() == HTTP2
+
+
+# The words.
+
+NO_HTTP2: Final = "the server does not speak HTTP/2 over TLS (it does not choose h2 by ALPN)"
+_NO_TLS: Final = "the server does not speak TLS there"
+_OLD_TLS: Final = "the server has no version of TLS that is good enough: 1.2 or newer"
+_NOT_TRUSTED: Final = "the certificate was signed by nobody who is trusted here"
+
+_TLS_REASONS: Final = {
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "HTTP_REQUEST": _NO_TLS,
+    "PACKET_LENGTH_TOO_LONG": _NO_TLS,
+    "RECORD_LAYER_FAILURE": _NO_TLS,
+    "UNSUPPORTED_PROTOCOL": _OLD_TLS,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _OLD_TLS,
+    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": NO_HTTP2,
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants a client certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the server wants a client certificate, or another one",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": (
+        "the server refused the handshake: it may want a client certificate, or other ciphers"
+    ),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the server says that the client certificate has expired",
+    "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust who signed the client certificate",
+    "TLSV1_UNRECOGNIZED_NAME": "the server is not known by that name",
+}
+
+_VERIFICATION: Final = {
+    9: "the certificate is not valid yet",
+    10: "the certificate has expired",
+    18: _NOT_TRUSTED,
+    19: _NOT_TRUSTED,
+    20: _NOT_TRUSTED,
+    21: _NOT_TRUSTED,
+}
+"""What OpenSSL finds wrong with a certificate, by number (X509_V_ERR_...)."""
+
+_OTHER_NAME: Final = (62, 64)
+
+
+def plain_words(error: BaseException) -> str:
+    """Say why a connection was not made, or was lost, in words for people."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return _about_certificate(error)
+        case ssl.SSLError():
+            reason = error.reason or str(error.args[-1])
+            return _TLS_REASONS.get(reason, f"TLS failed: {reason.replace('_', ' ').lower()}")
+        case socket.gaierror():
+            return f"the host cannot be found: {error.strerror}"
+        case OSError():
+            why = os.strerror(error.errno) if error.errno else str(error)  # loops have other texts
+            return why or "the connection was closed"
+        case _:
+            return str(error) or type(error).__name__
+
+
+def _in_handshake(error: OSError) -> str:
+    if isinstance(error, ConnectionError | ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return "the server closed the connection instead of a TLS handshake"
+    return plain_words(error)
+
+
+def _about_certificate(error: ssl.SSLCertVerificationError) -> str:
+    message = error.verify_message.rstrip(".")
+    if error.verify_code in _OTHER_NAME:
+        return f"the certificate is not valid for the name {message.rpartition(' for ')[2]}"
+    return _VERIFICATION.get(error.verify_code, f"the certificate is not valid: {message}")

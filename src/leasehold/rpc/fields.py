@@ -1,0 +1,89 @@
+"""What HTTP allows in header fields (RFC 9113, 8.2 and 8.3). Each breach loses its stream."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from leasehold.rpc.frames import ErrorCode, StreamFailed
+from leasehold.rpc.hpack import Field
+
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_VALUE: Final = re.compile(rb"(?![ \t])[^\x00\r\n]*(?<![ \t])")
+_REQUEST: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
+_RESPONSE: Final = frozenset((b":status",))
+_CONNECTION_FIELDS: Final = frozenset(
+    (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
+)
+
+
+def check_request(fields: tuple[Field, ...]) -> dict[bytes, bytes]:
+    """Check the fields of a request; return the pseudo ones."""
+    pseudo = _check(fields, _REQUEST)
+    needed: tuple[bytes, ...] = (b":method", b":scheme", b":path")
+    if pseudo.get(b":method") == b"CONNECT":
+        needed = (b":authority",)
+        if b":scheme" in pseudo or b":path" in pseudo:
+            raise malformed("CONNECT has no scheme and no path")
+    for name in needed:
+        if not pseudo.get(name):
+            raise malformed(f"no {name.decode()}")
+    return pseudo
+
+
+def check_response(fields: tuple[Field, ...]) -> int:
+    """Check the fields of an answer; return its status."""
+    status = _check(fields, _RESPONSE).get(b":status", b"")
+    if len(status) != _STATUS_DIGITS or not status.isdigit():
+        raise malformed(f"{status!r} is no status")
+    return int(status)
+
+
+def check_trailers(fields: tuple[Field, ...]) -> None:
+    """Check the fields behind a body."""
+    _check(fields, frozenset())
+
+
+def content_length(fields: tuple[Field, ...]) -> int | None:
+    """The length that a body is said to have."""
+    said = {field.value for field in fields if field.name == b"content-length"}
+    if not said:
+        return None
+    length = said.pop()
+    if said or not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
+        raise malformed(f"content-length {length!r}")
+    return int(length)
+
+
+def _check(fields: Iterable[Field], allowed: frozenset[bytes]) -> dict[bytes, bytes]:
+    pseudo: dict[bytes, bytes] = {}
+    regular_began = False
+    for field in fields:
+        name = field.name
+        if not _VALUE.fullmatch(field.value):
+            raise malformed(f"{name!r} has a value with a character that it may not have")
+        if not name.startswith(b":"):
+            regular_began = True
+            _check_regular(field)
+        elif regular_began or name in pseudo or name not in allowed:
+            raise malformed(f"{name!r} is repeated, out of place, or not meant for this")
+        else:
+            pseudo[name] = field.value
+    return pseudo
+
+
+def _check_regular(field: Field) -> None:
+    if not _NAME.fullmatch(field.name):
+        raise malformed(f"{field.name!r} is no name in lower case")
+    if field.name in _CONNECTION_FIELDS:
+        raise malformed(f"{field.name!r} has no meaning in HTTP/2")
+    if field.name == b"te" and field.value != b"trailers":
+        raise malformed(f"te must be trailers, not {field.value!r}")
+
+
+def malformed(why: str) -> StreamFailed:
+    """Say what is wrong with a message of HTTP."""
+    return StreamFailed(ErrorCode.PROTOCOL_ERROR, f"malformed: {why}")
+
+
+_STATUS_DIGITS: Final = 3
+_MAX_LENGTH_DIGITS: Final = 18

@@ -1,0 +1,131 @@
+"""Encoding of header blocks (RFC 7541), for peers whose calls are alike.
+
+Theory of operation. A field that will come again is put into the peer's dynamic table the first
+time, and is one or two octets from then on. The table is filled until it is full; nothing is ever
+evicted, so what is in it stays, and only its index moves while others still come in. What does not
+fit is sent as a literal each time. Nothing is Huffman-coded: it would cost more than it saves.
+
+*The memo* holds what was encoded since the table last changed: the same fields are the same octets.
+
+A peer that wants another size than the default 4096 octets gets an empty table and literals only.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES, STATIC_TABLE
+
+DEFAULT_TABLE_BYTES: Final = 4096
+MAX_MEMO: Final = 256
+"""Blocks that are remembered; beyond it all are forgotten."""
+
+Pair = tuple[bytes, bytes]
+Fields = tuple[Pair, ...]
+
+_STATIC_COUNT: Final = len(STATIC_TABLE)
+_INDEXED: Final = 0x80
+_INCREMENTAL: Final = 0x40
+_UNINDEXED: Final = 0x00
+_NEVER_INDEXED: Final = 0x10
+_EMPTY_TABLE: Final = b"\x20"
+_PAIRS: Final = {
+    (field.name, field.value): index for index, field in reversed([*enumerate(STATIC_TABLE, 1)])
+}
+_NAMES: Final = {field.name: index for index, field in reversed([*enumerate(STATIC_TABLE, 1)])}
+_SECRET: Final = frozenset((b"authorization", b"token", b"cookie", b"proxy-authorization"))
+"""What no intermediary may put into a table (RFC 7541, section 7.1)."""
+
+
+def integer(number: int, prefix: int, pattern: int) -> bytes:
+    """Encode a number, the first `prefix` bits of it behind a pattern."""
+    limit = (1 << prefix) - 1
+    if number < limit:
+        return bytes((pattern | number,))
+    octets = bytearray((pattern | limit,))
+    number -= limit
+    while number > 0x7F:
+        octets.append(number & 0x7F | 0x80)
+        number >>= 7
+    octets.append(number)
+    return bytes(octets)
+
+
+def string(value: bytes) -> bytes:
+    """Encode a string, plain."""
+    return integer(len(value), 7, 0) + value
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """Encode a field that enters no table."""
+    pattern = _NEVER_INDEXED if name in _SECRET else _UNINDEXED
+    index = _NAMES.get(name, 0)
+    head = integer(index, 4, pattern)
+    return head + string(value) if index else head + string(name) + string(value)
+
+
+def literals(fields: Iterable[Pair]) -> bytes:
+    """Encode fields that enter no table."""
+    return b"".join([literal(name, value) for name, value in fields])
+
+
+class HeaderEncoder:
+    """Encodes the header blocks of one connection, in the order in which they are sent."""
+
+    __slots__ = ("_left_bytes", "_memo", "_prefix", "_table")
+
+    def __init__(self) -> None:
+        self._table: dict[Pair, int] = {}  # to the number of the field, counted from 0
+        self._left_bytes = DEFAULT_TABLE_BYTES
+        self._memo: dict[Fields, bytes] = {}
+        self._prefix = b""
+
+    def set_table_size(self, table_bytes: int) -> None:
+        """Take the peer's limit for the table that we fill."""
+        if table_bytes < DEFAULT_TABLE_BYTES and self._left_bytes >= 0:
+            self._left_bytes = -1
+            self._table.clear()
+            self._memo.clear()
+            self._prefix = _EMPTY_TABLE
+
+    def encode(self, fields: Fields) -> bytes:
+        """Encode a block; the next one is to be encoded after this one was sent."""
+        known = self._memo.get(fields)
+        if known is not None:
+            return known
+        table_count = len(self._table)
+        parts = [self.take_prefix()]
+        for name, value in fields:
+            parts.append(self._field(name, value))
+        block = b"".join(parts)
+        if len(self._table) == table_count and not parts[0]:
+            if len(self._memo) >= MAX_MEMO:
+                self._memo.clear()
+            self._memo[fields] = block
+        return block
+
+    def take_prefix(self) -> bytes:
+        """What must stand before the next block, whoever encodes it."""
+        prefix, self._prefix = self._prefix, b""
+        return prefix
+
+    def _field(self, name: bytes, value: bytes) -> bytes:
+        pair = (name, value)
+        index = _PAIRS.get(pair)
+        if index is None:
+            number = self._table.get(pair)
+            if number is None:
+                return self._new(name, value)
+            index = _STATIC_COUNT + len(self._table) - number
+        return integer(index, 7, _INDEXED)
+
+    def _new(self, name: bytes, value: bytes) -> bytes:
+        """Encode a field that is in no table, and put it into one if there is room."""
+        size_bytes = len(name) + len(value) + ENTRY_OVERHEAD_BYTES
+        if size_bytes > self._left_bytes or name in _SECRET:
+            return literal(name, value)
+        self._left_bytes -= size_bytes
+        self._table[(name, value)] = len(self._table)
+        self._memo.clear()
+        index = _NAMES.get(name, 0)
+        head = integer(index, 6, _INCREMENTAL)
+        return head + string(value) if index else head + string(name) + string(value)

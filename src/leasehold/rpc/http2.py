@@ -1,0 +1,478 @@
+"""One side of an HTTP/2 connection (RFC 9113), without I/O: what servers and clients share.
+
+Theory of operation. `receive` is given whatever came in, in pieces of any size, and acts on each
+complete frame as it goes. What is to be sent collects in `Outbound`, and leaves in one piece at the
+end of `receive`, or when somebody calls `flush`.
+
+A stream is in `_streams` from its beginning until its last frame was put out, it was reset by
+either side, or the connection ended. `ClosedStreams` knows about the numbers that are not there.
+
+A rule broken on a stream resets the stream (`StreamFailed`); one that concerns the whole connection
+ends it with a GOAWAY (`ConnectionFailed`), after which nothing is read any more.
+
+What servers and clients do differently is in their subclasses: `_body` is given the octets of DATA
+frames, `_block` whole header blocks.
+"""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Final, Generic
+
+from leasehold.errors import Status
+from leasehold.rpc import frames
+from leasehold.rpc.closed_streams import ClosedStreams
+from leasehold.rpc.frames import (
+    HEAD,
+    HEAD_BYTES,
+    STREAM_ID_MASK,
+    ConnectionFailed,
+    ErrorCode,
+    Setting,
+    StreamFailed,
+)
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.hpack import Field, HeaderDecoder, HeaderError, HeaderListTooLarge
+from leasehold.rpc.limits import Budget, Limits, Rate
+from leasehold.rpc.outbound import Outbound, S
+
+logger = logging.getLogger(__name__)
+
+STREAM_WINDOW: Final = 4 * 1024 * 1024
+"""What a peer may send on a stream unasked: more than the largest message of a request."""
+
+CONNECTION_WINDOW: Final = 16 * 1024 * 1024
+
+PING_BYTES: Final = 8
+_TOO_MUCH: Final = "too many long messages at once on this connection; send fewer, or open another"
+
+ACTIVE_BYTES: Final = 16
+"""For so much that a peer takes it may send one frame more that carries nothing."""
+
+_LARGEST_FRAME: Final = frames.MIN_MAX_FRAME_BYTES << 8 | 0xFF
+
+
+class Http2(Generic[S]):
+    """Speaks HTTP/2 with one peer. `now` is a monotonic clock."""
+
+    def __init__(
+        self, outbound: Outbound[S], limits: Limits, now: Callable[[], float], greeting: bytes
+    ) -> None:
+        self.limits = limits
+        self.is_closing = False
+        """Whether the connection is to be closed once the output is written."""
+        self.is_pinged = False
+        """Whether the peer has yet to answer a ping of ours."""
+        self.activity = 0
+        """How often something came in."""
+        self._now = now
+        self._outbound = outbound
+        self._outbound.put_frame(greeting)
+        self._decoder = HeaderDecoder(max_list_bytes=limits.max_header_list_bytes)
+        self._streams: dict[int, S] = {}
+        self._closed = ClosedStreams()
+        self._last_id = 0
+        """The highest number that the peer has used."""
+        self._tail = b""
+        self._has_settings = False
+        self._block_bytes: bytearray | None = None
+        self._block_of = (0, 0)  # stream id and flags of the HEADERS that CONTINUATIONs go on with
+        self._continuations = 0
+        self._fault: StreamFailed | None = None
+        """What is wrong with a request whose header block has yet to be decoded."""
+        self._replenish = 0
+        self._said_at_ping = -1
+        self._active = 0
+        self._buffered_bytes = 0
+        self._budgets: dict[str, Budget] = {}
+        self.has_unsent = outbound.has_unsent
+        self._rare_frames: dict[int, Callable[[int, int, bytes], None]] = {
+            frames.PRIORITY: self._priority,
+            frames.RST_STREAM: self._rst_stream,
+            frames.SETTINGS: self._settings,
+            frames.PUSH_PROMISE: self._push_promise,
+            frames.PING: self._ping,
+            frames.GOAWAY: self._goaway,
+            frames.WINDOW_UPDATE: self._window_update,
+            frames.CONTINUATION: self._continuation,
+        }
+
+    # What each side does in its own way.
+
+    @abstractmethod
+    def _body(self, stream: S, flags: int, payload: bytes, frame_bytes: int) -> None:
+        """Take the payload of a DATA frame; with its padding it had `frame_bytes`."""
+
+    @abstractmethod
+    def _begin_block(self, stream_id: int) -> None:
+        """Check whether a stream may have a header block now."""
+
+    @abstractmethod
+    def _block(self, stream_id: int, flags: int, fields: tuple[Field, ...]) -> None:
+        """Take the fields of a whole header block."""
+
+    @abstractmethod
+    def _told_settings(self, name: int, value: int) -> None:
+        """Take a setting that concerns only this side."""
+
+    @abstractmethod
+    def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
+        """Learn that the peer wants no new streams, and which ones it has not begun with."""
+
+    @abstractmethod
+    def _was_used(self, stream_id: int) -> bool:
+        """Whether a stream of this number was ever begun, by whoever may do so."""
+
+    # Frames.
+
+    def receive(self, data: bytes) -> None:
+        """Take what came in after the preface, and answer what can be answered at once."""
+        self.activity += 1
+        try:
+            if not self.is_closing:
+                self._read(self._tail + data if self._tail else data)
+        except ConnectionFailed as failed:
+            self.close(failed.code, failed.why)
+        self.flush()
+
+    def _read(self, data: bytes) -> None:
+        at, end = 0, len(data)
+        unpack = HEAD.unpack_from
+        while end - at >= HEAD_BYTES:
+            word, flags, stream_id = unpack(data, at)
+            if word > _LARGEST_FRAME:
+                raise ConnectionFailed(
+                    ErrorCode.FRAME_SIZE_ERROR,
+                    f"a frame of {word >> 8} octets; at most {frames.MIN_MAX_FRAME_BYTES}",
+                )
+            start = at + HEAD_BYTES
+            following = start + (word >> 8)
+            if following > end:
+                break
+            at = following
+            kind = word & 0xFF
+            stream_id &= STREAM_ID_MASK
+            try:
+                if self._block_bytes is not None and kind != frames.CONTINUATION:
+                    raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "an unfinished header block")
+                if kind == frames.DATA:
+                    self._data(flags, stream_id, data[start:following])
+                elif kind == frames.HEADERS:
+                    self._headers(flags, stream_id, data[start:following])
+                else:
+                    self._rare(kind, flags, stream_id, data[start:following])
+            except StreamFailed as failed:
+                self.reset(stream_id, failed)
+        self._tail = data[at:]
+
+    def _rare(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._has_settings and kind != frames.SETTINGS:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+        take = self._rare_frames.get(kind)
+        if take is None:  # unknown types are to be ignored
+            self._spend_idle()
+        else:
+            take(flags, stream_id, payload)
+
+    def _spend_idle(self) -> None:
+        """Pay for a frame that carries nothing; calls and answers that are taken earn some."""
+        begun = self._last_id - self._closed.skipped
+        active = begun + self._outbound.taken_bytes // ACTIVE_BYTES
+        self._spend(self.limits.idle_frames, "frames that carry nothing", active - self._active)
+        self._active = active
+
+    def _spend(self, rate: Rate, what: str, earned: int = 0) -> None:
+        """Pay for what brings nothing."""
+        budget = self._budgets.get(what)
+        if budget is None:
+            budget = self._budgets[what] = Budget(rate)
+        if not budget.spend(self._now(), earned):
+            raise ConnectionFailed(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"too many {what}: {rate.burst}, and then {rate.per_s:g} a second, are suffered",
+            )
+
+    # Frames of the connection.
+
+    def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if flags & frames.ACK:
+            if payload:
+                raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS: an ACK with values")
+            if not self._has_settings:
+                raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+            self._spend(self.limits.settings, "SETTINGS frames")
+            return
+        self._spend(self.limits.settings, "SETTINGS frames")
+        for name, value in frames.parse_settings(payload).items():
+            if name == Setting.INITIAL_WINDOW_SIZE:
+                self._outbound.set_initial_window(value, list(self._streams.values()))
+            elif name == Setting.MAX_FRAME_SIZE:
+                self._outbound.set_max_frame(value)
+            else:
+                self._told_settings(name, value)
+        self._has_settings = True
+        self._outbound.put_frame(frames.frame(frames.SETTINGS, frames.ACK, 0))
+
+    def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
+        if len(payload) != PING_BYTES:
+            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"PING of {len(payload)} octets")
+        said = self._outbound.taken_bytes
+        if said == self._said_at_ping:
+            self._spend(self.limits.pings, "PING frames")
+        self._said_at_ping = said
+        if flags & frames.ACK:
+            self.is_pinged = False
+        else:
+            self._outbound.put_frame(frames.frame(frames.PING, frames.ACK, 0, payload))
+
+    def ping(self) -> None:
+        """Ask the peer whether it is there: `is_pinged` until it has answered."""
+        self.is_pinged = True
+        self._outbound.put_frame(frames.frame(frames.PING, 0, 0, bytes(PING_BYTES)))
+        self.flush()
+
+    def _goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
+        self._spend_idle()
+        self._told_goaway(*frames.parse_goaway(payload))
+
+    def _push_promise(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
+        raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "nobody may push here")
+
+    # Frames of a stream.
+
+    def _window_update(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        increment = frames.word_of(payload, "WINDOW_UPDATE") & frames.MAX_WINDOW
+        self._spend_idle()
+        if not stream_id:
+            self._outbound.grow(increment)
+            return
+        self._check_used(stream_id, "WINDOW_UPDATE")
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            self._outbound.grow_stream(stream, increment)
+
+    def _priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        if not stream_id:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
+        self._spend_idle()
+        try:
+            frames.check_priority(stream_id, payload)
+        except StreamFailed as failed:
+            if self._was_used(stream_id):
+                raise
+            raise ConnectionFailed(failed.code, failed.why) from None
+
+    def _rst_stream(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        code = frames.word_of(payload, "RST_STREAM")
+        self._check_used(stream_id, "RST_STREAM")
+        self._closed.end_there(stream_id)
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            self._spend_idle()
+            return
+        if not stream.has_head:  # else it has had an answer, as many calls end that go well
+            self._spend(self.limits.resets, "calls that are taken back")
+        self._was_reset(stream, code)
+
+    def _was_reset(self, stream: S, code: int) -> None:
+        """Learn that the peer has reset a stream."""
+        self.forget(stream)
+
+    def _check_used(self, stream_id: int, what: str) -> None:
+        if not self._was_used(stream_id):
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"{what} on idle stream {stream_id}")
+
+    # Headers.
+
+    def _headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if flags & (frames.PADDED | frames.PRIORITISED):
+            if flags & frames.PRIORITISED and frames.depends_on_itself(stream_id, payload, flags):
+                self._fault = frames.own_dependency()  # once the block is decoded
+            payload = frames.without_padding(payload, flags, prioritised=True)
+        self._begin_block(stream_id)
+        if flags & frames.END_HEADERS:
+            self._whole_block(stream_id, flags, payload)
+        else:
+            self._block_bytes = bytearray(payload)
+            self._block_of = (stream_id, flags)
+            self._continuations = 0
+
+    def _continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if self._block_bytes is None or stream_id != self._block_of[0]:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION of nothing")
+        self._block_bytes += payload
+        self._continuations += 1
+        limits = self.limits
+        if (
+            len(self._block_bytes) > limits.max_block_bytes
+            or self._continuations > limits.max_continuations
+        ):
+            raise ConnectionFailed(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"headers of more than {limits.max_block_bytes} octets, or in more than "
+                f"{limits.max_continuations} CONTINUATION frames",
+            )
+        if flags & frames.END_HEADERS:
+            block, self._block_bytes = bytes(self._block_bytes), None
+            self._whole_block(stream_id, self._block_of[1], block)
+
+    def undecodable(self, error: HeaderError | HeaderListTooLarge) -> Exception:
+        """What a block that cannot be decoded, or not be used, means for stream and connection."""
+        if isinstance(error, HeaderListTooLarge):
+            return StreamFailed(ErrorCode.ENHANCE_YOUR_CALM, str(error))
+        return ConnectionFailed(ErrorCode.COMPRESSION_ERROR, str(error))
+
+    def _whole_block(self, stream_id: int, flags: int, block: bytes) -> None:
+        try:
+            fields = self._decoder.decode(block)
+        except (HeaderError, HeaderListTooLarge) as error:
+            raise self.undecodable(error) from error
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+        self._block(stream_id, flags, fields)
+
+    # Data.
+
+    def _data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        frame_bytes = len(payload)
+        self._replenish += frame_bytes
+        if self._replenish > CONNECTION_WINDOW >> 1:
+            self._credit_connection()
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            self._data_of_nobody(flags, stream_id)
+            return
+        if stream.remote_done:
+            raise StreamFailed(ErrorCode.STREAM_CLOSED, "DATA after the end of the stream")
+        if flags & frames.PADDED:
+            payload = frames.without_padding(payload, flags)
+        if not payload and not flags & frames.END_STREAM:
+            self._spend(self.limits.empty_data, "empty DATA frames")
+        self._body(stream, flags, payload, frame_bytes)
+
+    def _credit_connection(self) -> None:
+        """Let the peer send again, on all streams together, what it has sent."""
+        self._outbound.put_frame(frames.window_update(0, self._replenish))
+        self._replenish = 0
+
+    def _data_of_nobody(self, flags: int, stream_id: int) -> None:
+        self._check_used(stream_id, "DATA")
+        if not self._closed.ended_here(stream_id):
+            self._check_not_skipped(stream_id, "DATA")
+            raise StreamFailed(ErrorCode.STREAM_CLOSED, "DATA after the end of the stream")
+        self._spend_idle()
+        if flags & frames.END_STREAM:
+            self._closed.end_there(stream_id)
+
+    def _check_not_skipped(self, stream_id: int, what: str) -> None:
+        if self._closed.was_skipped(stream_id):
+            raise ConnectionFailed(
+                ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, which was skipped"
+            )
+
+    def credit(self, stream: S) -> None:
+        """Tell the peer that it may send more on a stream, if it is worth a frame."""
+        spare = stream.replenish - stream.deferred
+        if spare > STREAM_WINDOW >> 1 and not stream.is_over and not stream.remote_done:
+            self._outbound.put_frame(frames.window_update(stream.id, spare))
+            stream.replenish -= spare
+
+    def _count(self, stream: S, frame_bytes: int) -> None:
+        """Count what came in on a stream that goes on."""
+        stream.replenish += frame_bytes
+        if stream.replenish > STREAM_WINDOW:
+            raise StreamFailed(
+                ErrorCode.FLOW_CONTROL_ERROR, f"more than {STREAM_WINDOW} octets unasked"
+            )
+        if stream.replenish > STREAM_WINDOW >> 1:
+            self.credit(stream)
+
+    def buffer(self, octets: int) -> None:
+        """Count what came in and nobody has taken; refuse it if that is too much."""
+        self._buffered_bytes += octets
+        if octets > 0 and self._buffered_bytes > self.limits.max_buffered_bytes:
+            self._buffered_bytes -= octets
+            raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
+
+    # What goes out.
+
+    def flush(self) -> None:
+        """Hand on what can be sent now."""
+        self._outbound.flush()
+
+    def pause(self) -> None:
+        """Send no more messages for now: the transport has enough."""
+        self._outbound.is_paused = True
+
+    def resume(self) -> None:
+        """Send messages again."""
+        self._outbound.is_paused = False
+        self.flush()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Output that waits for the peer."""
+        return self._outbound.unsent_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Output that the peer's windows have ever let through."""
+        return self._outbound.taken_bytes
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether the peer has sent its first SETTINGS."""
+        return self._has_settings
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether there is any stream."""
+        return bool(self._streams)
+
+    def reset(self, stream_id: int, failed: StreamFailed) -> None:
+        """Reset a stream whose peer broke a rule, or that is not wanted any more."""
+        logger.debug("stream %d is reset: %s (%s)", stream_id, failed.why, failed.code.name)
+        self._outbound.put_frame(frames.rst_stream(stream_id, failed.code))
+        stream = self._streams.get(stream_id)
+        if stream is None or not stream.remote_done:
+            self._closed.end_here(stream_id)
+        if stream is not None:
+            self.forget(stream)
+        self._spend(self.limits.resets, "streams that had to be reset")
+
+    def forget(self, stream: S) -> None:
+        """Have nothing more to do with a stream."""
+        del self._streams[stream.id]
+        self._outbound.forget(stream)
+        stream.is_over = True
+        stream.over()
+
+    # How it ends.
+
+    def close(self, code: ErrorCode = ErrorCode.NO_ERROR, why: str = "") -> None:
+        """Say good-bye; whoever reads is to close the connection once this is written."""
+        if self.is_closing:
+            return
+        if code != ErrorCode.NO_ERROR:
+            logger.warning("connection is closed: %s (%s)", why, code.name)
+            self._outbound.flush()
+            self.forget_all()  # else they could fill the memory until the peer is gone
+        self.is_closing = True
+        self._outbound.put_frame(frames.goaway(self._last_id, code, why))
+
+    def lost(self) -> None:
+        """Learn that the connection is gone, and every stream on it."""
+        self.is_closing = True
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        """Have nothing more to do with any stream."""
+        for stream in list(self._streams.values()):
+            self.forget(stream)

@@ -1,0 +1,41 @@
+"""Plain pages, for whoever speaks HTTP on the port that speaks gRPC: the same in both versions."""
+
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+
+class Reply(NamedTuple):
+    """What a page answers with."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Page = Callable[[], Reply]
+Pages = Mapping[str, Page]
+"""Pages, by path."""
+
+
+def find_page(pages: Pages, method: bytes, target: bytes) -> Reply:
+    """Answer a request without a body."""
+    page = pages.get(target.partition(b"?")[0].decode(errors="replace"))
+    if page is None:
+        return plain(HTTPStatus.NOT_FOUND)
+    if method not in (b"GET", b"HEAD"):
+        return plain(HTTPStatus.METHOD_NOT_ALLOWED)
+    try:
+        return page()
+    except Exception:
+        logger.exception("the page %r failed", target)
+        return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def plain(status: HTTPStatus, why: str = "") -> Reply:
+    """Say why there is no page."""
+    text = f"{status.value} {why or status.phrase}\n"
+    return Reply(status, "text/plain; charset=utf-8", text.encode())

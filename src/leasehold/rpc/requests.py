@@ -1,0 +1,65 @@
+"""The output of a client: heads of calls, messages, and the end of the client's side.
+
+The usual call is one short message. If the windows have room for it, it takes the short way: two
+frames in one piece (`Requests.request`), and the stream is never queued.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from leasehold.rpc import frames
+from leasehold.rpc.client_call import ClientCall
+from leasehold.rpc.grpc import PREFIX_BYTES, framed
+from leasehold.rpc.header_encoder import HeaderEncoder
+from leasehold.rpc.outbound import Outbound
+
+_MESSAGE: Final = Struct(">IBIBI")  # the heads of DATA frame and message
+
+
+class Requests(Outbound[ClientCall]):
+    """The output of a client."""
+
+    __slots__ = ("_encoder",)
+
+    def __init__(self, transmit: Callable[[bytes], None]) -> None:
+        super().__init__(transmit)
+        self._encoder = HeaderEncoder()
+
+    def set_table_size(self, table_bytes: int) -> None:
+        """Take the size of the table that header blocks may fill."""
+        self._encoder.set_table_size(table_bytes)
+
+    def begin(self, call: ClientCall) -> None:
+        """Send the head of a call."""
+        self.put_headers(call, self._encoder.encode(call.fields), 0)
+
+    def request(self, call: ClientCall, message: bytes) -> None:
+        """Send a call that has one message."""
+        block = self._encoder.encode(call.fields)
+        length = len(message) + PREFIX_BYTES
+        limit = frames.MIN_MAX_FRAME_BYTES
+        stream_id = call.id
+        if length > self._window or length > call.window or length > limit or len(block) > limit:
+            self.put_headers(call, block, 0)
+            call.unsent = bytearray(framed(message))
+            call.ending = b""
+            self.has_unsent(call, length)
+            return
+        self._window -= length
+        call.has_head = call.local_done = True
+        self._out.append(
+            frames.HEAD.pack(len(block) << 8 | frames.HEADERS, frames.END_HEADERS, stream_id)
+            + block
+            + _MESSAGE.pack(length << 8, frames.END_STREAM, stream_id, 0, len(message))
+            + message
+        )
+
+    def put_start(self, stream: ClientCall) -> None:
+        """Nothing to do: a call begins with its head."""
+
+    def put_end(self, stream: ClientCall, ending: bytes) -> None:
+        """End our side of a call."""
+        if not stream.local_done:
+            stream.local_done = True
+            self._out.append(frames.frame(frames.DATA, frames.END_STREAM, stream.id))

@@ -1,0 +1,361 @@
+"""The server's side of one HTTP/2 connection, with gRPC calls on it; it does no I/O.
+
+Theory of operation. Handlers are plain functions, called as soon as a message is complete: no task
+is made for a call. What they answer leaves at the end of `receive`, or when the gate has released
+what waited for the disk.
+
+The usual call is a HEADERS frame, and a DATA frame that has one whole message and ends the stream.
+It takes the short way: one look into the memo of request heads, one call, one answer of known
+shape.
+
+A connection is closed in good order in three steps: `drain` asks the client to make no new calls,
+`stop_taking` refuses those that come nevertheless (the client knows that nothing was done, and may
+make them elsewhere), and `dismiss` ends what is left.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from leasehold.errors import Status
+from leasehold.rpc import frames
+from leasehold.rpc.answers import AnsweringStream, Answers
+from leasehold.rpc.fields import check_trailers, malformed
+from leasehold.rpc.frames import ConnectionFailed, ErrorCode, Setting, StreamFailed
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import GZIP, PREFIX, PREFIX_BYTES, RpcError
+from leasehold.rpc.host import Host, LoopHost
+from leasehold.rpc.hpack import Field, HeaderError, HeaderListTooLarge
+from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW, Http2
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.pages import Pages, Reply, find_page
+from leasehold.rpc.routes import Head, Methods, Web, resolve
+from leasehold.rpc.server_call import ServerCall
+from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
+from leasehold.rpc.web_request import WebRequest
+
+MAX_HEADS: Final = 256
+"""Different request heads remembered for one connection."""
+
+MAX_HEAD_BYTES: Final = 2048
+"""The fields of a request whose head is remembered."""
+
+_GZIPPED: Final = ((b"grpc-encoding", GZIP),)
+_TOO_SLOW: Final = "the answers on this connection are not taken; read them, or open another one"
+
+
+class ServerConnection(Http2[AnsweringStream]):
+    """Speaks HTTP/2 and gRPC with one client. `transmit` is given what is to be sent."""
+
+    _outbound: Answers
+
+    def __init__(
+        self,
+        methods: Methods,
+        gate: Gate,
+        transmit: Callable[[bytes], None],
+        *,
+        pages: Pages | None = None,
+        limits: Limits | None = None,
+        host: Host | None = None,
+    ) -> None:
+        limits = limits or Limits()
+        self.host = host or LoopHost()
+        super().__init__(
+            Answers(transmit, self._finished), limits, self.host.now, _greeting(limits)
+        )
+        self.gate = gate
+        self._methods = methods
+        self._pages = pages or {}
+        self._heads: dict[tuple[Field, ...], Head] = {}
+        self._next_id = 1
+        """The number that comes after the highest one."""
+        self._new_id = 0
+        """The stream whose first header block came in last; 0 if it was not the first."""
+        self._max_streams = limits.max_streams
+        self._max_unsent_bytes = limits.max_unsent_bytes
+        self.held_event_bytes = 0
+        """Events that wait for the gate."""
+        self._cramped_from: int | None = None
+        """How many events waited when there was no room for more any longer."""
+
+    # Requests.
+
+    def _was_used(self, stream_id: int) -> bool:
+        return stream_id <= self._last_id and bool(stream_id & 1)
+
+    def _headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """Take the short way for the next call, if its head is known; else the long one."""
+        if flags != frames.END_HEADERS or stream_id != self._next_id:
+            super()._headers(flags, stream_id, payload)
+            return
+        self._last_id = stream_id
+        self._next_id = stream_id + 2
+        try:
+            fields = self._decoder.decode(payload)
+        except (HeaderError, HeaderListTooLarge) as error:
+            raise self.undecodable(error) from error
+        head = self._heads.get(fields)
+        if head is None or not head.is_short or len(self._streams) >= self._max_streams:
+            self._request(stream_id, flags, fields)
+        else:
+            self._streams[stream_id] = ServerCall(
+                self, stream_id, head, self._outbound.initial_window, self._decoder.timeout
+            )
+
+    def _begin_block(self, stream_id: int) -> None:
+        self._new_id = 0
+        if stream_id >= self._next_id and stream_id & 1:
+            if stream_id > self._next_id:
+                self._closed.skip(range(self._next_id, stream_id, 2))
+            self._last_id = self._new_id = stream_id
+            self._next_id = stream_id + 2
+        elif stream_id not in self._streams and not self._closed.ended_here(stream_id):
+            if not stream_id & 1 or self._closed.was_skipped(stream_id):
+                why = f"HEADERS on stream {stream_id}, which cannot begin any more"
+                raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, why)
+            raise ConnectionFailed(ErrorCode.STREAM_CLOSED, f"HEADERS on stream {stream_id}")
+
+    def _block(self, stream_id: int, flags: int, fields: tuple[Field, ...]) -> None:
+        if stream_id == self._new_id:
+            self._request(stream_id, flags, fields)
+            return
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            self._spend_idle()
+            if flags & frames.END_STREAM:
+                self._closed.end_there(stream_id)
+        else:
+            self._trailers(stream, flags, fields)
+
+    def _request(self, stream_id: int, flags: int, fields: tuple[Field, ...]) -> None:
+        """Begin whatever is asked for."""
+        head = self._heads.get(fields)
+        if head is None:
+            head = self._resolve(fields)
+        if len(self._streams) >= self._max_streams:
+            raise StreamFailed(ErrorCode.REFUSED_STREAM, f"{self._max_streams} streams are open")
+        window = self._outbound.initial_window
+        stream: AnsweringStream
+        if head.web is not None:
+            stream = WebRequest(self, stream_id, head.web, window)
+        else:
+            stream = ServerCall(self, stream_id, head, window, self._decoder.timeout)
+        self._streams[stream_id] = stream
+        if not head.is_short:
+            stream.body_left = head.content_length
+            if head.takes_gzip:
+                stream.head_fields = _GZIPPED
+            if head.call is None and isinstance(stream, ServerCall):
+                stream.open()
+        if flags & frames.END_STREAM:
+            self._remote_ended(stream)
+
+    def _resolve(self, fields: tuple[Field, ...]) -> Head:
+        if not self._has_settings:
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+        head = resolve(fields, self._methods)
+        if self.limits.max_message_bytes < frames.MIN_MAX_FRAME_BYTES:
+            head.is_short = False  # else no message in one frame can be too long
+        size_bytes = sum(len(f.name) + len(f.value) + ENTRY_OVERHEAD_BYTES for f in fields)
+        if size_bytes <= MAX_HEAD_BYTES:
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            self._heads[fields] = head
+        return head
+
+    def _trailers(self, stream: AnsweringStream, flags: int, fields: tuple[Field, ...]) -> None:
+        if stream.remote_done:
+            raise StreamFailed(ErrorCode.STREAM_CLOSED, "HEADERS after the end of the stream")
+        if not flags & frames.END_STREAM:
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "a second HEADERS frame")
+        check_trailers(fields)
+        self._remote_ended(stream)
+
+    def find_page(self, web: Web) -> Reply:
+        """Answer a request that is no gRPC call."""
+        return find_page(self._pages, web.method, web.target)
+
+    # Messages.
+
+    def _data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """Take the short way for a whole message, if it can be handled as it is."""
+        stream = self._streams.get(stream_id)
+        length = len(payload)
+        if (
+            type(stream) is not ServerCall
+            or not stream.head.is_short
+            or stream.reader is not None
+            or stream.remote_done
+            or flags > frames.END_STREAM
+            or length < PREFIX_BYTES
+            or PREFIX.unpack_from(payload) != (0, length - PREFIX_BYTES)
+        ):
+            super()._data(flags, stream_id, payload)
+            return
+        self._replenish += length
+        if self._replenish > CONNECTION_WINDOW >> 1:
+            self._credit_connection()
+        if not flags:
+            stream.hear(payload[PREFIX_BYTES:])
+            if stream.timeout is not None:
+                stream.goes_on()
+            stream.replenish += length
+            if stream.replenish > STREAM_WINDOW >> 1:
+                self._count(stream, 0)
+        elif stream.exchanges or stream.is_ending:
+            stream.hear(payload[PREFIX_BYTES:])
+            stream.remote_ended()
+        else:
+            stream.remote_done = True
+            self._exchange_once(stream, payload[PREFIX_BYTES:])
+
+    def _body(self, stream: AnsweringStream, flags: int, payload: bytes, frame_bytes: int) -> None:
+        if stream.body_left is not None:
+            stream.body_left -= len(payload)
+            if stream.body_left < 0:
+                raise malformed("a body longer than its content-length")
+        stream.feed(payload)
+        if flags & frames.END_STREAM:
+            self._remote_ended(stream)
+            return
+        if isinstance(stream, ServerCall) and stream.timeout is not None:
+            stream.goes_on()
+        self._count(stream, frame_bytes)
+
+    def _remote_ended(self, stream: AnsweringStream) -> None:
+        if stream.body_left:
+            raise malformed("a body shorter than its content-length")
+        stream.remote_ended()
+
+    def _exchange_once(self, stream: ServerCall, message: bytes) -> None:
+        """The short way: a call that consists of one message and its answer."""
+        call, outbound = stream.head.call, self._outbound
+        assert call is not None
+        try:
+            if outbound.unsent_bytes > self._max_unsent_bytes:
+                self.check_room()
+            result = call(message)
+            if not isinstance(result, tuple):
+                stream.answer_later(result)
+                return
+            answer, position = result
+            if position > self.gate.released:
+                self.gate.hold_answer(position, stream.put_answer, answer)
+                return
+        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+            stream.fail(error)
+            return
+        if outbound.answer(stream, answer):
+            stream.is_over = True
+            del self._streams[stream.id]
+        else:
+            self.answer(stream, answer)
+
+    # What a client says of itself.
+
+    def _told_settings(self, name: int, value: int) -> None:
+        if name == Setting.HEADER_TABLE_SIZE:
+            self._outbound.set_table_size(value)
+
+    def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
+        """Nothing to do: the client will make no calls, and closes when it has its answers."""
+
+    # What goes out.
+
+    def check_room(self) -> None:
+        """Refuse a call while the peer does not take the answers to those before."""
+        if self._outbound.unsent_bytes > self._max_unsent_bytes:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
+
+    def start(self, stream: AnsweringStream) -> None:
+        """Send the head of an answer at once."""
+        self._outbound.put_start(stream)
+
+    def answer(self, stream: ServerCall, message: bytes) -> None:
+        """Send the one answer of a call, and its end."""
+        if self._outbound.answer(stream, message):
+            stream.is_over = True
+            del self._streams[stream.id]
+        else:
+            stream.put(message)
+            stream.put_end(b"")
+
+    def _finished(self, stream: AnsweringStream) -> None:
+        """Learn that a stream has sent its last frame."""
+        if not stream.remote_done:
+            self._closed.end_here(stream.id)
+        self.forget(stream)
+
+    def flush(self) -> None:
+        """Hand on what can be sent now."""
+        self._outbound.flush()
+        if self.has_event_room or self.is_closing:
+            return
+        assert self._cramped_from is not None
+        event_bytes = self._event_bytes
+        if event_bytes < self.limits.max_event_bytes // 2:
+            self._cramped_from = None
+            for stream in list(self._streams.values()):
+                stream.relieve()
+            self._outbound.flush()
+        elif event_bytes > self._cramped_from + self.limits.max_unsent_bytes:
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take what it asks for")
+            self._outbound.flush()
+
+    @property
+    def _event_bytes(self) -> int:
+        return self._outbound.unsent_event_bytes + self.held_event_bytes
+
+    @property
+    def has_event_room(self) -> bool:
+        """Whether the peer takes its events; if not, listeners are told when it does."""
+        if self._cramped_from is None and self._event_bytes >= self.limits.max_event_bytes:
+            self._cramped_from = self._event_bytes
+        return self._cramped_from is None
+
+    # How it ends.
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no call is under way but those that go on until somebody ends them."""
+        return all(
+            isinstance(stream, ServerCall) and not (stream.head.is_unary or stream.is_ending)
+            for stream in self._streams.values()
+        )
+
+    def drain(self) -> None:
+        """Ask the client to make no new calls; those that are on their way are taken."""
+        if not self.is_closing:
+            self._outbound.put_frame(frames.goaway(frames.MAX_WINDOW, ErrorCode.NO_ERROR))
+            self.ping()
+
+    def stop_taking(self) -> None:
+        """Refuse further calls, in a way that allows the client to make them elsewhere."""
+        self._max_streams = 0
+        if not self.is_closing:
+            self._outbound.put_frame(frames.goaway(self._last_id, ErrorCode.NO_ERROR))
+            self.flush()
+
+    def close(self, code: ErrorCode = ErrorCode.NO_ERROR, why: str = "") -> None:
+        """Say good-bye; what came in with the reason for it is refused."""
+        self._max_streams = 0
+        super().close(code, why)
+
+    def dismiss(self, error: RpcError) -> None:
+        """End every call with this error, and say good-bye: clients will try again elsewhere."""
+        for stream in list(self._streams.values()):
+            if isinstance(stream, ServerCall):
+                stream.end(error)
+        self._outbound.flush()
+        self.close()
+        self.flush()
+
+
+def _greeting(limits: Limits) -> bytes:
+    return frames.settings(
+        {
+            Setting.MAX_CONCURRENT_STREAMS: limits.max_streams,
+            Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+            Setting.MAX_HEADER_LIST_SIZE: limits.max_header_list_bytes,
+        }
+    ) + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)

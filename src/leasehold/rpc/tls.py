@@ -1,0 +1,141 @@
+"""TLS as HTTP/2 has it: contexts for servers and clients, from files.
+
+RFC 9113, section 9.2: TLS 1.2 or newer; no compression and no renegotiation; of TLS 1.2 only suites
+with an ephemeral key exchange and an AEAD cipher; which protocol is spoken is settled by ALPN.
+
+A file that cannot be read is an `OSError` with its name, such as `FileNotFoundError`. One that can,
+and is not what it should be, is a `ValueError` that says what would be right.
+"""
+
+import os
+import ssl
+from pathlib import Path
+from typing import Final, NoReturn
+
+HTTP2: Final = "h2"
+HTTP1: Final = "http/1.1"
+
+SUITES: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2. All suites of TLS 1.3 are as they should be."""
+
+_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+_TRUSTED_CERTIFICATE: Final = b"-----BEGIN TRUSTED CERTIFICATE-----"  # by `openssl x509 -trustout`
+_KEY: Final = b"PRIVATE KEY-----"
+_ENCRYPTED: Final = (b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED")
+_OF_ANOTHER_KEY: Final = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"}
+
+File = str | os.PathLike[str]
+
+
+def server_tls(cert: File, key: File, client_ca: File | None = None) -> ssl.SSLContext:
+    """Make a server's context, from its certificate (with what leads to the root) and key, in PEM.
+
+    With `client_ca`, each client must have a certificate that one of those in this file has signed.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols([HTTP2, HTTP1])
+    _load_identity(context, Path(cert), Path(key))
+    if client_ca is not None:
+        _load_authorities(context, Path(client_ca))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_tls(
+    ca: File | None = None, cert: File | None = None, key: File | None = None
+) -> ssl.SSLContext:
+    """Make a client's context, which takes a server only with a certificate for its host name.
+
+    `ca` holds the certificates of those who may sign one; None means whom this system trusts.
+    `cert` and `key` are for servers that ask for the client's own.
+    """
+    if (cert is None) != (key is None):
+        has, lacks = ("key", "certificate") if cert is None else ("certificate", "key")
+        raise ValueError(f"a client's {has} was named without its {lacks}: name both, or neither")
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)  # which checks certificates and names
+    context.set_alpn_protocols([HTTP2])
+    if ca is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _load_authorities(context, Path(ca))
+    if cert is not None and key is not None:
+        _load_identity(context, Path(cert), Path(key))
+    return context
+
+
+def _context(purpose: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(purpose)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(SUITES)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _load_identity(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    _check_certificate(cert, "certificate")
+    _check_key(key)
+    try:
+        context.load_cert_chain(cert, key, password=lambda: _needs_password(key))
+    except ssl.SSLError as error:
+        if error.reason in _OF_ANOTHER_KEY:
+            raise ValueError(
+                f"the key in {key} does not belong to the certificate in {cert}: name the one that "
+                "it was made for; the server's own certificate comes first in its file"
+            ) from None
+        raise ValueError(
+            f"the certificate in {cert} and the key in {key} cannot be used "
+            f"({_reason(error)}): they may be damaged, or weaker than this system permits"
+        ) from None
+
+
+def _load_authorities(context: ssl.SSLContext, file: Path) -> None:
+    _check_certificate(file, "authorities' certificates")
+    try:
+        context.load_verify_locations(file)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"the certificates in {file} cannot be used ({_reason(error)}): they may be damaged"
+        ) from None
+
+
+def _check_certificate(file: Path, what: str) -> None:
+    content = _read(file, what)
+    if _CERTIFICATE in content or _TRUSTED_CERTIFICATE in content:
+        return
+    found = "a private key" if _KEY in content else "something else"
+    raise ValueError(
+        f"{file} was named for the {what}, and holds {found}: a file in PEM is needed, which has "
+        f"a line {_CERTIFICATE.decode()}"
+    )
+
+
+def _check_key(file: Path) -> None:
+    content = _read(file, "key")
+    if any(mark in content for mark in _ENCRYPTED):
+        _needs_password(file)
+    if _KEY in content:
+        return
+    found = "a certificate" if _CERTIFICATE in content else "something else"
+    raise ValueError(
+        f"{file} was named for the key, and holds {found}: a file in PEM is needed, which has "
+        "a line -----BEGIN PRIVATE KEY-----"
+    )
+
+
+def _needs_password(key: Path) -> NoReturn:
+    raise ValueError(
+        f"the key in {key} has a password, and nobody is there to type it: name one without, as "
+        "`openssl pkey -in WITH -out WITHOUT` makes it"
+    )
+
+
+def _read(file: Path, what: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        why = f"the {what} cannot be read: {error.strerror}"
+        raise OSError(error.errno, why, str(file)) from None
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error.args[-1])).replace("_", " ").lower()
