@@ -3,7 +3,8 @@
 import pytest
 
 from tests.http2 import wire
-from tests.http2.blocks import GET, PLAIN_GET, POST
+from tests.http2.blocks import GET, PLAIN_GET, POST, Fields, written
+from tests.http2.calls import GRANT, GRANT_MESSAGE, check_went_well
 from tests.http2.peer import Peer
 from tests.http2.wire import Code, Kind, Setting
 
@@ -64,7 +65,7 @@ def test_a_half_closed_stream_takes_rst_stream(peer: Peer) -> None:
 @pytest.mark.parametrize("fields", [GET, POST], ids=["GET", "POST"])
 @pytest.mark.parametrize("window", [0, wire.DEFAULT_WINDOW], ids=["unanswered", "answered"])
 def test_data_after_the_end_of_a_request_is_an_error(
-    peer: Peer, fields: list[tuple[bytes, bytes]], window: int
+    peer: Peer, fields: Fields, window: int
 ) -> None:
     """5.1, 6.1: STREAM_CLOSED, whether the answer is still under way or not."""
     peer.set((Setting.INITIAL_WINDOW_SIZE, window))
@@ -181,6 +182,21 @@ def test_more_streams_than_allowed_are_refused(peer: Peer) -> None:
     peer.expect_answer(1)
     peer.send(wire.headers(refused + 2, PLAIN_GET), wire.window_update(refused + 2, 1000))
     peer.expect_answer(refused + 2)
+
+
+@pytest.mark.usefixtures("ours")
+def test_more_calls_than_allowed_are_refused(peer: Peer) -> None:
+    """5.1.2: calls that their clients have not ended count too."""
+    limit = peer.conduct.server_settings[Setting.MAX_CONCURRENT_STREAMS]
+    head, refused = written(GRANT), 2 * limit + 1
+    peer.send(*(wire.headers(2 * number + 1, head, ends=False) for number in range(limit + 1)))
+    peer.expect_stream_error(refused, {Code.PROTOCOL_ERROR, Code.REFUSED_STREAM})
+    resets = [number for number, one in peer.conduct.answers.items() if one.reset is not None]
+    assert resets == [refused], "only the last one is too many"
+    for stream_id in (1, refused + 2):
+        opening = wire.headers(stream_id, head, ends=False) if stream_id != 1 else b""
+        peer.send(opening, wire.data(stream_id, GRANT_MESSAGE, ends=True))
+        check_went_well(peer.expect_answer(stream_id))
 
 
 def test_streams_that_the_client_resets_make_room(peer: Peer) -> None:

@@ -23,6 +23,9 @@ GOAWAY_BYTES: Final = 8
 WORD_BYTES: Final = 4
 SETTING_BYTES: Final = 6
 
+LISTED_MAX: Final = 20
+"""How many frames a message names."""
+
 # Flags.
 ACK: Final = 0x1
 END_STREAM: Final = 0x1
@@ -274,8 +277,12 @@ def split(octets: bytes) -> Iterator[Frame]:
 
 
 def listed(frames: Iterable[Frame]) -> str:
-    """Frames for a message to whoever reads a failure."""
-    return "; ".join(map(str, frames)) or "nothing"
+    """Frames for a message to whoever reads a failure: the last ones, if they are many."""
+    *earlier, last = [*map(str, frames)] or ["nothing"]
+    skipped = len(earlier) - LISTED_MAX
+    if skipped > 0:
+        earlier = [f"({skipped} frames)", *earlier[skipped:]]
+    return "; ".join([*earlier, last])
 
 
 _HEAD: Final = Struct(">IBI")
