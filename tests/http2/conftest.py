@@ -1,18 +1,16 @@
 """The server under test, and connections to it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
 import pytest
 
-from tests.http2.peer import Address, Peer
+from tests.http2.peer import Address, Connect, Peer
 from tests.support.servers import HOST, leasehold_command, running
 
 TARGET: Final = "LEASEHOLD_HTTP2_TARGET"
-
-Connect = Callable[[], Peer]
 
 
 @pytest.fixture(scope="session")

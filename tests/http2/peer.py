@@ -250,5 +250,9 @@ class Peer:
         raise AssertionError(f"wanted {wanted}; received {wire.listed(self._seen)}")
 
 
+Connect = Callable[[], Peer]
+"""Makes a connection on which nothing has been said yet."""
+
+
 def _names(codes: Collection[Code]) -> str:
     return " or ".join(code.name for code in codes)

@@ -8,8 +8,7 @@ import pytest
 from tests.http2 import wire
 from tests.http2.blocks import GET, POST, Fields, changed, with_field, without, written
 from tests.http2.calls import GRANT, GRANT_MESSAGE, check_went_well
-from tests.http2.conftest import Connect
-from tests.http2.peer import Peer
+from tests.http2.peer import Connect, Peer
 from tests.http2.wire import Code
 
 NOT_IN_NAMES = {

@@ -4,8 +4,7 @@ import pytest
 
 from tests.http2 import wire
 from tests.http2.blocks import GET, PLAIN_GET
-from tests.http2.conftest import Connect
-from tests.http2.peer import Peer
+from tests.http2.peer import Connect, Peer
 from tests.http2.wire import Code, Kind, Setting
 
 GREETING = wire.PREFACE + wire.settings()
