@@ -1,0 +1,180 @@
+"""Servers that are silent are asked whether they are there: in virtual time."""
+
+import asyncio
+
+import pytest
+
+from leasehold.errors import ConnectionLost
+from leasehold.rpc import frames
+from leasehold.rpc.channel import Channel
+from leasehold.rpc.keepalive import LATE_S, KeepAlive
+from leasehold.testing.virtual import current_host, run_virtual
+from tests.support.raw_server import PATH, Net, RawServer
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def pings(server: RawServer) -> int:
+    return len([each for each in server.heard(frames.PING) if not each.flags & frames.ACK])
+
+
+async def connected(net: Net, **options: float | None) -> tuple[Channel, RawServer]:
+    channel = Channel("a:1", connect=net.connect, **options)  # type: ignore[arg-type]
+    await channel.ready()
+    return channel, net.transports[0].server
+
+
+def test_a_server_that_answers_pings_may_take_its_time() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net())
+        async with channel:
+            call = asyncio.ensure_future(channel.unary(PATH, b"x"))
+            await asyncio.sleep(9.9)
+            assert pings(server) == 0
+            await asyncio.sleep(0.2)
+            assert pings(server) == 1
+            await asyncio.sleep(100)
+            assert pings(server) == 11
+            server.answer(1, b"at last")
+            assert await call == b"at last"
+
+    run_virtual(main)
+
+
+def test_one_that_does_not_is_lost() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net())
+        async with channel:
+            server.answers_pings = False
+            begun = now()
+            with pytest.raises(ConnectionLost, match="a:1 was lost: no answer to a ping for 5 s"):
+                await channel.unary(PATH, b"x", timeout=60)
+            assert now() - begun == pytest.approx(15.0)
+            assert channel.address is None
+
+    run_virtual(main)
+
+
+def test_the_times_can_be_chosen_and_it_can_be_switched_off() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net(), keepalive=2.0, keepalive_timeout=0.5)
+        async with channel:
+            server.answers_pings = False
+            begun = now()
+            with pytest.raises(ConnectionLost, match=r"a ping for 0.5 s"):
+                await channel.unary(PATH, b"x")
+            assert now() - begun == pytest.approx(2.5)
+        channel, server = await connected(Net(), keepalive=None)
+        async with channel:
+            call = asyncio.ensure_future(channel.unary(PATH, b"x"))
+            await asyncio.sleep(1000)
+            assert pings(server) == 0
+            call.cancel()
+
+    run_virtual(main)
+
+
+def test_whatever_comes_in_shows_that_the_server_is_there() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net())
+        server.answers_pings = False
+        async with channel, channel.stream(PATH) as call:
+            await asyncio.sleep(1)
+            server.head(1)
+            for _ in range(20):
+                await asyncio.sleep(9)
+                server.say(1, b"event")
+                assert await call.receive() == b"event"
+            assert pings(server) == 0
+            await asyncio.sleep(12)
+            assert pings(server) == 1
+            server.say(1, b"event")
+            await asyncio.sleep(9)
+            assert await call.receive() == b"event"
+
+    run_virtual(main)
+
+
+def test_a_server_without_calls_is_left_alone_and_has_no_alarm() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net())
+        async with channel:
+            for _ in range(3):
+                call = asyncio.ensure_future(channel.unary(PATH, b"x"))
+                await asyncio.sleep(0.1)
+                server.answer(max(server.requests))
+                await call
+                await asyncio.sleep(1000)
+            assert pings(server) == 0
+            line = channel._board.connector.line  # type: ignore[union-attr]
+            assert line is not None
+            assert line.keepalive._alarm is None
+
+    run_virtual(main)
+
+
+def test_the_time_counts_from_when_there_are_calls_again() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net())
+        async with channel:
+            first = asyncio.ensure_future(channel.unary(PATH, b"x"))
+            await asyncio.sleep(1)
+            server.answer(1)
+            await first
+            await asyncio.sleep(8.5)
+            second = asyncio.ensure_future(channel.unary(PATH, b"x"))
+            await asyncio.sleep(9.9)
+            assert pings(server) == 0
+            await asyncio.sleep(0.2)
+            assert pings(server) == 1
+            second.cancel()
+
+    run_virtual(main)
+
+
+class Silent:
+    """A connection whose server says nothing."""
+
+    has_streams = True
+
+    def __init__(self) -> None:
+        self.pings = 0
+
+    def ping(self) -> None:
+        self.pings += 1
+
+
+def test_a_process_that_was_asleep_reads_before_it_gives_up() -> None:
+    async def main() -> None:
+        loop, connection = asyncio.get_running_loop(), Silent()
+        lost: list[str] = []
+        keepalive = KeepAlive(loop, connection, 10.0, 5.0, lost.append)
+        keepalive.wake()
+        await asyncio.sleep(11)
+        assert connection.pings == 1
+        current_host().stall(LATE_S + 100)
+        await asyncio.sleep(1)
+        assert not lost
+        keepalive.heard_at = loop.time()
+        await asyncio.sleep(6)
+        assert not lost
+        await asyncio.sleep(20)
+        assert lost == ["no answer to a ping for 5 s"]
+
+    run_virtual(main)
+
+
+def test_a_connection_that_is_gone_has_no_alarm() -> None:
+    async def main() -> None:
+        connection = Silent()
+        lost: list[str] = []
+        keepalive = KeepAlive(asyncio.get_running_loop(), connection, 10.0, 5.0, lost.append)
+        keepalive.wake()
+        keepalive.stop()
+        keepalive.wake()
+        await asyncio.sleep(100)
+        assert (connection.pings, lost) == (0, [])
+
+    run_virtual(main)
