@@ -27,6 +27,9 @@ def check_request(fields: tuple[Field, ...]) -> dict[bytes, bytes]:
     for name in needed:
         if not pseudo.get(name):
             raise malformed(f"no {name.decode()}")
+    path = pseudo.get(b":path", b"/")
+    if not path.startswith(b"/") and (path, pseudo[b":method"]) != (b"*", b"OPTIONS"):
+        raise malformed(f"{path!r} is no path: it begins with /")
     return pseudo
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client with prior knowledge sends first."""
-PREFACE_LINE: Final = b"PRI * HTTP/2.0\r\n"
+PREFACE_LINE: Final = b"PRI * HTTP/2"
 """Whoever begins like this means HTTP/2."""
 
 HEAD: Final = Struct(">IBI")

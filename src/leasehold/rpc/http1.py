@@ -1,7 +1,7 @@
 """Just enough HTTP/1.1 to answer plain GETs on the port that speaks gRPC."""
 
 from collections.abc import Callable
-from http import HTTPStatus
+from http import HTTPMethod, HTTPStatus
 from typing import Final
 
 from leasehold.rpc.pages import Pages, Reply, find_page, plain
@@ -44,7 +44,7 @@ class HTTP1:
                 self._request(buffer[at:end])
                 at = end + len(_HEAD_END)
             elif buffer[at : at + 1] and not buffer[at : at + 1].isalpha():
-                self._refuse(HTTPStatus.BAD_REQUEST)  # no method begins like this
+                self._hang_up()  # no method begins like this
             elif len(buffer) - at >= MAX_HEAD_BYTES + len(_HEAD_END):
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             else:
@@ -61,6 +61,9 @@ class HTTP1:
     def _request(self, head: bytes) -> None:
         line, _, fields = head.partition(b"\r\n")
         parts = line.split(b" ")
+        if parts[0] not in _METHODS and not parts[-1].startswith(b"HTTP/"):
+            self._hang_up()
+            return
         if len(parts) != _PARTS or not parts[2].startswith(b"HTTP/1."):
             self._refuse(HTTPStatus.BAD_REQUEST)
             return
@@ -75,6 +78,11 @@ class HTTP1:
         keeps_alive = version == b"HTTP/1.1" and (b"connection", b"close") not in pairs
         reply = find_page(self._pages, method, target)
         self._reply(reply, is_head=method == b"HEAD", keeps_alive=keeps_alive)
+
+    def _hang_up(self) -> None:
+        """Say nothing to somebody who does not speak HTTP."""
+        self.is_closing = True
+        self._out.append(b"")
 
     def _refuse(self, status: HTTPStatus) -> None:
         self._reply(plain(status), is_head=False, keeps_alive=False)
@@ -96,4 +104,5 @@ def _announces_body(name: bytes, value: bytes) -> bool:
 
 
 _PARTS: Final = 3
+_METHODS: Final = frozenset(method.value.encode() for method in HTTPMethod)
 _HEAD_END: Final = b"\r\n\r\n"

@@ -21,6 +21,7 @@ from typing import Final, Generic
 
 from leasehold.errors import Status
 from leasehold.rpc import frames
+from leasehold.rpc.block_assembly import BlockAssembly
 from leasehold.rpc.closed_streams import ClosedStreams
 from leasehold.rpc.frames import (
     HEAD,
@@ -33,8 +34,9 @@ from leasehold.rpc.frames import (
 )
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.hpack import Field, HeaderDecoder, HeaderError, HeaderListTooLarge
-from leasehold.rpc.limits import Budget, Limits, Rate
+from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import Outbound, S
+from leasehold.rpc.purse import Purse
 
 logger = logging.getLogger(__name__)
 
@@ -75,16 +77,14 @@ class Http2(Generic[S]):
         """The highest number that the peer has used."""
         self._tail = b""
         self._has_settings = False
-        self._block_bytes: bytearray | None = None
-        self._block_of = (0, 0)  # stream id and flags of the HEADERS that CONTINUATIONs go on with
-        self._continuations = 0
+        self._assembly: BlockAssembly | None = None
         self._fault: StreamFailed | None = None
         """What is wrong with a request whose header block has yet to be decoded."""
         self._replenish = 0
         self._said_at_ping = -1
         self._active = 0
         self._buffered_bytes = 0
-        self._budgets: dict[str, Budget] = {}
+        self._spend = Purse(now).spend
         self.has_unsent = outbound.has_unsent
         self._rare_frames: dict[int, Callable[[int, int, bytes], None]] = {
             frames.PRIORITY: self._priority,
@@ -153,7 +153,7 @@ class Http2(Generic[S]):
             kind = word & 0xFF
             stream_id &= STREAM_ID_MASK
             try:
-                if self._block_bytes is not None and kind != frames.CONTINUATION:
+                if self._assembly is not None and kind != frames.CONTINUATION:
                     raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "an unfinished header block")
                 if kind == frames.DATA:
                     self._data(flags, stream_id, data[start:following])
@@ -180,17 +180,6 @@ class Http2(Generic[S]):
         active = begun + self._outbound.taken_bytes // ACTIVE_BYTES
         self._spend(self.limits.idle_frames, "frames that carry nothing", active - self._active)
         self._active = active
-
-    def _spend(self, rate: Rate, what: str, earned: int = 0) -> None:
-        """Pay for what brings nothing."""
-        budget = self._budgets.get(what)
-        if budget is None:
-            budget = self._budgets[what] = Budget(rate)
-        if not budget.spend(self._now(), earned):
-            raise ConnectionFailed(
-                ErrorCode.ENHANCE_YOUR_CALM,
-                f"too many {what}: {rate.burst}, and then {rate.per_s:g} a second, are suffered",
-            )
 
     # Frames of the connection.
 
@@ -299,28 +288,16 @@ class Http2(Generic[S]):
         if flags & frames.END_HEADERS:
             self._whole_block(stream_id, flags, payload)
         else:
-            self._block_bytes = bytearray(payload)
-            self._block_of = (stream_id, flags)
-            self._continuations = 0
+            self._assembly = BlockAssembly(stream_id, flags, payload, self.limits)
 
     def _continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if self._block_bytes is None or stream_id != self._block_of[0]:
+        assembly = self._assembly
+        if assembly is None:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION of nothing")
-        self._block_bytes += payload
-        self._continuations += 1
-        limits = self.limits
-        if (
-            len(self._block_bytes) > limits.max_block_bytes
-            or self._continuations > limits.max_continuations
-        ):
-            raise ConnectionFailed(
-                ErrorCode.ENHANCE_YOUR_CALM,
-                f"headers of more than {limits.max_block_bytes} octets, or in more than "
-                f"{limits.max_continuations} CONTINUATION frames",
-            )
+        assembly.add(stream_id, payload)
         if flags & frames.END_HEADERS:
-            block, self._block_bytes = bytes(self._block_bytes), None
-            self._whole_block(stream_id, self._block_of[1], block)
+            self._assembly = None
+            self._whole_block(stream_id, assembly.flags, assembly.whole())
 
     def undecodable(self, error: HeaderError | HeaderListTooLarge) -> Exception:
         """What a block that cannot be decoded, or not be used, means for stream and connection."""
@@ -332,6 +309,7 @@ class Http2(Generic[S]):
         try:
             fields = self._decoder.decode(block)
         except (HeaderError, HeaderListTooLarge) as error:
+            self._fault = None  # it is lost anyway, and the next one has done nothing
             raise self.undecodable(error) from error
         if self._fault is not None:
             fault, self._fault = self._fault, None

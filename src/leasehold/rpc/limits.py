@@ -4,7 +4,7 @@ Whoever goes over a limit that concerns one call loses the call; over one that c
 connection, the connection, with `ENHANCE_YOUR_CALM` and one line in the log. Nobody else notices.
 
 Frames that cost something and bring nothing (pings, settings, resets, empty frames) are paid for
-out of a `Budget`: a burst is free, and so is a slow trickle.
+out of a budget (see `purse`): a burst is free, and so is a slow trickle.
 """
 
 from dataclasses import dataclass
@@ -70,24 +70,3 @@ class Limits:
     """After so long without a word from a peer that has calls it is asked whether it is there."""
     ping_timeout_s: float = 20.0
     """How long it may take to say so."""
-
-
-class Budget:
-    """What is left of a rate."""
-
-    __slots__ = ("_at", "_left", "_rate")
-
-    def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._left = float(rate.burst)
-        self._at = 0.0
-
-    def spend(self, now: float, earned: int = 0) -> bool:
-        """Take one, after so many were earned in another way; False if there is none."""
-        burst, per_s = self._rate
-        self._left = min(burst, self._left + (now - self._at) * per_s + earned)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True

@@ -13,10 +13,8 @@ A call has an alarm only if it has a time and may take a while: one that is answ
 late, and one whose answer waits for the disk is given up by its client.
 """
 
-import asyncio
 import logging
-from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from leasehold.errors import LeaseholdError, Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
@@ -24,15 +22,13 @@ from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, PREFIX, MessageReader, RpcError, compress
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Alarm, Host
+from leasehold.rpc.laters import Laters
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import Metadata
-from leasehold.rpc.routes import Head, Later, Listener, Pieces
+from leasehold.rpc.routes import Head, Later, Listener
 from leasehold.rpc.timeouts import parse_timeout
 
 logger = logging.getLogger(__name__)
-
-PUT_AT_ONCE_BYTES: Final = 1024 * 1024
-"""How much of a long message is put out before it is another's turn."""
 
 
 class Carrier(Flushable, Protocol):
@@ -98,7 +94,7 @@ class ServerCall(AnsweringStream):
     _timeout_s: float | None = None
     held_until = 0
     """The position that must be released before all is sent that was said so far."""
-    laters: "set[asyncio.Task[None]] | None" = None
+    laters: "Laters | None" = None
     """What finds out answers that take a while."""
 
     def __init__(
@@ -234,23 +230,11 @@ class ServerCall(AnsweringStream):
         except RpcError:
             answer.close()
             raise
-        task = self.carrier.host.spawn(self._answer(answer))
         if self.laters is None:
-            self.laters = set()
-        self.laters.add(task)
-        task.add_done_callback(partial(self._answered, answer))
+            self.laters = Laters(self)
+        self.laters.begin(answer)
 
-    async def _answer(self, answer: Later) -> None:
-        try:
-            result = await answer
-            if isinstance(result, Pieces):
-                await self._put_pieces(result.pieces)
-            elif not self.is_ending:
-                self._say_accepted(*result)
-        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
-            self.fail(error)
-
-    def _say_accepted(self, message: bytes, position: int) -> None:
+    def say_accepted(self, message: bytes, position: int) -> None:
         """Say what a call has come to that was let in: it is done, and cannot be refused now."""
         gate = self.carrier.gate
         if position <= gate.released:
@@ -258,27 +242,6 @@ class ServerCall(AnsweringStream):
         else:
             gate.hold_accepted(position, self.put, message)
             self.held_until = max(self.held_until, position)
-
-    async def _put_pieces(self, pieces: list[bytes]) -> None:
-        """Put a long message into the output, and let others have their turn in between."""
-        put_bytes = 0
-        for piece in (PREFIX.pack(0, sum(map(len, pieces))), *pieces):
-            if self.is_over or self.ending is not None:
-                return
-            self._append(piece)
-            put_bytes += len(piece)
-            if put_bytes >= PUT_AT_ONCE_BYTES:
-                put_bytes = 0
-                self.carrier.flush()
-                await asyncio.sleep(0)
-
-    def _answered(self, answer: Later, task: "asyncio.Task[None]") -> None:
-        answer.close()  # if the task was cancelled before it began
-        assert self.laters is not None
-        self.laters.discard(task)
-        if self.remote_done and not self.laters and not self.is_over:
-            self.end()
-        self.carrier.flush()
 
     # What a handler does.
 
@@ -359,12 +322,13 @@ class ServerCall(AnsweringStream):
         """Put a message into the output."""
         if not self.is_over and self.ending is None:
             if self.head.takes_gzip and len(message) >= COMPRESS_FROM_BYTES:
-                self._append(compress(message))
+                self.append(compress(message))
             else:
-                self._append(PREFIX.pack(0, len(message)) + message)
+                self.append(PREFIX.pack(0, len(message)) + message)
         return self.carrier
 
-    def _append(self, octets: bytes) -> None:
+    def append(self, octets: bytes) -> None:
+        """Put octets of messages into the output."""
         if self.unsent is None:
             self.unsent = bytearray()
         self.unsent += octets
@@ -395,8 +359,8 @@ class ServerCall(AnsweringStream):
             self.carrier.buffer(-self.reader.buffered_bytes)
         if self.deferred:
             self.carrier.buffer(-self.deferred)
-        for task in self.laters or ():
-            task.cancel()
+        if self.laters is not None:
+            self.laters.cancel()
         if self.listener is not None:
             try:
                 self.listener.gone()

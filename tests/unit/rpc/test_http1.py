@@ -105,12 +105,18 @@ def test_two_lengths_cannot_hide_a_body(line: Line) -> None:
 
 
 @pytest.mark.parametrize(
-    "request_line", [b"", b"GET", b"GET /health", b"GET  /health HTTP/1.1", b"GET / HTTP/2.0"]
+    "request_line", [b"GET", b"GET /health", b"GET  /health HTTP/1.1", b"GET / HTTP/2.0"]
 )
 def test_what_is_no_request_is_400_and_ends_the_connection(line: Line, request_line: bytes) -> None:
     assert line.status(request_line + b"\r\n\r\n") == 400
     assert line.http.is_closing
     assert line.ask(GET) == b""
+
+
+@pytest.mark.parametrize("noise", [b"\r\n\r\n", b"\0", b"HELO me\r\n\r\n", b"\x16\x03\x01"])
+def test_who_does_not_speak_http_is_told_nothing(line: Line, noise: bytes) -> None:
+    assert line.ask(noise) == b""
+    assert line.http.is_closing
 
 
 def test_a_client_may_ask_for_the_end(line: Line) -> None:
@@ -145,6 +151,12 @@ def test_a_page_that_fails_is_500_and_is_logged(
 def test_nothing_is_answered_once_the_connection_is_lost(line: Line) -> None:
     line.http.lost()
     assert line.ask(GET) == b""
+
+
+@pytest.mark.parametrize("noise", [b"\r\n\r\n", b"\0", b"HELO me\r\n\r\n", b"\x16\x03\x01"])
+def test_who_does_not_speak_http_is_told_nothing(line: Line, noise: bytes) -> None:
+    assert line.ask(noise) == b""
+    assert line.http.is_closing
 
 
 def test_answers_to_requests_of_one_piece_leave_in_one_piece() -> None:

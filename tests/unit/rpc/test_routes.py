@@ -46,8 +46,7 @@ def test_a_subscription_is_found() -> None:
         ("/test.Service/No", "unknown method No for service test.Service"),
         ("/test.Service/No/More", "unknown method No/More for service test.Service"),
         ("/test.Servic/Once", "unknown service test.Servic"),
-        ("test.Service/Once", "unknown method Once for service test.Service"),
-        ("*", "unknown service *"),
+        ("/", "unknown service "),
     ],
 )
 def test_what_is_unknown_is_told_in_words(path: str, why: str) -> None:
@@ -60,7 +59,7 @@ def test_what_is_unknown_is_told_in_words(path: str, why: str) -> None:
 def test_a_refusal_does_not_repeat_more_than_a_line_of_what_it_refuses(bad: bytes) -> None:
     fields = {name.encode(): value.encode() for name, value in request_fields()}
     for name in (b":path", b"content-type"):
-        changed = fields | {name: bad * 4_000}
+        changed = fields | {name: b"/" + bad * 4_000}
         head = resolve(tuple(Field(*pair) for pair in changed.items()), SERVICE.methods)
         refusal = head.error.message if head.error else _refusal(head).body
         assert len(refusal) < 5 * MAX_SHOWN_BYTES, "four characters an octet, and the words"
