@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
@@ -97,16 +97,3 @@ class Desk:
 def invalid(text: str) -> RpcError:
     """Refuse an argument in etcd's words."""
     return RpcError(Status.INVALID_ARGUMENT, f"etcdserver: {text}")
-
-
-def parse(parser: Callable[[bytes], M], message: bytes, *, is_streamed: bool = False) -> M:
-    """Read a message; one that is none is refused, in Go's words for calls or for streams."""
-    try:
-        return parser(message)
-    except DecodeError as error:
-        what = _NO_STREAMED_MESSAGE if is_streamed else _NO_MESSAGE
-        raise RpcError(Status.INTERNAL, f"{what} {error}") from error
-
-
-_NO_MESSAGE: Final = "grpc: error unmarshalling request:"
-_NO_STREAMED_MESSAGE: Final = "grpc: failed to unmarshal the received message"

@@ -5,8 +5,9 @@ from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Delete, Op, Put, Range, Txn
 from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseholdError
+from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
-from leasehold.server.etcd.desk import Desk, invalid, parse
+from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.server.etcd.ranges import encode, encode_in_slices, query_of
 from leasehold.server.etcd.txns import (
     check_put,

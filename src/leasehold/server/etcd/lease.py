@@ -7,8 +7,9 @@ from leasehold.engine.leases import LeaseRecord
 from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
 from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method
-from leasehold.server.etcd.desk import Desk, parse
+from leasehold.server.etcd.desk import Desk
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
     LeaseGrantRequest,

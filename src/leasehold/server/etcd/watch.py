@@ -14,8 +14,9 @@ from typing import Final
 from leasehold.core.keyspace import FROM_KEY, Change
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Listener, Method, Speaker, Subscription
-from leasehold.server.etcd.desk import Desk, parse
+from leasehold.server.etcd.desk import Desk
 from leasehold.wire.encode import field, key_value, varint
 from leasehold.wire.rpc_pb2 import WatchCreateRequest, WatchRequest
 
