@@ -1,0 +1,268 @@
+"""The watchdog of a connection, in virtual time; each limit is kept to within a beat."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from leasehold.rpc.frames import ErrorCode
+from leasehold.rpc.http1 import HTTP1
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.watchdog import MAX_BEAT_S, Watchdog
+from tests.support.virtual_host import VirtualHost
+
+LIMITS = Limits(
+    first_bytes_s=10.0, idle_s=300.0, stall_s=60.0, ping_after_s=60.0, ping_timeout_s=20.0
+)
+BEAT_S = 2.5
+
+
+@dataclass
+class Connection:
+    """A connection that is as it is told to be."""
+
+    is_closing: bool = False
+    is_pinged: bool = False
+    activity: int = 0
+    has_greeted: bool = True
+    has_streams: bool = False
+    unsent_bytes: int = 0
+    taken_bytes: int = 0
+    pings: list[float] = field(default_factory=list)
+    host: VirtualHost | None = None
+
+    def ping(self) -> None:
+        """Note when."""
+        self.is_pinged = True
+        self.pings.append(self.host.now() if self.host else 0.0)
+
+
+class Kennel:
+    """A watchdog, what it watches, and what it complains of."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.host = VirtualHost()
+        self.began = self.host.now()
+        self.connection = Connection(host=self.host)
+        self.complaints: list[tuple[float, ErrorCode, str]] = []
+        self.dog = Watchdog(self.host, limits, self._complain)
+
+    def _complain(self, code: ErrorCode, why: str) -> None:
+        self.complaints.append((self.host.now() - self.began, code, why))
+
+    def watch(self) -> Connection:
+        self.dog.watch(self.connection)
+        return self.connection
+
+    def pass_time(self, seconds: float, *, is_heard: bool = False) -> None:
+        """Let time pass; if `is_heard`, the peer says something all the while."""
+        for _ in range(round(seconds)):
+            if is_heard:
+                self.connection.activity += 1
+            self.host.pass_time(1.0)
+
+
+@pytest.fixture
+def kennel() -> Kennel:
+    return Kennel()
+
+
+def _check(kennel: Kennel, after_s: float, code: ErrorCode, why: str) -> None:
+    """One complaint, in time, and no more beats after it."""
+    [(at_s, complained, words)] = kennel.complaints
+    assert after_s <= at_s <= after_s + 2 * BEAT_S
+    assert complained == code
+    assert why in words
+    assert kennel.host.alarms == 0
+
+
+def test_no_first_byte(kennel: Kennel) -> None:
+    kennel.pass_time(9)
+    assert kennel.complaints == []
+    kennel.pass_time(100)
+    _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
+
+
+def test_first_bytes_that_come_slowly_do_not_help(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_greeted = False
+    kennel.pass_time(100, is_heard=True)
+    _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
+
+
+def test_a_greeting_in_time_is_all_right(kennel: Kennel) -> None:
+    kennel.pass_time(9)
+    kennel.watch()
+    kennel.pass_time(200, is_heard=True)
+    assert kennel.complaints == []
+
+
+def test_idle_is_good_bye_without_reproach(kennel: Kennel) -> None:
+    kennel.watch()
+    kennel.pass_time(295, is_heard=True)
+    assert kennel.complaints == []
+    kennel.pass_time(100, is_heard=True)
+    _check(kennel, 300, ErrorCode.NO_ERROR, "nothing to do for 300 s")
+
+
+def test_a_call_makes_the_time_begin_anew(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    kennel.pass_time(290)
+    connection.has_streams = True
+    kennel.pass_time(5, is_heard=True)
+    connection.has_streams = False
+    kennel.pass_time(290)
+    assert kennel.complaints == []
+    kennel.pass_time(100)
+    _check(kennel, 595, ErrorCode.NO_ERROR, "nothing to do")
+
+
+def test_who_has_a_call_is_not_idle(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    kennel.pass_time(1_000, is_heard=True)
+    assert kennel.complaints == []
+
+
+def test_stall(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams, connection.unsent_bytes = True, 1_000
+    kennel.pass_time(55, is_heard=True)
+    assert kennel.complaints == []
+    kennel.pass_time(50, is_heard=True)
+    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken nothing of what it asked for, for 60 s")
+
+
+def test_who_takes_a_little_is_not_stalled(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams, connection.unsent_bytes = True, 1_000_000
+    for _ in range(20):
+        kennel.pass_time(50, is_heard=True)
+        connection.taken_bytes += 1
+    assert kennel.complaints == []
+
+
+def test_the_time_of_a_stall_begins_with_the_output(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    kennel.pass_time(200, is_heard=True)
+    connection.unsent_bytes = 10
+    kennel.pass_time(55, is_heard=True)
+    assert kennel.complaints == []
+    kennel.pass_time(20, is_heard=True)
+    _check(kennel, 255, ErrorCode.ENHANCE_YOUR_CALM, "taken nothing")
+
+
+def test_a_silent_peer_that_has_calls_is_asked_and_cut_off_if_it_does_not_answer(
+    kennel: Kennel,
+) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    kennel.pass_time(55)
+    assert connection.pings == []
+    kennel.pass_time(10)
+    assert len(connection.pings) == 1
+    kennel.pass_time(10)
+    assert kennel.complaints == []
+    kennel.pass_time(30)
+    _check(kennel, 80, ErrorCode.NO_ERROR, "no answer to a ping for 20 s")
+
+
+def test_a_peer_that_answers_is_asked_again_and_again(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    for _ in range(1_000):
+        kennel.pass_time(1)
+        if connection.is_pinged:
+            connection.is_pinged = False
+            connection.activity += 1
+    assert kennel.complaints == []
+    assert 12 <= len(connection.pings) <= 1_000 // 60
+
+
+def test_a_peer_that_speaks_is_not_cut_off_though_its_answer_is_late(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    kennel.pass_time(65)
+    assert connection.is_pinged
+    kennel.pass_time(200, is_heard=True)
+    assert kennel.complaints == []
+
+
+def test_a_peer_without_calls_is_not_asked(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    kennel.pass_time(290)
+    assert connection.pings == []
+
+
+def test_a_ping_that_somebody_else_sent_has_its_whole_time(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    kennel.pass_time(200)
+    connection.is_pinged = True  # as when a server drains its connections
+    kennel.pass_time(15)
+    assert kennel.complaints == []
+    kennel.pass_time(20)
+    _check(kennel, 220, ErrorCode.NO_ERROR, "no answer to a ping for 20 s")
+
+
+def test_once_stopped_it_looks_no_more(kennel: Kennel) -> None:
+    kennel.watch()
+    kennel.dog.stop()
+    kennel.pass_time(1_000)
+    assert kennel.complaints == []
+    assert kennel.host.alarms == 0
+
+
+def test_it_has_one_alarm_whatever_happens(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    for _ in range(100):
+        kennel.pass_time(1, is_heard=True)
+        assert kennel.host.alarms == 1
+
+
+def test_beats_are_never_far_apart_nor_without_end() -> None:
+    host = VirtualHost()
+    Watchdog(host, Limits(first_bytes_s=1e6, idle_s=1e6, stall_s=1e6, ping_timeout_s=1e6), _never)
+    assert host._due[0][0] - host.now() == MAX_BEAT_S
+    host = VirtualHost()
+    Watchdog(host, Limits(first_bytes_s=1e-9), _never)
+    assert host._due[0][0] - host.now() > 0
+
+
+def _never(_code: ErrorCode, _why: str) -> None:
+    raise AssertionError("nothing is wrong")
+
+
+# A head of HTTP/1.1.
+
+
+def test_a_slow_head_of_http1_is_cut_off() -> None:
+    kennel = Kennel()
+    http = HTTP1({}, lambda _: None)
+    kennel.dog.watch(http)
+    for octet in b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 100:
+        http.receive(bytes((octet,)))
+        kennel.host.pass_time(1.0)
+    _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
+
+
+def test_requests_of_http1_that_come_whole_are_all_right_however_long_between() -> None:
+    kennel = Kennel()
+    http = HTTP1({}, lambda _: None)
+    kennel.dog.watch(http)
+    for _ in range(10):
+        http.receive(b"GET / HTTP/1.1\r\n\r\n")
+        kennel.host.pass_time(25.0)
+    assert kennel.complaints == []
+
+
+def test_the_time_of_a_head_begins_when_it_does() -> None:
+    kennel = Kennel()
+    http = HTTP1({}, lambda _: None)
+    kennel.dog.watch(http)
+    kennel.host.pass_time(100.0)
+    http.receive(b"GET /")
+    kennel.host.pass_time(9.0)
+    assert kennel.complaints == []
+    kennel.host.pass_time(10.0)
+    assert len(kennel.complaints) == 1
