@@ -1,0 +1,426 @@
+"""Whatever octets come in, in whatever pieces: a connection survives, and stays within bounds.
+
+Frames are drawn at random, or from sequences that are right and then damaged. Where octets are cut
+must make no difference. What may make one is whether several frames come in one piece: what they
+have to say leaves together then, and a stream that has said its last may still be there when the
+next frame is read. So the pieces compared here each have the end of one frame at most; for several
+in one piece there is tests/property/test_connection_pieces.py.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+import hpack
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.errors import Status
+from leasehold.rpc import frames
+from leasehold.rpc.closed_streams import MAX_ENDED_HERE, MAX_GAPS
+from leasehold.rpc.frames import HEAD_BYTES, MIN_MAX_FRAME_BYTES, Setting
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import PREFIX, RpcError, compress, framed
+from leasehold.rpc.hpack import DEFAULT_TABLE_BYTES, MAX_MEMO_BLOCKS
+from leasehold.rpc.limits import Limits, Rate
+from leasehold.rpc.routes import Answer, Exchange
+from leasehold.rpc.server_call import ServerCall
+from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
+from tests.property.support import effort
+from tests.support.h2_peer import (
+    END,
+    END_HEADERS,
+    MANY,
+    ONCE,
+    WATCH,
+    Peer,
+    Service,
+    no_leak,
+    request_fields,
+    split_frames,
+)
+from tests.support.virtual_host import Turn, VirtualHost
+
+LATER: Final = "/test.Service/Later"
+SMALL: Final = Limits(
+    max_streams=4,
+    max_header_list_bytes=600,
+    max_block_bytes=400,
+    max_continuations=3,
+    max_message_bytes=1_000,
+    max_buffered_bytes=1_500,
+    resets=Rate(5, 1.0),
+    settings=Rate(5, 1.0),
+    pings=Rate(5, 1.0),
+    empty_data=Rate(5, 1.0),
+    idle_frames=Rate(10, 1.0),
+    max_unsent_bytes=3_000,
+    max_event_bytes=1_000,
+)
+MAX_ANSWER_FACTOR: Final = 200
+"""How many octets may come out for one that went in: an error tells what was not found."""
+MAX_ANSWER_BYTES: Final = 4_000
+
+
+class Moody(Service):
+    """Does as the message says, so that all that happens depends on the octets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.methods[LATER] = Exchange(self.later)
+
+    def echo(self, message: bytes) -> Answer:
+        match message:
+            case b"fail":
+                raise RpcError(Status.ABORTED, "as you wish", position=1)
+            case b"crash":
+                raise ValueError("secret")
+            case b"held":
+                return message, 2
+        return super().echo(message)
+
+    async def later(self, message: bytes) -> Answer:
+        await Turn()
+        return self.echo(message)
+
+
+class Line:
+    """A connection with everything around it, and what it has said."""
+
+    def __init__(self, limits: Limits | None = None, *, greets: bool = True) -> None:
+        self.limits = limits or Limits()
+        self.service, self.gate, self.host = Moody(), Gate(), VirtualHost()
+        self.out: list[bytes] = []
+        self.taken_in = 0
+        self.server = ServerConnection(
+            self.service.methods,
+            self.gate,
+            self.out.append,
+            limits=self.limits,
+            host=self.host,
+        )
+        if greets:
+            self.server.receive(frames.frame(frames.SETTINGS, 0, 0))
+
+    def feed(self, pieces: list[bytes], *, is_checked: bool = True) -> None:
+        for piece in pieces:
+            self.server.receive(piece)
+            self.taken_in += len(piece)
+            if is_checked:
+                self.check()
+
+    def check(self) -> None:
+        """Everything that a peer can make grow is within its bounds, and counted right."""
+        server, limits = self.server, self.limits
+        assert len(server._streams) <= limits.max_streams
+        assert len(server._closed._ended_here) <= MAX_ENDED_HERE
+        assert len(server._closed._gaps) <= MAX_GAPS
+        assert len(server._heads) <= MAX_HEADS
+        assert len(server._decoder._memo) <= MAX_MEMO_BLOCKS
+        assert server._decoder._dynamic_bytes <= DEFAULT_TABLE_BYTES
+        if not server.is_closing:
+            assert len(server._tail) < HEAD_BYTES + MIN_MAX_FRAME_BYTES
+            block = server._assembly.whole() if server._assembly is not None else b""
+            assert len(block) <= max(limits.max_block_bytes, MIN_MAX_FRAME_BYTES)
+        self._check_calls()
+        out_bytes = sum(map(len, self.out))
+        assert out_bytes <= MAX_ANSWER_FACTOR * self.taken_in + MAX_ANSWER_BYTES
+        assert len(self.gate) <= 2 * self.taken_in
+
+    def _check_calls(self) -> None:
+        server, streams = self.server, self.server._streams.values()
+        calls = [stream for stream in streams if isinstance(stream, ServerCall)]
+        buffered = sum(one.reader.buffered_bytes for one in calls if one.reader is not None)
+        assert server._buffered_bytes == buffered + sum(one.deferred for one in calls)
+        assert server._buffered_bytes <= self.limits.max_buffered_bytes
+        assert server.unsent_bytes == sum(len(one.unsent or b"") for one in streams)
+        assert server.unsent_bytes <= self.limits.max_unsent_bytes + self.limits.max_message_bytes
+        assert self.host.alarms <= len(calls)
+        assert all(not stream.is_over for stream in streams)
+
+    def end(self) -> None:
+        """Let go what waits, lose the connection, and find nothing of it left."""
+        self.host.run_tasks()
+        self.gate.release(3)
+        self.host.pass_time(1e9)
+        self.check()
+        said = split_frames(b"".join(self.out))
+        assert (frames.GOAWAY in [one.kind for one in said]) == self.server.is_closing
+        self.server.lost()
+        self.host.run_tasks()
+        assert no_leak(self.server)
+        assert (self.host.alarms, self.host.open_tasks, len(self.gate)) == (0, 0, 0)
+        assert [ear.gone_times for ear in self.service.ears] == [1] * len(self.service.ears)
+        assert self.server.held_event_bytes == 0
+
+
+# Frames.
+
+numbers = st.integers(0, 9) | st.sampled_from([11, 101, 2**31 - 1, 2**31, 2**31 + 1])
+flag_sets = st.sampled_from([0, END, END_HEADERS, END | END_HEADERS]) | st.integers(0, 255)
+messages = st.sampled_from([b"", b"hello", b"fail", b"crash", b"held", b"x" * 900]) | st.binary(
+    max_size=50
+)
+bodies: st.SearchStrategy[bytes] = st.one_of(
+    messages.map(framed),
+    st.lists(messages, max_size=4).map(lambda some: b"".join(map(framed, some))),
+    messages.map(compress),
+    st.sampled_from([b"", b"\0", PREFIX.pack(0, 10_000_000), PREFIX.pack(0, 990), b"\2\0\0\0\0"]),
+    st.builds(lambda body, cut: framed(body)[:cut], messages, st.integers(0, 60)),
+)
+settings_of_peers = st.dictionaries(
+    st.sampled_from(list(Setting)),
+    st.sampled_from([0, 1, 20, 100, 4_096, 16_384, 65_535, 2**24 - 1, 2**31 - 1, 2**32 - 1]),
+    max_size=3,
+).map(frames.settings)
+
+changes = st.dictionaries(
+    st.sampled_from(
+        [
+            "method",
+            "scheme",
+            "authority",
+            "te",
+            "content_type",
+            "content_length",
+            "grpc_encoding",
+            "grpc_accept_encoding",
+            "grpc_timeout",
+            "x_raw_bin",
+            "connection",
+            "x_any",
+        ]
+    ),
+    st.sampled_from(
+        [
+            *[
+                "POST",
+                "GET",
+                "CONNECT",
+                "trailers",
+                "application/grpc",
+                "gzip",
+                "zstd",
+                "5",
+                "10",
+                "1S",
+                "0n",
+                "5x",
+                "AP8",
+                "*",
+            ],
+            *("", "x" * 300),
+        ]
+    ),
+    max_size=3,
+)
+paths = st.sampled_from([ONCE, MANY, WATCH, LATER, "/no.Service/No", "/health", "", "*"])
+
+
+@st.composite
+def random_frames(draw: st.DrawFn) -> bytes:
+    """Give any frame: of any type, with any flags, on any stream."""
+    kind = draw(st.integers(0, 12))
+    zeros = st.sampled_from([4, 5, 8]).map(bytes)
+    payload = draw(st.binary(max_size=40) | bodies | zeros)
+    return frames.frame(kind, draw(flag_sets), draw(numbers), payload)
+
+
+def data_on(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[bytes]:
+    """Give a DATA frame."""
+    flags = st.sampled_from([0, END, END | frames.PADDED])
+    return st.builds(frames.frame, st.just(frames.DATA), flags, numbers, bodies)
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[bytes]:
+    """Give frames as a client might send them, more or less."""
+    encoder = hpack.Encoder()
+    script: list[bytes] = []
+    fresh = itertools.count(1, 2)
+    for _ in range(draw(st.integers(1, 12))):
+        what = draw(st.integers(0, 9))
+        if what <= 3:
+            number = next(fresh)
+            fields = request_fields(draw(paths), **draw(changes))
+            block = encoder.encode(fields)
+            script += _headers(draw, number, block)
+            if draw(st.booleans()):
+                script.append(draw(data_on(st.just(number))))
+        elif what <= 5:
+            script.append(draw(data_on(numbers)))
+        else:
+            script.append(draw(_others) if what <= 8 else draw(random_frames()))
+    return script
+
+
+def _headers(draw: st.DrawFn, number: int, block: bytes) -> list[bytes]:
+    flags = draw(st.sampled_from([0, 0, 0, END]))
+    cut = draw(st.none() | st.integers(0, len(block)))
+    if cut is None:
+        return [frames.frame(frames.HEADERS, END_HEADERS | flags, number, block)]
+    return [
+        frames.frame(frames.HEADERS, flags, number, block[:cut]),
+        frames.frame(frames.CONTINUATION, END_HEADERS, number, block[cut:]),
+    ]
+
+
+_others = st.one_of(
+    settings_of_peers,
+    st.sampled_from(
+        [
+            frames.frame(frames.PING, 0, 0, b"pingpong"),
+            frames.frame(frames.PING, frames.ACK, 0, bytes(8)),
+            frames.frame(frames.SETTINGS, frames.ACK, 0),
+            frames.goaway(0, frames.ErrorCode.NO_ERROR),
+            frames.frame(0x77, 0, 0, b"unknown"),
+        ]
+    ),
+    st.builds(frames.window_update, numbers, st.sampled_from([0, 1, 20, 1_000, 2**31 - 1])),
+    st.builds(frames.rst_stream, numbers, st.sampled_from(list(frames.ErrorCode))),
+    st.builds(lambda number: frames.frame(frames.PRIORITY, 0, number, bytes(5)), numbers),
+)
+
+Damage = Callable[[list[bytes]], list[bytes]]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> list[bytes]:
+    """Give a script in which something is lost, doubled, swapped, cut off or changed."""
+    script = draw(scripts())
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(script) - 1))
+        other = draw(st.integers(0, len(script) - 1))
+        match draw(st.integers(0, 5)):
+            case 0 if len(script) > 1:
+                del script[at]
+            case 1:
+                script.insert(at, script[other])
+            case 2:
+                script[at], script[other] = script[other], script[at]
+            case 3:
+                script[at] = script[at][: draw(st.integers(0, len(script[at])))]
+            case 4:
+                script[at] = _changed(draw, script[at])
+            case _:
+                script.insert(at, draw(st.binary(max_size=20)))
+    return script
+
+
+def _changed(draw: st.DrawFn, octets: bytes) -> bytes:
+    """Change an octet; as often as not one of the head."""
+    if not octets:
+        return octets
+    at = draw(st.integers(0, min(len(octets), HEAD_BYTES) - 1) | st.integers(0, len(octets) - 1))
+    return octets[:at] + bytes((draw(st.integers(0, 255)),)) + octets[at + 1 :]
+
+
+inputs = st.lists(random_frames(), max_size=15) | scripts() | damaged()
+limits_of_lines = st.sampled_from([Limits(), SMALL])
+
+
+def frame_ends(octets: bytes) -> list[int]:
+    """Where frames end, as far as the octets have frames."""
+    ends, at = [], 0
+    while at + HEAD_BYTES <= len(octets):
+        at += HEAD_BYTES + int.from_bytes(octets[at : at + 3], "big")
+        if at <= len(octets):
+            ends.append(at)
+    return ends
+
+
+def cut_at(octets: bytes, cuts: set[int]) -> list[bytes]:
+    """Cut octets into pieces."""
+    ends = sorted({0, *cuts, len(octets)})
+    return [octets[a:b] for a, b in itertools.pairwise(ends)]
+
+
+# What must hold.
+
+
+@effort(600)
+@given(inputs, limits_of_lines)
+def test_frames_one_by_one_never_raise_and_everything_stays_within_its_bounds(
+    script: list[bytes], limits: Limits
+) -> None:
+    line = Line(limits)
+    line.feed(script)
+    line.end()
+
+
+@effort(400)
+@given(inputs, limits_of_lines)
+def test_frames_in_one_piece_never_raise_and_everything_stays_within_its_bounds(
+    script: list[bytes], limits: Limits
+) -> None:
+    line = Line(limits)
+    line.feed([b"".join(script)])
+    line.end()
+
+
+@effort(150)
+@given(st.binary(max_size=200), st.booleans())
+def test_octets_that_are_no_frames_never_raise(octets: bytes, greets: bool) -> None:
+    line = Line(SMALL, greets=greets)
+    line.feed([octets])
+    line.end()
+
+
+@effort(400)
+@given(inputs, limits_of_lines, st.data())
+def test_frames_cut_anywhere_get_the_same_answers(
+    script: list[bytes], limits: Limits, data: st.DataObject
+) -> None:
+    octets = b"".join(script)
+    ends = set(frame_ends(octets))
+    cuts = data.draw(st.sets(st.integers(0, len(octets)), max_size=20))
+    whole, pieces = Line(limits), Line(limits)
+    whole.feed(cut_at(octets, ends), is_checked=False)
+    pieces.feed(cut_at(octets, ends | cuts), is_checked=False)
+    _check_alike(whole, pieces)
+
+
+@effort(200)
+@given(inputs, limits_of_lines)
+def test_frames_that_come_octet_by_octet_get_the_same_answers(
+    script: list[bytes], limits: Limits
+) -> None:
+    octets = b"".join(script)[:1_500]
+    whole, pieces = Line(limits), Line(limits)
+    whole.feed(cut_at(octets, set(frame_ends(octets))), is_checked=False)
+    pieces.feed([bytes((octet,)) for octet in octets], is_checked=False)
+    _check_alike(whole, pieces)
+
+
+def _check_alike(whole: Line, pieces: Line) -> None:
+    for line in (whole, pieces):
+        line.check()
+        line.host.run_tasks()
+        line.gate.release(3)
+    assert b"".join(whole.out) == b"".join(pieces.out)
+    assert whole.service.heard == pieces.service.heard
+    whole.end()
+    pieces.end()
+
+
+@effort(200)
+@given(inputs, limits_of_lines)
+def test_another_connection_on_the_same_methods_notices_nothing(
+    script: list[bytes], limits: Limits
+) -> None:
+    line = Line(limits)
+    other = Peer(line.service, line.gate, host=line.host)
+    watch = other.open(WATCH)
+    other.pump()
+    ear = line.service.ears[0]
+    for octets in script:
+        line.server.receive(octets)
+    assert other.call(b"and me?").messages == [b"and me?"]
+    line.server.lost()
+    line.host.run_tasks()
+    assert other.call(b"and afterwards?").messages == [b"and afterwards?"]
+    ear.speaker.say(b"event", 0)
+    other.server.flush()
+    other.pump()
+    assert other.reply(watch).messages == [b"event"]
+    assert ear.gone_times == 0
