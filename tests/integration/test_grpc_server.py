@@ -452,7 +452,7 @@ def test_good_bye_lets_what_was_said_arrive(server: Running) -> None:
     with server.connect() as client:
         client.sendall(frames.PREFACE + frames.settings({}) + raw.unary(1))
         server.wait_until(lambda: bool(server.service.heard))
-        server.do(lambda: server.only_protocol().good_bye("the server stops"))
+        server.do(lambda: server.only_protocol().good_bye(RpcError(Status.UNAVAILABLE, "stop")))
         received = _read_until_closed(client)
     assert framed(b"hello") in received
     assert received[-17:] == frames.goaway(1, frames.ErrorCode.NO_ERROR)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from leasehold.errors import Status
 from leasehold.rpc.frames import PREFACE, PREFACE_LINE, ErrorCode
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
@@ -236,10 +235,10 @@ class ServerProtocol(asyncio.Protocol):
         if self._speaks is not None:
             self._speaks.lost()
 
-    def good_bye(self, why: str) -> None:
+    def good_bye(self, error: RpcError) -> None:
         """Close the connection once everything is written that is to be; end what is open."""
         if isinstance(self._speaks, ServerConnection):
-            self._speaks.dismiss(RpcError(Status.UNAVAILABLE, why))
+            self._speaks.dismiss(error)
         self._transport.close()
 
     def cut_off(self) -> None:

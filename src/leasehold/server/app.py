@@ -17,11 +17,10 @@ from leasehold.errors import LeaseholdError
 from leasehold.rpc.addresses import Address, TcpAddress
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.health import SERVER, Health, ServingStatus
-from leasehold.rpc.listening import Listening, listen
 from leasehold.rpc.pages import Reply
 from leasehold.rpc.reflection import Reflection, services_of
 from leasehold.rpc.routes import Methods
-from leasehold.rpc.server import ServerProtocol, Site
+from leasehold.rpc.serving import Server
 from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
@@ -30,11 +29,8 @@ from leasehold.wire.pool import POOL
 
 logger = logging.getLogger(__name__)
 
-DRAIN_CALLS_S: Final = 3.0
-"""How long closing waits for calls under way to end, and for clients to hear of it."""
-
 DRAIN_S: Final = 10.0
-"""How long closing waits for the disk, and then for clients."""
+"""How long closing waits for the disk."""
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Rarely: almost nothing here is in cycles, and a collection is a pause."""
@@ -56,10 +52,12 @@ class LeaseholdServer:
         self._gate = Gate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
-        self._site = Site(
-            self._methods(), {"/health": self._health}, self._gate, self.store.leases.enter
+        self._server = Server(
+            self._methods(),
+            pages={"/health": self._health},
+            gate=self._gate,
+            enter=self.store.leases.enter,
         )
-        self._listening: list[Listening] = []
 
     def _methods(self) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
@@ -79,60 +77,27 @@ class LeaseholdServer:
         self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None
     ) -> list[Address]:
         """Begin to serve on several addresses, all with TLS or none; return what was bound."""
-        if not addresses:
-            raise ValueError("a server needs at least one address, such as 127.0.0.1:2379")
-        try:
-            for address in addresses:
-                self._listening.append(
-                    await listen(lambda: ServerProtocol(self._site), address, tls)
-                )
-        except BaseException:
-            self._stop_listening()
-            raise
-        self.runtime.start(is_alone=lambda: len(self._site.connections) <= 1)
-        for each in self._listening:
-            await each.start()
-        return [address for each in self._listening for address in each.addresses]
-
-    def _stop_listening(self) -> None:
-        for each in self._listening:
-            each.close()
-        self._listening.clear()
+        await self._server.bind(addresses, tls)
+        self.runtime.start(is_alone=lambda: self._server.connections <= 1)
+        return await self._server.start()
 
     async def close(self) -> None:
         """Take no more calls, write what is left, answer it, and leave a clean journal.
 
-        Whoever has not taken its answers after `DRAIN_S` goes without, and a disk that has not
-        taken the rest by then is left to the next start.
+        Whoever has not taken its answers after a while goes without, and a disk that has not
+        taken the rest after `DRAIN_S` is left to the next start.
         """
         self.health.shut_down()
-        self._stop_listening()
-        await self._site.drain(DRAIN_CALLS_S)
-        for connection in list(self._site.connections):
-            connection.stop_listening()
+        await self._server.stop_taking()
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self.runtime.stop()
         except TimeoutError:
             logger.error("the disk has not taken the last changes within %g s", DRAIN_S)
-            self._cut_off()
+            self._server.cut_off()
             return
-        await self._part()
+        await self._server.part(STOPPED)
         self.runtime.journal.close()
-
-    async def _part(self) -> None:
-        """Close all connections, each once it has its answers, but wait for nobody for ever."""
-        for connection in list(self._site.connections):
-            connection.good_bye(STOPPED)
-        try:
-            async with asyncio.timeout(DRAIN_S):
-                await self._site.all_gone()
-        except TimeoutError:
-            self._cut_off()
-
-    def _cut_off(self) -> None:
-        for connection in list(self._site.connections):
-            connection.cut_off()
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,7 +107,7 @@ class LeaseholdServer:
 
     def _fail(self, error: LeaseholdError) -> None:
         self.failure = self.runtime.failure
-        self._cut_off()
+        self._server.cut_off()
         self.stopped.set()
 
     def _health(self) -> Reply:
