@@ -14,6 +14,7 @@ from leasehold.rpc.connecting import SETTLED_S
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.grpc import RpcError, framed
 from leasehold.rpc.timeouts import parse_timeout
+from leasehold.testing.loop import HostLoop
 from leasehold.testing.virtual import run_virtual
 from tests.support.raw_server import PATH, Net, RawServer, VirtualTransport, echoing, no_leak
 
@@ -24,6 +25,12 @@ Answering = Callable[[RawServer, int], None]
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def timers() -> int:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, HostLoop)
+    return sum(not entry[3].cancelled() for entry in loop._timers)
 
 
 def channel_to(net: Net, *addresses: str) -> Channel:
@@ -123,9 +130,9 @@ def test_the_deadline_of_a_stream_ends_all_of_it() -> None:
                 assert 2.0 <= now() - begun <= 2.0 + TICK_S
                 with pytest.raises(RpcError, match="no answer within 2 s"):
                     await call.send(b"late")
-            await settle()
-            assert server.requests[1].reset == ErrorCode.CANCEL
-            assert has_nothing_left(channel)
+                await settle()
+                assert server.requests[1].reset == ErrorCode.CANCEL
+                assert has_nothing_left(channel)
 
     run_virtual(main)
 
@@ -382,11 +389,15 @@ def test_one_that_pauses_before_it_is_made_again_can_be_cancelled_too() -> None:
         net = scripted(*[refuse] * 10)
         async with channel_to(net) as channel:
             await channel.ready()
-            call = asyncio.ensure_future(channel.unary(PATH, b"x", timeout=5))
+            before = timers()
+            call = asyncio.ensure_future(channel.unary(PATH, b"x"))
             await settle()
+            assert channel._board is not None
+            assert channel._board._pauses
             call.cancel()
             await asyncio.wait([call])
             assert has_nothing_left(channel)
+            assert timers() <= before + 1  # of the keep-alive
 
     run_virtual(main)
 

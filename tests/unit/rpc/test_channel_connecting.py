@@ -129,8 +129,9 @@ def test_nor_is_one_that_says_good_bye_with_its_greeting() -> None:
         net = Net()
         net.serve = lambda server: server.good_bye(0, ErrorCode.NO_ERROR, "too many clients")
         async with channel_to(net) as channel:
-            with pytest.raises((ConnectFailed, RpcError), match="too many clients"):
+            with pytest.raises(ConnectFailed, match="too many clients"):
                 await channel.unary(PATH, b"x")
+            assert len(net.dialed) == 1
 
     run_virtual(main)
 
@@ -392,6 +393,23 @@ def test_a_server_that_takes_connections_and_loses_them_is_not_asked_all_the_tim
                 with pytest.raises(ConnectionLost):
                     await channel.unary(PATH, b"x")
             assert len(net.dialed) < 20
+
+    run_virtual(main)
+
+
+def test_a_connection_that_worked_makes_up_for_a_round_that_did_not() -> None:
+    async def main() -> None:
+        net = serving()
+        net.down.add("a:1")
+        async with channel_to(net) as channel:
+            with pytest.raises(ConnectFailed):
+                await channel.ready()
+            net.down.clear()
+            await channel.ready(wait_for_ready=True)
+            await lose(net.transports[0])
+            begun = now()
+            assert await channel.unary(PATH, b"x") == b"x"
+            assert 0 < now() - begun < 1  # it has not lived for a while
 
     run_virtual(main)
 

@@ -8,6 +8,7 @@ from leasehold.errors import ConnectionLost
 from leasehold.rpc import frames
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.keepalive import LATE_S, KeepAlive
+from leasehold.testing.loop import HostLoop
 from leasehold.testing.virtual import current_host, run_virtual
 from tests.support.raw_server import PATH, Net, RawServer
 
@@ -130,6 +131,45 @@ def test_the_time_counts_from_when_there_are_calls_again() -> None:
             await asyncio.sleep(0.2)
             assert pings(server) == 1
             second.cancel()
+
+    run_virtual(main)
+
+
+def test_new_calls_do_not_put_off_the_question() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net())
+        server.answers_pings = False
+        async with channel:
+            begun = now()
+            calls = []
+            for _ in range(20):
+                calls.append(asyncio.ensure_future(channel.unary(PATH, b"x", timeout=60)))
+                await asyncio.sleep(1)
+                if calls[0].done():
+                    break
+            assert now() - begun < 17
+            assert "no answer to a ping" in str(calls[0].exception())
+            for call in calls[1:]:
+                call.cancel()
+            await asyncio.wait(calls)
+            calls[-1].cancelled() or calls[-1].exception()
+
+    run_virtual(main)
+
+
+def test_a_lost_connection_leaves_no_alarm() -> None:
+    async def main() -> None:
+        net = Net()
+        channel, _ = await connected(net)
+        async with channel:
+            call = asyncio.ensure_future(channel.unary(PATH, b"x"))
+            await asyncio.sleep(1)
+            net.transports[0].hang_up()
+            with pytest.raises(ConnectionLost):
+                await call
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, HostLoop)
+            assert not [entry for entry in loop._timers if not entry[3].cancelled()]
 
     run_virtual(main)
 
