@@ -6,11 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from leasehold.rpc.limits import Limits, Rate
 from tests.support.servers import etcd_program, leasehold_command, running
 
 REPOSITORY = Path(__file__).parents[2]
@@ -68,10 +70,20 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
         assert re.fullmatch(pattern, text), f"{step.command} printed {text!r}; {run.stderr}"
 
 
-@pytest.mark.parametrize("page", ["server.md", "engine.md"])
+@pytest.mark.parametrize("page", ["server.md", "engine.md", "transport.md"])
 def test_the_limits_on_the_page_are_those_of_the_code(page: str) -> None:
     text = (REPOSITORY / "docs" / page).read_text()
     named = LIMIT.findall(text)
     assert len(named) > 5
     for module, name in named:
         assert isinstance(getattr(importlib.import_module(f"leasehold.{module}"), name), int)
+
+
+def test_the_limits_of_a_connection_on_the_page_are_those_of_the_code() -> None:
+    text = (REPOSITORY / "docs" / "transport.md").read_text()
+    said = dict(re.findall(r"^\| `([a-z_]+)` \| ([\d.]+(?: \+ [\d.]+/s)?)", text, re.MULTILINE))
+    assert said == {name: _shown(value) for name, value in asdict(Limits()).items()}
+
+
+def _shown(value: float | Rate) -> str:
+    return f"{value[0]} + {value[1]:g}/s" if isinstance(value, Rate) else f"{value:.10g}"

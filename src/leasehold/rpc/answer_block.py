@@ -3,7 +3,7 @@
 from typing import Final
 
 from leasehold.errors import Status
-from leasehold.rpc.fields import check_response, check_trailers
+from leasehold.rpc.fields import check_answer_trailers, check_response
 from leasehold.rpc.grpc import GZIP, IDENTITY, RpcError, percent_decoded
 from leasehold.rpc.hpack import Field
 from leasehold.rpc.metadata import Metadata, decode_metadata
@@ -37,7 +37,7 @@ class AnswerBlock:
         if is_head:
             self.http_status = check_response(fields)
         else:
-            check_trailers(fields)
+            check_answer_trailers(fields)
         self.status = self._status(values)
 
     def _status(self, values: dict[bytes, bytes]) -> Status | None:

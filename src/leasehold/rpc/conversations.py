@@ -19,6 +19,7 @@ from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.metadata import Metadata, MetadataLike, encode_metadata
 from leasehold.rpc.routes import Speaker, Subscription
+from leasehold.rpc.waiter import Waiter
 
 Run = Callable[["Conversation"], Coroutine[Any, Any, None]]
 
@@ -32,7 +33,8 @@ class Conversation:
         self._speaker = speaker
         self._messages: deque[bytes] = deque()
         self._is_ended = False
-        self._waiting: asyncio.Future[None] | None = None
+        self._hearing = Waiter("receiving")
+        self._saying = Waiter("sending")
         self._task = asyncio.get_running_loop().create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
@@ -65,7 +67,7 @@ class Conversation:
         while not self._messages:
             if self._is_ended:
                 return None
-            await self._wait()
+            await self._hearing.wait()
         message = self._messages.popleft()
         self._speaker.taken(len(message))
         self._speaker.flush()
@@ -84,8 +86,8 @@ class Conversation:
 
     async def send(self, message: bytes) -> None:
         """Say something; wait if the client does not take what was said before."""
-        while not self._speaker.has_room:
-            await self._wait()
+        while not self._speaker.has_own_room:
+            await self._saying.wait()
         self._speaker.say(message, 0)
         self._speaker.flush()
 
@@ -94,45 +96,34 @@ class Conversation:
         self._speaker.send_head(encode_metadata(metadata))
         self._speaker.flush()
 
-    async def _wait(self) -> None:
-        """Wait until something has changed."""
-        if self._waiting is not None:
-            raise RuntimeError("another task is waiting for this call; one at a time")
-        self._waiting = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiting
-        finally:
-            self._waiting = None
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
     # What happens to it.
 
     def heard(self, message: bytes) -> None:
         """Take a message of the client."""
         self._speaker.defer(len(message))
         self._messages.append(message)
-        self._wake()
+        self._hearing.wake()
 
     def ended(self) -> None:
         """Learn that the client has ended its side."""
         self._is_ended = True
-        self._wake()
+        self._hearing.wake()
 
     def relieved(self) -> None:
         """Learn that there is room again."""
-        self._wake()
+        self._saying.wake()
 
     def gone(self) -> None:
         """Learn that the stream is over."""
         self._task.cancel()
 
 
-def conversation(run: Run) -> Subscription:
-    """Make a method of a coroutine that hears and says what it likes."""
-    return Subscription(lambda speaker: Conversation(run, speaker))
+def conversation(run: Run, *, ends_by_itself: bool = False) -> Subscription:
+    """Make a method of a coroutine that hears and says what it likes.
+
+    A server that is closed waits a while for those that end by themselves, and for no others.
+    """
+    return Subscription(lambda speaker: Conversation(run, speaker), ends_by_itself)
 
 
 def one_to_one(answer: Callable[[bytes, Conversation], Awaitable[bytes]]) -> Subscription:
@@ -141,7 +132,7 @@ def one_to_one(answer: Callable[[bytes, Conversation], Awaitable[bytes]]) -> Sub
     async def run(call: Conversation) -> None:
         await call.send(await answer(await _only(call), call))
 
-    return conversation(run)
+    return conversation(run, ends_by_itself=True)
 
 
 def one_to_many(answer: Callable[[bytes, Conversation], AsyncIterable[bytes]]) -> Subscription:
@@ -151,7 +142,7 @@ def one_to_many(answer: Callable[[bytes, Conversation], AsyncIterable[bytes]]) -
         async for message in answer(await _only(call), call):
             await call.send(message)
 
-    return conversation(run)
+    return conversation(run, ends_by_itself=True)
 
 
 def many_to_one(answer: Callable[[Conversation], Awaitable[bytes]]) -> Subscription:
@@ -160,7 +151,7 @@ def many_to_one(answer: Callable[[Conversation], Awaitable[bytes]]) -> Subscript
     async def run(call: Conversation) -> None:
         await call.send(await answer(call))
 
-    return conversation(run)
+    return conversation(run, ends_by_itself=True)
 
 
 async def _only(call: Conversation) -> bytes:

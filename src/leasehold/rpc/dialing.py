@@ -10,7 +10,7 @@ from typing import Final, cast
 from leasehold.errors import ConnectFailed
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
 from leasehold.rpc.sockets import Door, P, Resolved, check_scheme, resolve
-from leasehold.rpc.tls import HTTP2
+from leasehold.rpc.tls import HTTP2, reason_of, words_of
 
 CONNECT_S: Final = 5.0
 """How long connecting may take, with the handshake of TLS."""
@@ -163,6 +163,9 @@ def _speaks_http2(transport: asyncio.Transport) -> bool:
 NO_HTTP2: Final = "the server does not speak HTTP/2 over TLS (it does not choose h2 by ALPN)"
 _NO_TLS: Final = "the server does not speak TLS there"
 _OLD_TLS: Final = "the server has no version of TLS that is good enough: 1.2 or newer"
+_HUNG_UP: Final = (
+    "the server hung up during the TLS handshake: it may want a client certificate, or speak no TLS"
+)
 _NOT_TRUSTED: Final = "the certificate was signed by nobody who is trusted here"
 
 _TLS_REASONS: Final = {
@@ -202,8 +205,7 @@ def plain_words(error: BaseException) -> str:
         case ssl.SSLCertVerificationError():
             return _about_certificate(error)
         case ssl.SSLError():
-            reason = error.reason or str(error.args[-1])
-            return _TLS_REASONS.get(reason, f"TLS failed: {reason.replace('_', ' ').lower()}")
+            return _TLS_REASONS.get(reason_of(error), f"TLS failed: {words_of(error)}")
         case socket.gaierror():
             return f"the host cannot be found: {error.strerror}"
         case OSError():
@@ -215,7 +217,7 @@ def plain_words(error: BaseException) -> str:
 
 def _in_handshake(error: OSError) -> str:
     if isinstance(error, ConnectionError | ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return "the server closed the connection instead of a TLS handshake"
+        return _HUNG_UP
     return plain_words(error)
 
 

@@ -9,6 +9,8 @@ from leasehold.rpc.hpack import Field
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _VALUE: Final = re.compile(rb"(?![ \t])[^\x00\r\n]*(?<![ \t])")
+_LOOSE_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
+"""For answers: grpcio's servers send messages with spaces around them."""
 _REQUEST: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _RESPONSE: Final = frozenset((b":status",))
 _CONNECTION_FIELDS: Final = frozenset(
@@ -35,15 +37,20 @@ def check_request(fields: tuple[Field, ...]) -> dict[bytes, bytes]:
 
 def check_response(fields: tuple[Field, ...]) -> int:
     """Check the fields of an answer; return its status."""
-    status = _check(fields, _RESPONSE).get(b":status", b"")
+    status = _check(fields, _RESPONSE, _LOOSE_VALUE).get(b":status", b"")
     if len(status) != _STATUS_DIGITS or not status.isdigit():
         raise malformed(f"{status!r} is no status")
     return int(status)
 
 
 def check_trailers(fields: tuple[Field, ...]) -> None:
-    """Check the fields behind a body."""
+    """Check the fields behind the body of a request."""
     _check(fields, frozenset())
+
+
+def check_answer_trailers(fields: tuple[Field, ...]) -> None:
+    """Check the fields behind the body of an answer."""
+    _check(fields, frozenset(), _LOOSE_VALUE)
 
 
 def content_length(fields: tuple[Field, ...]) -> int | None:
@@ -57,12 +64,14 @@ def content_length(fields: tuple[Field, ...]) -> int | None:
     return int(length)
 
 
-def _check(fields: Iterable[Field], allowed: frozenset[bytes]) -> dict[bytes, bytes]:
+def _check(
+    fields: Iterable[Field], allowed: frozenset[bytes], value: re.Pattern[bytes] = _VALUE
+) -> dict[bytes, bytes]:
     pseudo: dict[bytes, bytes] = {}
     regular_began = False
     for field in fields:
         name = field.name
-        if not _VALUE.fullmatch(field.value):
+        if not value.fullmatch(field.value):
             raise malformed(f"{name!r} has a value with a character that it may not have")
         if not name.startswith(b":"):
             regular_began = True

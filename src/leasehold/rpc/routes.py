@@ -85,6 +85,14 @@ class Speaker(Protocol):
         """Whether the client takes what is said; if not, `Listener.relieved` tells when it has."""
         ...
 
+    @property
+    def has_own_room(self) -> bool:
+        """Whether the client takes what is said on this stream, whatever it does with others.
+
+        If not, `Listener.relieved` tells when it has.
+        """
+        ...
+
     def flush(self) -> None:
         """Send what was said by somebody who was not called from here."""
         ...
@@ -111,9 +119,13 @@ class Listener(Protocol):
 
 
 class Subscription(NamedTuple):
-    """A method whose server speaks by itself."""
+    """A method whose server speaks by itself.
+
+    A server that is closed waits a while for calls that end by themselves, and for no others.
+    """
 
     open: Callable[[Speaker], Listener]
+    ends_by_itself: bool = False
 
 
 Method = Exchange | Subscription
@@ -133,6 +145,7 @@ class Head:
         "call",
         "content_length",
         "encoding",
+        "ends_by_itself",
         "error",
         "is_short",
         "is_unary",
@@ -147,6 +160,9 @@ class Head:
         self.call = method.call if isinstance(method, Exchange) else None
         self.is_unary = isinstance(method, Exchange) and method.is_unary
         self.subscription = method.open if isinstance(method, Subscription) else None
+        self.ends_by_itself = self.is_unary or (
+            isinstance(method, Subscription) and method.ends_by_itself
+        )
         self.error = method if isinstance(method, RpcError) else None
         self.web = method if isinstance(method, Web) else None
         self.content_length = length

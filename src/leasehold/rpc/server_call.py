@@ -14,7 +14,7 @@ late, and one whose answer waits for the disk is given up by its client.
 """
 
 import logging
-from typing import Protocol
+from typing import Final, Protocol
 
 from leasehold.errors import LeaseholdError, Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
@@ -29,6 +29,9 @@ from leasehold.rpc.routes import Head, Later, Listener
 from leasehold.rpc.timeouts import parse_timeout
 
 logger = logging.getLogger(__name__)
+
+MAX_OWN_BYTES: Final = 256 * 1024
+"""What a stream may have said and not sent, for it to have room of its own."""
 
 
 class Carrier(Flushable, Protocol):
@@ -92,6 +95,8 @@ class ServerCall(AnsweringStream):
 
     _alarm: Alarm | None = None
     _timeout_s: float | None = None
+    _is_cramped = False
+    """Whether the listener was told that it has no room of its own."""
     held_until = 0
     """The position that must be released before all is sent that was said so far."""
     laters: "Laters | None" = None
@@ -269,6 +274,21 @@ class ServerCall(AnsweringStream):
     def has_room(self) -> bool:
         """Whether the client takes what is said."""
         return self.carrier.has_event_room
+
+    @property
+    def has_own_room(self) -> bool:
+        """Whether the client takes what is said on this stream."""
+        unsent = self.unsent
+        if not unsent or (len(unsent) < MAX_OWN_BYTES and self.carrier.has_event_room):
+            return True
+        self._is_cramped = True
+        return False
+
+    def sent(self) -> None:
+        """Learn that some of what was said has left."""
+        if self._is_cramped and self.has_own_room:
+            self._is_cramped = False
+            self.relieve()
 
     def flush(self) -> None:
         """Send what was said."""

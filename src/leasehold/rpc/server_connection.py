@@ -319,7 +319,7 @@ class ServerConnection(Http2[AnsweringStream]):
     def is_quiet(self) -> bool:
         """Whether no call is under way but those that go on until somebody ends them."""
         return all(
-            isinstance(stream, ServerCall) and not (stream.head.is_unary or stream.is_ending)
+            isinstance(stream, ServerCall) and not (stream.head.ends_by_itself or stream.is_ending)
             for stream in self._streams.values()
         )
 

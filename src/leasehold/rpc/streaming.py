@@ -4,10 +4,10 @@ from collections.abc import Callable
 from types import TracebackType
 
 from leasehold.errors import ConnectFailed, Status
-from leasehold.rpc.client_call import StreamingCall
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.request_heads import MIN_TIMEOUT_S
+from leasehold.rpc.streaming_call import StreamingCall
 from leasehold.rpc.switchboard import Switchboard
 
 

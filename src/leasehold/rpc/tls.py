@@ -8,6 +8,7 @@ and is not what it should be, is a `ValueError` that says what would be right.
 """
 
 import os
+import re
 import ssl
 from pathlib import Path
 from typing import Final, NoReturn
@@ -77,14 +78,14 @@ def _load_identity(context: ssl.SSLContext, cert: Path, key: Path) -> None:
     try:
         context.load_cert_chain(cert, key, password=lambda: _needs_password(key))
     except ssl.SSLError as error:
-        if error.reason in _OF_ANOTHER_KEY:
+        if reason_of(error) in _OF_ANOTHER_KEY:
             raise ValueError(
                 f"the key in {key} does not belong to the certificate in {cert}: name the one that "
                 "it was made for; the server's own certificate comes first in its file"
             ) from None
         raise ValueError(
             f"the certificate in {cert} and the key in {key} cannot be used "
-            f"({_reason(error)}): they may be damaged, or weaker than this system permits"
+            f"({words_of(error)}): they may be damaged, or weaker than this system permits"
         ) from None
 
 
@@ -94,7 +95,7 @@ def _load_authorities(context: ssl.SSLContext, file: Path) -> None:
         context.load_verify_locations(file)
     except ssl.SSLError as error:
         raise ValueError(
-            f"the certificates in {file} cannot be used ({_reason(error)}): they may be damaged"
+            f"the certificates in {file} cannot be used ({words_of(error)}): they may be damaged"
         ) from None
 
 
@@ -137,5 +138,16 @@ def _read(file: Path, what: str) -> bytes:
         raise OSError(error.errno, why, str(file)) from None
 
 
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or str(error.args[-1])).replace("_", " ").lower()
+def reason_of(error: ssl.SSLError) -> str:
+    """Find OpenSSL's name for what went wrong, such as KEY_VALUES_MISMATCH."""
+    named: str | None = error.reason
+    if named is not None:
+        return named
+    # OpenSSL has names that Python does not know yet, and then they are in its text only.
+    text = re.sub(r"^\[.*?\] | \(_ssl.*\)$", "", str(error.args[-1]))
+    return text.replace(" ", "_").upper()
+
+
+def words_of(error: ssl.SSLError) -> str:
+    """Say what went wrong in OpenSSL's words."""
+    return reason_of(error).replace("_", " ").lower()

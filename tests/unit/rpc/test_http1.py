@@ -153,12 +153,6 @@ def test_nothing_is_answered_once_the_connection_is_lost(line: Line) -> None:
     assert line.ask(GET) == b""
 
 
-@pytest.mark.parametrize("noise", [b"\r\n\r\n", b"\0", b"HELO me\r\n\r\n", b"\x16\x03\x01"])
-def test_who_does_not_speak_http_is_told_nothing(line: Line, noise: bytes) -> None:
-    assert line.ask(noise) == b""
-    assert line.http.is_closing
-
-
 def test_answers_to_requests_of_one_piece_leave_in_one_piece() -> None:
     written: list[bytes] = []
     HTTP1({"/health": _health}, written.append).receive(GET * 1_000)

@@ -1,0 +1,28 @@
+"""Waiting for something to change, one task at a time."""
+
+import asyncio
+
+
+class Waiter:
+    """Lets a task wait until it is woken; `what` it does is named to a second one."""
+
+    __slots__ = ("_future", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._future: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait until something has changed."""
+        if self._future is not None:
+            raise RuntimeError(f"another task is {self._what} on this call; one at a time")
+        self._future = asyncio.get_running_loop().create_future()
+        try:
+            await self._future
+        finally:
+            self._future = None
+
+    def wake(self) -> None:
+        """Say that something has changed."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
