@@ -65,5 +65,5 @@ class Streaming:
         assert self._board is not None
         assert self._call is not None
         self._board.deadlines.discard(self._call, self._tick)
-        self._call.cancel()
         self._call.failed(RpcError(Status.CANCELLED, "the block of the call was left"))
+        self._call.cancel()

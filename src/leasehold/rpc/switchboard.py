@@ -128,8 +128,8 @@ class Switchboard:
 
     def _expire(self, late: "ClientCall | asyncio.Future[Any]", timeout_s: float) -> None:
         if isinstance(late, ClientCall):
-            late.cancel()
             late.failed(_too_late(path_of(late.fields), f"no answer within {timeout_s:g} s"))
+            late.cancel()
         elif not late.done():
             late.set_exception(TimeoutError())
 
