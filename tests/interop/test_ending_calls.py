@@ -1,0 +1,103 @@
+"""Calls that are given up: by a deadline, by the client. The server's handler is always told."""
+
+from typing import Final
+
+import pytest
+
+from leasehold.errors import Status
+from tests.interop import demo
+from tests.interop.callers import Caller
+from tests.interop.conftest import Server
+from tests.interop.demo import NAME, Kind
+
+SOON_S: Final = 0.1
+"""A deadline that is meant to come."""
+
+each_kind = pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.value)
+
+
+@pytest.mark.parametrize("timeout_s", [5.0, 90.0, 7_000.0, 1e8])
+def test_the_server_knows_how_long_a_call_may_take(caller: Caller, timeout_s: float) -> None:
+    told_s = float(caller.ask(demo.TIMEOUT, b"", timeout_s=timeout_s).answer)
+    assert timeout_s * 0.9 < told_s < timeout_s * 1.03  # it may be rounded
+
+
+def test_a_call_may_have_all_the_time_there_is(caller: Caller) -> None:
+    assert caller.ask(demo.TIMEOUT, b"", timeout_s=None).answer == b"none"
+
+
+@each_kind
+def test_a_deadline_ends_a_call_on_both_sides(
+    server: Server, caller: Caller, kind: Kind, name: str
+) -> None:
+    conditions = {"timeout_s": SOON_S, "metadata": ((NAME, name),)}
+    outcome = caller.call(kind, demo.path(demo.SLEEP, kind), b"", **conditions)
+    assert outcome.status == Status.DEADLINE_EXCEEDED
+    server.notes.wait("cancelled", name)
+    assert caller.ask(demo.ECHO, b"and then").answer == b"and then"
+
+
+def test_a_deadline_ends_a_stream_between_messages(
+    server: Server, caller: Caller, name: str
+) -> None:
+    metadata = ((NAME, name),)
+    call = caller.open(Kind.MANY_TO_MANY, demo.CHAT, timeout_s=SOON_S, metadata=metadata)
+    call.send(b"in time")
+    assert call.receive() == b"in time"
+    outcome = call.outcome()
+    assert (outcome.status, outcome.answers) == (Status.DEADLINE_EXCEEDED, (b"in time",))
+    server.notes.wait("cancelled", name)
+
+
+@each_kind
+def test_a_handler_learns_that_its_call_was_taken_back(
+    server: Server, caller: Caller, kind: Kind, name: str
+) -> None:
+    call = caller.open(kind, demo.path(demo.SLEEP, kind), b"", metadata=((NAME, name),))
+    server.notes.wait("heard", name)
+    call.cancel()
+    assert call.outcome().status == Status.CANCELLED
+    server.notes.wait("cancelled", name)
+    assert caller.ask(demo.ECHO, b"and then").answer == b"and then"
+
+
+def test_a_stream_is_taken_back_between_messages(server: Server, caller: Caller, name: str) -> None:
+    call = caller.open(Kind.MANY_TO_MANY, demo.CHAT, b"one", metadata=((NAME, name),))
+    assert call.receive() == b"one"
+    call.cancel()
+    outcome = call.outcome()
+    assert (outcome.status, outcome.answers) == (Status.CANCELLED, (b"one",))
+    server.notes.wait("cancelled", name)
+
+
+def test_a_client_that_half_closes_at_once_may_still_take_its_call_back(
+    server: Server, caller: Caller, name: str
+) -> None:
+    path = demo.path(demo.SLEEP, Kind.MANY_TO_MANY)
+    call = caller.open(Kind.MANY_TO_MANY, path, b"", metadata=((NAME, name),))
+    call.end()
+    server.notes.wait("heard", name)
+    call.cancel()
+    assert call.outcome().status == Status.CANCELLED
+    server.notes.wait("cancelled", name)
+
+
+def test_taking_one_call_back_leaves_the_others_alone(
+    server: Server, caller: Caller, name: str
+) -> None:
+    path = demo.path(demo.SLEEP, Kind.MANY_TO_MANY)
+    chats = [caller.open(Kind.MANY_TO_MANY, demo.CHAT) for _ in range(5)]
+    slept = [
+        caller.open(Kind.MANY_TO_MANY, path, b"", metadata=((NAME, f"{name} {index}"),))
+        for index in range(10)
+    ]
+    for index, call in enumerate(slept):
+        server.notes.wait("heard", f"{name} {index}")
+        call.cancel()
+        chats[index % 5].send(b"%d" % index)
+        assert chats[index % 5].receive() == b"%d" % index
+        server.notes.wait("cancelled", f"{name} {index}")
+    for chat in chats:
+        chat.end()
+    assert {chat.outcome().status for chat in chats} == {Status.OK}
+    assert {call.outcome().status for call in slept} == {Status.CANCELLED}
