@@ -12,6 +12,7 @@ import pytest
 
 from leasehold import (
     Closed,
+    ConnectFailed,
     ConnectionLost,
     DamagedJournal,
     DirectoryInUse,
@@ -116,6 +117,7 @@ def test_an_exception_that_is_not_of_io_is_definite(error: BaseException) -> Non
 @pytest.mark.parametrize(
     "error",
     [
+        ConnectFailed("cannot connect to 127.0.0.1:2379: Connection refused"),
         ConnectionLost("gone"),
         StorageError("no such disk"),
         DirectoryInUse("by process 7"),
@@ -169,6 +171,7 @@ ERRORS: list[LeaseholdError] = [
     DeniedByQuota("full", lease="cookie", requested=10.0),
     LeaseBatchError({"one": LeaseDenied("full", lease="one"), "two": UnknownLease("two")}),
     Closed("landlord 'a' was closed"),
+    ConnectFailed("cannot connect to 127.0.0.1:2379: Connection refused"),
     ConnectionLost("gone"),
     ConnectionLost(errno.ECONNRESET, "gone"),
     DamagedJournal("row 7 has the wrong checksum"),
@@ -260,6 +263,9 @@ def test_a_batch_error_pickles_even_if_made_of_a_read_only_mapping() -> None:
     assert repr(again.failures) == repr(error.failures)
 
 
-def test_a_lost_connection_is_caught_as_the_builtin_connection_error() -> None:
-    with pytest.raises(ConnectionError):
-        raise ConnectionLost("gone")
+@pytest.mark.parametrize("kind", [ConnectFailed, ConnectionLost])
+def test_a_connection_that_is_none_is_caught_as_the_builtin_error(
+    kind: type[ConnectionError],
+) -> None:
+    with pytest.raises(ConnectionError, match="gone"):
+        raise kind("gone")
