@@ -654,6 +654,7 @@ def test_a_server_that_is_killed_and_the_next(run: Run, tmp_path: Path) -> None:
             go_on(first.process.pid)
             with pytest.raises(ConnectionLost):
                 await call
+            await asyncio.to_thread(first.process.wait, DEADLINE_S)  # else it may yet be dying
             await channel.unary(CHECK, b"", timeout=DEADLINE_S)
             assert str(channel.address) == second.endpoint
             assert is_clean(channel)
