@@ -1,0 +1,35 @@
+"""What was asked for, and whether a figure reaches it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.common.stats import Spread
+from benchmarks.common.tables import figure
+
+REACHED, NOT_REACHED = "reached", "NOT reached"
+WITHIN_SPREAD: Final = "within the spread"
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """So many times what another one does."""
+
+    times: float
+
+    def __str__(self) -> str:
+        return f"at least {figure(self.times)} times"
+
+    def verdict(self, measured: Spread) -> str:
+        """Whether the median is that."""
+        return REACHED if measured.median >= self.times else NOT_REACHED
+
+
+UNARY: Final = AtLeast(5.0)
+"""Unary calls in a second, beside grpcio aio, for the server and for the client."""
+
+
+def no_slower(measured: Spread) -> str:
+    """Whether something takes no more than before, by how many times as much it takes now."""
+    if measured.median <= 1.0:
+        return REACHED
+    return WITHIN_SPREAD if measured.low <= 1.0 else NOT_REACHED
