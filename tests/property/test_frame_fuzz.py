@@ -23,7 +23,7 @@ from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import PREFIX, RpcError, compress, framed
 from leasehold.rpc.hpack import DEFAULT_TABLE_BYTES, MAX_MEMO_BLOCKS
 from leasehold.rpc.limits import Limits, Rate
-from leasehold.rpc.routes import Answer, Exchange
+from leasehold.rpc.routes import Answer, Exchange, Speaker
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
 from tests.property.support import effort
@@ -33,6 +33,7 @@ from tests.support.h2_peer import (
     MANY,
     ONCE,
     WATCH,
+    Ear,
     Peer,
     Service,
     no_leak,
@@ -62,6 +63,14 @@ MAX_ANSWER_FACTOR: Final = 200
 MAX_ANSWER_BYTES: Final = 4_000
 
 
+class Echo(Ear):
+    """Says what it hears; whether there is room for it is not its concern."""
+
+    def heard(self, message: bytes) -> None:
+        super().heard(message)
+        self.speaker.say(*self.service.echo(message))
+
+
 class Moody(Service):
     """Does as the message says, so that all that happens depends on the octets."""
 
@@ -79,6 +88,10 @@ class Moody(Service):
                 return message, 2
         return super().echo(message)
 
+    def listen(self, speaker: Speaker) -> Ear:
+        self.ears.append(Echo(self, speaker))
+        return self.ears[-1]
+
     async def later(self, message: bytes) -> Answer:
         await Turn()
         return self.echo(message)
@@ -91,7 +104,7 @@ class Line:
         self.limits = limits or Limits()
         self.service, self.gate, self.host = Moody(), Gate(), VirtualHost()
         self.out: list[bytes] = []
-        self.taken_in = 0
+        self.taken_in = self.last_piece = 0
         self.server = ServerConnection(
             self.service.methods,
             self.gate,
@@ -106,6 +119,7 @@ class Line:
         for piece in pieces:
             self.server.receive(piece)
             self.taken_in += len(piece)
+            self.last_piece = len(piece)
             if is_checked:
                 self.check()
 
@@ -134,7 +148,8 @@ class Line:
         assert server._buffered_bytes == buffered + sum(one.deferred for one in calls)
         assert server._buffered_bytes <= self.limits.max_buffered_bytes
         assert server.unsent_bytes == sum(len(one.unsent or b"") for one in streams)
-        assert server.unsent_bytes <= self.limits.max_unsent_bytes + self.limits.max_message_bytes
+        limits, asked_for = self.limits, MAX_ANSWER_FACTOR * self.last_piece
+        assert server.unsent_bytes <= limits.max_unsent_bytes + limits.max_event_bytes + asked_for
         assert self.host.alarms <= len(calls)
         assert all(not stream.is_over for stream in streams)
 
@@ -142,7 +157,7 @@ class Line:
         """Let go what waits, lose the connection, and find nothing of it left."""
         self.host.run_tasks()
         self.gate.release(3)
-        self.host.pass_time(1e9)
+        self.host.pass_time(2.0)
         self.check()
         said = split_frames(b"".join(self.out))
         assert (frames.GOAWAY in [one.kind for one in said]) == self.server.is_closing
@@ -204,6 +219,7 @@ changes = st.dictionaries(
                 "5",
                 "10",
                 "1S",
+                "9H",
                 "0n",
                 "5x",
                 "AP8",

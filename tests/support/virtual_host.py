@@ -43,7 +43,7 @@ class VirtualTask:
         self._coroutine = coroutine
         self._callbacks: list[Callable[[Any], object]] = []
         self.is_done = False
-        self._is_cancelled = False
+        self._is_to_end = self._is_cancelled = False
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Learn of the end."""
@@ -51,18 +51,23 @@ class VirtualTask:
 
     def cancel(self) -> None:
         """End it with its next step, as asyncio does."""
-        self._is_cancelled = True
+        self._is_to_end = True
+
+    def cancelled(self) -> bool:
+        """Whether it ended because it was cancelled."""
+        return self._is_cancelled
 
     def step(self) -> None:
         """Go on until it waits for something again."""
         try:
-            if not self._is_cancelled:
+            if not self._is_to_end:
                 self._coroutine.send(None)
                 return
-            self._is_cancelled = False
+            self._is_to_end = False
             self._coroutine.throw(asyncio.CancelledError)
-        except (asyncio.CancelledError, StopIteration):
+        except (asyncio.CancelledError, StopIteration) as end:
             self.is_done = True
+            self._is_cancelled = isinstance(end, asyncio.CancelledError)
             for callback in self._callbacks:
                 callback(self)
 
