@@ -5,8 +5,10 @@ from typing import Final
 
 import pytest
 
-from tests.interop.callers import AioCaller, Caller, GrpcioCaller, OurCaller
+from tests.interop.callers import Caller
+from tests.interop.grpcio_callers import AioCaller, GrpcioCaller
 from tests.interop.grpcio_demo import GrpcioServer
+from tests.interop.our_caller import OurCaller
 from tests.interop.our_demo import OurServer
 
 Server = OurServer | GrpcioServer

@@ -6,8 +6,9 @@ import pytest
 
 from leasehold.errors import Status
 from tests.interop import demo
-from tests.interop.callers import Caller, OurCaller
+from tests.interop.callers import Caller
 from tests.interop.demo import Kind
+from tests.interop.our_caller import OurCaller
 
 KIB: Final = 1024
 FRAME_BYTES: Final = 16 * KIB

@@ -10,9 +10,11 @@ from leasehold.errors import Status
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.server_connection import ServerConnection
 from tests.interop import demo
-from tests.interop.callers import AioCaller, Caller, GrpcioCaller, OurCaller
+from tests.interop.callers import Caller
 from tests.interop.conftest import CALLERS, Server
 from tests.interop.demo import NAME, Kind
+from tests.interop.grpcio_callers import AioCaller, GrpcioCaller
+from tests.interop.our_caller import OurCaller
 from tests.interop.our_demo import OurServer
 
 MIB: Final = 1024 * 1024

@@ -6,10 +6,12 @@ import pytest
 
 from leasehold.errors import Status
 from tests.interop import demo
-from tests.interop.callers import AioCaller, Caller, OurCaller
+from tests.interop.callers import Caller
 from tests.interop.conftest import Server
 from tests.interop.demo import Failing, Kind
+from tests.interop.grpcio_callers import AioCaller
 from tests.interop.grpcio_demo import GrpcioServer
+from tests.interop.our_caller import OurCaller
 
 WORDS: Final = (
     "",

@@ -8,9 +8,11 @@ import pytest
 
 from leasehold.errors import Status
 from tests.interop import demo
-from tests.interop.callers import AioCaller, Caller, GrpcioCaller, OurCaller, Outcome
+from tests.interop.callers import Caller, Outcome
 from tests.interop.conftest import CALLERS
 from tests.interop.demo import DEADLINE_S, NAME, Kind
+from tests.interop.grpcio_callers import AioCaller, GrpcioCaller
+from tests.interop.our_caller import OurCaller
 from tests.interop.our_demo import OurServer
 
 Connect = Callable[..., Caller]
