@@ -86,4 +86,4 @@ def test_the_limits_of_a_connection_on_the_page_are_those_of_the_code() -> None:
 
 
 def _shown(value: float | Rate) -> str:
-    return f"{value[0]} + {value[1]:g}/s" if isinstance(value, Rate) else f"{value:.10g}"
+    return f"{value[0]} + {value[1]:.10g}/s" if isinstance(value, Rate) else f"{value:.10g}"

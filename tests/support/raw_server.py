@@ -13,7 +13,7 @@ import hpack
 
 from leasehold.errors import ConnectFailed
 from leasehold.rpc import frames
-from leasehold.rpc.client_call import StreamingCall, UnaryCall
+from leasehold.rpc.client_call import UnaryCall
 from leasehold.rpc.client_connection import CLIENT_LIMITS, ClientConnection
 from leasehold.rpc.client_protocol import ClientProtocol, MakeLine
 from leasehold.rpc.endpoints import Endpoint
@@ -21,6 +21,7 @@ from leasehold.rpc.frames import END_HEADERS, END_STREAM, ErrorCode, Setting
 from leasehold.rpc.grpc import framed
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.request_heads import RequestHeads
+from leasehold.rpc.streaming_call import StreamingCall
 from tests.support.h2_peer import Frame
 
 PATH: Final = "/test.Service/Method"

@@ -26,6 +26,9 @@ HEAD: Final = b"\x88\xbf"
 TRAILERS: Final = b"\xbe"
 """The trailers of a call that went well, once both fields are in the peer's table."""
 
+MAX_SHORT_BYTES: Final = 2048
+"""What is not counted before it leaves: an answer of this size costs about as much as its call."""
+
 _OK: Final = (b":status", b"200")
 _HEAD_FIELDS: Final = (_OK, GRPC)
 _TRAILERS_FIELDS: Final = ((b"grpc-status", b"0"),)
@@ -107,7 +110,7 @@ class Answers(Outbound["AnsweringStream"]):
         if (
             length > self._window
             or length > stream.window
-            or length > frames.MIN_MAX_FRAME_BYTES  # what is longer is to be counted
+            or length > MAX_SHORT_BYTES
             or not self._blocks.is_primed
         ):
             return False

@@ -20,7 +20,7 @@ from leasehold.rpc.closed_streams import MAX_ENDED_HERE
 from leasehold.rpc.fields import malformed
 from leasehold.rpc.frames import PREFACE, ConnectionFailed, ErrorCode, Setting, StreamFailed
 from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, RpcError
-from leasehold.rpc.hpack import Field
+from leasehold.rpc.hpack import Field, HeaderListTooLarge
 from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW, Http2
 from leasehold.rpc.limits import GIB, MIB, Limits, Rate
 from leasehold.rpc.requests import Requests
@@ -41,10 +41,16 @@ MAX_PENDING: Final = 10_000
 MAX_BLOCKS: Final = 256
 """Different header blocks of answers remembered for one connection."""
 
+ASSUMED_LIST_BYTES: Final = 64 * 1024
+"""The header fields of a call, for a server that has not said how many it takes."""
+
 LAST_STREAM_ID: Final = (1 << 30) - 1
 """Beyond it a connection takes no new calls: there are no numbers left soon."""
 
 Memo = dict[tuple[Field, ...], AnswerBlock]
+
+MAX_SHOWN_BYTES: Final = 200
+"""How much of the words of a server is repeated."""
 
 _BY_CODE: Final[dict[int, Status]] = {
     ErrorCode.CANCEL: Status.CANCELLED,
@@ -68,6 +74,7 @@ class ClientConnection(Http2[ClientCall]):
         on_change: Callable[[], None],
     ) -> None:
         super().__init__(Requests(transmit), limits, now, _greeting(limits))
+        self._outbound.set_max_list(ASSUMED_LIST_BYTES)
         self.is_draining = False
         """Whether the server takes no new calls."""
         self.why = ""
@@ -89,6 +96,11 @@ class ClientConnection(Http2[ClientCall]):
         """Whether new calls can be made here."""
         return self._has_settings and not (self.is_draining or self.is_closing)
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether there is any call, also one that waits until the server has room."""
+        return bool(self._streams or self._pending)
+
     # Calls.
 
     def begin(self, call: ClientCall, message: bytes | None = None) -> None:
@@ -106,14 +118,20 @@ class ClientConnection(Http2[ClientCall]):
         self.flush_soon()
 
     def _start(self, call: ClientCall, message: bytes | None) -> None:
+        try:
+            block = self._outbound.encode(call)
+        except HeaderListTooLarge as error:
+            call.is_over = True
+            call.failed(RpcError(Status.RESOURCE_EXHAUSTED, f"too much metadata: {error}"))
+            return
         call.id = stream_id = self._next_id
         self._next_id += 2
         call.window = self._outbound.initial_window
         self._streams[stream_id] = call
         if message is not None:
-            self._outbound.request(call, message)
+            self._outbound.request(call, block, message)
         else:
-            self._outbound.begin(call)
+            self._outbound.put_headers(call, block, 0)
             if call.unsent or call.ending is not None:  # said while it waited
                 self._outbound.has_unsent(call, len(call.unsent or b""))
         if stream_id >= LAST_STREAM_ID:
@@ -144,7 +162,17 @@ class ClientConnection(Http2[ClientCall]):
         """Have nothing more to do with a call."""
         super().forget(stream)
         if self._pending:
+            self.flush_soon()
+
+    def flush(self) -> None:
+        """Hand on what can be sent now, with the calls that there is room for.
+
+        They begin here and not as soon as another has ended: when many are given up at once, those
+        that wait are too, and would only be begun to be taken back.
+        """
+        if self._pending:
             self._start_pending()
+        super().flush()
 
     # Answers.
 
@@ -259,6 +287,8 @@ class ClientConnection(Http2[ClientCall]):
             self._outbound.set_table_size(value)
         elif name == Setting.MAX_CONCURRENT_STREAMS:
             self._max_streams = value
+        elif name == Setting.MAX_HEADER_LIST_SIZE:
+            self._outbound.set_max_list(value)
         elif name == Setting.ENABLE_PUSH and value:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a server cannot allow to push")
 
@@ -270,9 +300,9 @@ class ClientConnection(Http2[ClientCall]):
         self._start_pending()
 
     def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
-        text = why.decode(errors="replace")
-        if code != ErrorCode.NO_ERROR:
-            logger.warning("the server says good-bye: %s (code %d)", text, code)
+        text = why[:MAX_SHOWN_BYTES].decode(errors="replace")
+        if code != ErrorCode.NO_ERROR and not self.is_draining:
+            logger.warning("the server says good-bye: %r (code %d)", text, code)
         said = self.why = f"the server says good-bye{f': {text}' if text else ''}"
         self._drain()
         for call in [call for call in self._streams.values() if call.id > last_id]:

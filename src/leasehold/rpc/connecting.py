@@ -72,6 +72,8 @@ class Connector:
         """Each with whether it is prepared to wait until there is a connection."""
         self._task: asyncio.Task[None] | None = None
         self._is_pausing = False
+        self._closed: Failure | None = None
+        """What those are told who come after the end."""
         self._lines: set[ClientProtocol] = set()
         """All that are not gone."""
 
@@ -85,6 +87,8 @@ class Connector:
     def wait(self, *, wait_for_ready: bool) -> "asyncio.Future[ClientProtocol]":
         """Give a future for the next line, which is to be given back; raises `ConnectFailed`."""
         assert self.line is None, "there is a line"
+        if self._closed is not None:  # somebody who wakes up too late
+            raise self._closed
         if self._failure and not wait_for_ready and self._loop.time() < self._not_before:
             raise ConnectFailed(self._failure)
         waiter: asyncio.Future[ClientProtocol] = self._loop.create_future()
@@ -193,6 +197,7 @@ class Connector:
 
     async def close(self, failure: Failure) -> None:
         """End everything, and every call with a failure."""
+        self._closed = failure
         self.line = None
         for waiter in self._waiting():
             waiter.set_exception(failure)

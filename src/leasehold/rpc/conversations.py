@@ -16,7 +16,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, C
 from typing import Any
 
 from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.grpc import QUEUED_BYTES, RpcError
 from leasehold.rpc.metadata import Metadata, MetadataLike, encode_metadata
 from leasehold.rpc.routes import Speaker, Subscription
 from leasehold.rpc.waiter import Waiter
@@ -69,7 +69,7 @@ class Conversation:
                 return None
             await self._hearing.wait()
         message = self._messages.popleft()
-        self._speaker.taken(len(message))
+        self._speaker.taken(len(message) + QUEUED_BYTES)
         self._speaker.flush()
         return message
 
@@ -100,7 +100,7 @@ class Conversation:
 
     def heard(self, message: bytes) -> None:
         """Take a message of the client."""
-        self._speaker.defer(len(message))
+        self._speaker.defer(len(message) + QUEUED_BYTES)
         self._messages.append(message)
         self._hearing.wake()
 
@@ -123,7 +123,9 @@ def conversation(run: Run, *, ends_by_itself: bool = False) -> Subscription:
 
     A server that is closed waits a while for those that end by themselves, and for no others.
     """
-    return Subscription(lambda speaker: Conversation(run, speaker), ends_by_itself)
+    return Subscription(
+        lambda speaker: Conversation(run, speaker), ends_by_itself, waits_for_room=True
+    )
 
 
 def one_to_one(answer: Callable[[bytes, Conversation], Awaitable[bytes]]) -> Subscription:

@@ -21,6 +21,12 @@ GZIP: Final = b"gzip"
 GZIP_LEVEL: Final = 1
 """The cheapest: the processor is what a server has least of."""
 
+FAIR_RATIO: Final = 16
+"""What is unpacked to more than so many times its length costs us far more than its sender."""
+
+QUEUED_BYTES: Final = 64
+"""What a message that waits for somebody to take it costs besides its octets."""
+
 COMPRESS_FROM_BYTES: Final = 1024
 """Shorter messages are not worth it."""
 
@@ -85,12 +91,14 @@ def percent_decoded(message: bytes) -> str:
 class MessageReader:
     """Cuts the octets of a stream into messages, however they come in."""
 
-    __slots__ = ("_buffer", "_encoding", "_max_bytes")
+    __slots__ = ("_buffer", "_encoding", "_max_bytes", "excess_bytes")
 
     def __init__(self, max_bytes: int, encoding: bytes = IDENTITY) -> None:
         self._buffer = bytearray()
         self._max_bytes = max_bytes
         self._encoding = encoding
+        self.excess_bytes = 0
+        """How much was unpacked beyond `FAIR_RATIO`."""
 
     @property
     def is_between_messages(self) -> bool:
@@ -127,7 +135,9 @@ class MessageReader:
             raise RpcError(
                 Status.INTERNAL, "grpc: compressed flag set with identity or empty encoding"
             )
-        return decompress(message, self._max_bytes)
+        plain = decompress(message, self._max_bytes)
+        self.excess_bytes += max(0, len(plain) - FAIR_RATIO * len(message))
+        return plain
 
 
 def compress(message: bytes) -> bytes:

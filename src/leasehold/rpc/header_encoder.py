@@ -10,9 +10,11 @@ fit is sent as a literal each time. Nothing is Huffman-coded: it would cost more
 A peer that wants another size than the default 4096 octets gets an empty table and literals only.
 """
 
+import sys
 from collections.abc import Iterable
 from typing import Final
 
+from leasehold.rpc.hpack import HeaderListTooLarge
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES, STATIC_TABLE
 
 DEFAULT_TABLE_BYTES: Final = 4096
@@ -71,9 +73,11 @@ def literals(fields: Iterable[Pair]) -> bytes:
 class HeaderEncoder:
     """Encodes the header blocks of one connection, in the order in which they are sent."""
 
-    __slots__ = ("_left_bytes", "_memo", "_prefix", "_table")
+    __slots__ = ("_left_bytes", "_memo", "_prefix", "_table", "max_list_bytes")
 
     def __init__(self) -> None:
+        self.max_list_bytes = sys.maxsize
+        """What the peer takes at most in one list of fields."""
         self._table: dict[Pair, int] = {}  # to the number of the field, counted from 0
         self._left_bytes = DEFAULT_TABLE_BYTES
         self._memo: dict[Fields, bytes] = {}
@@ -88,10 +92,18 @@ class HeaderEncoder:
             self._prefix = _EMPTY_TABLE
 
     def encode(self, fields: Fields) -> bytes:
-        """Encode a block; the next one is to be encoded after this one was sent."""
+        """Encode a block; the next one is to be encoded after this one was sent.
+
+        `HeaderListTooLarge`: the peer would not take it, and nothing has changed.
+        """
         known = self._memo.get(fields)
         if known is not None:
             return known
+        list_bytes = sum([len(n) + len(v) + ENTRY_OVERHEAD_BYTES for n, v in fields])
+        if list_bytes > self.max_list_bytes:
+            raise HeaderListTooLarge(
+                f"header fields of {list_bytes} octets; the peer takes {self.max_list_bytes}"
+            )
         table_count = len(self._table)
         parts = [self.take_prefix()]
         for name, value in fields:
@@ -102,6 +114,10 @@ class HeaderEncoder:
                 self._memo.clear()
             self._memo[fields] = block
         return block
+
+    def forget(self) -> None:
+        """Encode everything anew."""
+        self._memo.clear()
 
     def take_prefix(self) -> bytes:
         """What must stand before the next block, whoever encodes it."""

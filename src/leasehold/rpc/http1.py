@@ -9,12 +9,15 @@ from leasehold.rpc.pages import Pages, Reply, find_page, plain
 MAX_HEAD_BYTES: Final = 8 * 1024
 """The request line and header fields of one request."""
 
+MAX_PIPELINED: Final = 100
+"""Requests that are answered in one go; with more at once the connection is closed."""
+
 
 class HTTP1:
     """The server's side of one HTTP/1.1 connection. It does no I/O."""
 
     is_pinged = has_streams = False
-    unsent_bytes = taken_bytes = 0
+    unsent_bytes = taken_bytes = put_bytes = 0
 
     def __init__(self, pages: Pages, transmit: Callable[[bytes], None]) -> None:
         self._pages = pages
@@ -31,6 +34,14 @@ class HTTP1:
         """Whether no request has come in in part."""
         return not self._buffer
 
+    @property
+    def begun(self) -> int:
+        """How often something came in."""
+        return self.activity
+
+    def drain(self) -> None:
+        """Do nothing: whoever asks again will be answered, or finds the connection closed."""
+
     def ping(self) -> None:
         """Do nothing: there are no pings."""
 
@@ -38,10 +49,12 @@ class HTTP1:
         """Take what came in, and answer the requests that are complete."""
         self.activity += 1
         buffer, at = self._buffer + data, 0
+        requests = 0
         while not self.is_closing:
             end = buffer.find(_HEAD_END, at, at + MAX_HEAD_BYTES + len(_HEAD_END))
             if end >= 0:
-                self._request(buffer[at:end])
+                requests += 1
+                self._request(buffer[at:end], is_last=requests >= MAX_PIPELINED)
                 at = end + len(_HEAD_END)
             elif buffer[at : at + 1] and not buffer[at : at + 1].isalpha():
                 self._hang_up()  # no method begins like this
@@ -52,13 +65,14 @@ class HTTP1:
         self._buffer = buffer[at:]
         if self._out:
             out, self._out = b"".join(self._out), []
+            self.put_bytes += len(out)
             self._transmit(out)
 
     def lost(self) -> None:
         """Learn that the connection is gone."""
         self.is_closing = True
 
-    def _request(self, head: bytes) -> None:
+    def _request(self, head: bytes, *, is_last: bool) -> None:
         line, _, fields = head.partition(b"\r\n")
         parts = line.split(b" ")
         if parts[0] not in _METHODS and not parts[-1].startswith(b"HTTP/"):
@@ -76,6 +90,7 @@ class HTTP1:
             self._refuse(HTTPStatus.NOT_IMPLEMENTED)  # there is nothing here to post to
             return
         keeps_alive = version == b"HTTP/1.1" and (b"connection", b"close") not in pairs
+        keeps_alive = keeps_alive and not is_last
         reply = find_page(self._pages, method, target)
         self._reply(reply, is_head=method == b"HEAD", keeps_alive=keeps_alive)
 

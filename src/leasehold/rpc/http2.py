@@ -379,6 +379,11 @@ class Http2(Generic[S]):
             self._buffered_bytes -= octets
             raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
 
+    def pay_for_unpacking(self, excess_bytes: int) -> None:
+        """Take the price of messages that were packed more tightly than is fair."""
+        what = "octets in messages that are packed tightly"
+        self._spend(self.limits.unpacked, what, amount=excess_bytes)
+
     # What goes out.
 
     def flush(self) -> None:
@@ -405,9 +410,19 @@ class Http2(Generic[S]):
         return self._outbound.taken_bytes
 
     @property
+    def put_bytes(self) -> int:
+        """Output that was ever handed on."""
+        return self._outbound.put_bytes
+
+    @property
     def has_greeted(self) -> bool:
         """Whether the peer has sent its first SETTINGS."""
         return self._has_settings
+
+    @property
+    def begun(self) -> int:
+        """A number that changes whenever the peer begins a stream."""
+        return self._last_id
 
     @property
     def has_streams(self) -> bool:
@@ -427,7 +442,8 @@ class Http2(Generic[S]):
 
     def forget(self, stream: S) -> None:
         """Have nothing more to do with a stream."""
-        del self._streams[stream.id]
+        if self._streams.pop(stream.id, None) is None:
+            return  # it was forgotten while others were
         self._outbound.forget(stream)
         stream.is_over = True
         stream.over()
@@ -443,7 +459,12 @@ class Http2(Generic[S]):
             self._outbound.flush()
             self.forget_all()  # else they could fill the memory until the peer is gone
         self.is_closing = True
-        self._outbound.put_frame(frames.goaway(self._last_id, code, why))
+        self._outbound.put_frame(frames.goaway(self._last_taken, code, why))
+
+    @property
+    def _last_taken(self) -> int:
+        """The last stream of the peer that something may have been done about."""
+        return self._last_id
 
     def lost(self) -> None:
         """Learn that the connection is gone, and every stream on it."""

@@ -4,8 +4,9 @@ import asyncio
 from functools import partial
 from typing import Final, Protocol
 
+from leasehold.errors import Status
 from leasehold.rpc.gate import Flushable
-from leasehold.rpc.grpc import PREFIX
+from leasehold.rpc.grpc import PREFIX, RpcError
 from leasehold.rpc.host import Host
 from leasehold.rpc.routes import Later, Pieces
 
@@ -104,6 +105,8 @@ class Laters:
         answer.close()  # if the task was cancelled before it began
         self._tasks.discard(task)
         call = self._call
+        if task.cancelled():  # and not by `cancel`, or the call is over already
+            call.fail(RpcError(Status.CANCELLED, "the handler was cancelled"))
         if call.remote_done and not self._tasks and not call.is_over:
             call.end()
         call.carrier.flush()

@@ -25,6 +25,7 @@ class Rate(NamedTuple):
 _TAKEN_BACK: Final = Rate(2048, 100.0)
 _RARE: Final = Rate(100, 10.0)
 _CHEAP: Final = Rate(10_000, 1000.0)
+_UNPACKED: Final = Rate(64 * MIB, 4.0 * MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class Limits:
     """DATA frames that have nothing and end nothing."""
     idle_frames: Rate = _CHEAP
     """Everything else that begins no call and carries no message, as far as there is no reason."""
+    unpacked: Rate = _UNPACKED
+    """Octets beyond a fair ratio that packed messages are unpacked to."""
     max_unsent_bytes: int = 16 * MIB
     """Output that waits for the peer; beyond it calls are refused, and so is a peer that goes on
     asking to be told things. A single answer may be larger."""
@@ -66,6 +69,8 @@ class Limits:
     """How long a connection without any call is kept."""
     stall_s: float = 60.0
     """How long a peer may leave output untaken that it has asked for."""
+    min_taken_bytes: int = 64 * KIB
+    """How much it must take of it in that time."""
     ping_after_s: float = 60.0
     """After so long without a word from a peer that has calls it is asked whether it is there."""
     ping_timeout_s: float = 20.0

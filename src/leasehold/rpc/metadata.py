@@ -20,6 +20,9 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 MetadataLike = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
 
+MAX_SHOWN: Final = 64
+"""How much of a key is repeated to whoever sent it."""
+
 _BINARY: Final = "-bin"
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
 _TEXT: Final = re.compile(r"[\x20-\x7e]*")
@@ -81,4 +84,5 @@ def _decode_binary(key: str, value: bytes) -> bytes:
     try:
         return base64.b64decode(value.strip() + b"=" * (-len(value.strip()) % 4), validate=True)
     except binascii.Error:
-        raise RpcError(Status.INTERNAL, f"metadata {key!r} is not base64") from None
+        shown = key[:MAX_SHOWN]
+        raise RpcError(Status.INTERNAL, f"metadata {shown!r} is not base64") from None

@@ -42,6 +42,7 @@ class Outbound(Generic[S]):
         "_transmit",
         "_window",
         "is_paused",
+        "put_bytes",
         "unsent_bytes",
         "unsent_event_bytes",
     )
@@ -51,6 +52,8 @@ class Outbound(Generic[S]):
         self._out: list[bytes] = []
         self._ready: dict[S, None] = {}
         self._starved: dict[S, None] = {}
+        self.put_bytes = 0
+        """Output that was ever handed on."""
         self.unsent_bytes = 0
         self.unsent_event_bytes = 0
         """The part of it that nobody has asked for right now."""
@@ -169,6 +172,7 @@ class Outbound(Generic[S]):
 
     def _hand_on(self) -> None:
         out, self._out = b"".join(self._out), []
+        self.put_bytes += len(out)
         self._transmit(out)
 
     def _send(self, stream: S) -> int:

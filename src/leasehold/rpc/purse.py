@@ -16,14 +16,14 @@ class Budget:
         self._left = float(rate.burst)
         self._at = 0.0
 
-    def spend(self, now: float, earned: int = 0) -> bool:
-        """Take one, after so many were earned in another way; False if there is none."""
+    def spend(self, now: float, earned: int = 0, amount: int = 1) -> bool:
+        """Take an amount, after so much was earned in another way; False if there is less."""
         burst, per_s = self._rate
         self._left = min(burst, self._left + (now - self._at) * per_s + earned)
         self._at = now
-        if self._left < 1:
+        if self._left < amount:
             return False
-        self._left -= 1
+        self._left -= amount
         return True
 
 
@@ -36,12 +36,12 @@ class Purse:
         self._now = now
         self._budgets: dict[str, Budget] = {}
 
-    def spend(self, rate: Rate, what: str, earned: int = 0) -> None:
-        """Pay for one of `what`; whoever cannot loses the connection."""
+    def spend(self, rate: Rate, what: str, earned: int = 0, amount: int = 1) -> None:
+        """Pay for so many of `what`; whoever cannot loses the connection."""
         budget = self._budgets.get(what)
         if budget is None:
             budget = self._budgets[what] = Budget(rate)
-        if not budget.spend(self._now(), earned):
+        if not budget.spend(self._now(), earned, amount):
             raise ConnectionFailed(
                 ErrorCode.ENHANCE_YOUR_CALM,
                 f"too many {what}: {rate.burst}, and then {rate.per_s:g} a second, are suffered",

@@ -30,13 +30,17 @@ class Requests(Outbound[ClientCall]):
         """Take the size of the table that header blocks may fill."""
         self._encoder.set_table_size(table_bytes)
 
-    def begin(self, call: ClientCall) -> None:
-        """Send the head of a call."""
-        self.put_headers(call, self._encoder.encode(call.fields), 0)
+    def set_max_list(self, list_bytes: int) -> None:
+        """Take the size of the largest list of fields."""
+        self._encoder.max_list_bytes = list_bytes
+        self._encoder.forget()
 
-    def request(self, call: ClientCall, message: bytes) -> None:
+    def encode(self, call: ClientCall) -> bytes:
+        """Encode the head of a call, which must then be sent; `HeaderListTooLarge` if it cannot."""
+        return self._encoder.encode(call.fields)
+
+    def request(self, call: ClientCall, block: bytes, message: bytes) -> None:
         """Send a call that has one message."""
-        block = self._encoder.encode(call.fields)
         length = len(message) + PREFIX_BYTES
         limit = frames.MIN_MAX_FRAME_BYTES
         stream_id = call.id

@@ -126,6 +126,8 @@ class Subscription(NamedTuple):
 
     open: Callable[[Speaker], Listener]
     ends_by_itself: bool = False
+    waits_for_room: bool = False
+    """Whether nothing is said without `Speaker.has_own_room`."""
 
 
 Method = Exchange | Subscription
@@ -151,6 +153,7 @@ class Head:
         "is_unary",
         "subscription",
         "takes_gzip",
+        "waits_for_room",
         "web",
     )
 
@@ -160,6 +163,7 @@ class Head:
         self.call = method.call if isinstance(method, Exchange) else None
         self.is_unary = isinstance(method, Exchange) and method.is_unary
         self.subscription = method.open if isinstance(method, Subscription) else None
+        self.waits_for_room = isinstance(method, Subscription) and method.waits_for_room
         self.ends_by_itself = self.is_unary or (
             isinstance(method, Subscription) and method.ends_by_itself
         )

@@ -104,6 +104,7 @@ class ServerProtocol(asyncio.Protocol):
         "_first",
         "_has_stopped",
         "_is_paused",
+        "_linger",
         "_site",
         "_speaks",
         "_transport",
@@ -117,6 +118,8 @@ class ServerProtocol(asyncio.Protocol):
         self._first = b""
         self._is_paused = False
         self._has_stopped = False
+        self._linger: asyncio.TimerHandle | None = None
+        """Set when the connection is to be closed."""
         self._watchdog: Watchdog | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -129,6 +132,8 @@ class ServerProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came in."""
+        if self._linger is not None:
+            return
         self._site.enter()
         speaks = self._speaks
         if speaks is None:
@@ -151,7 +156,7 @@ class ServerProtocol(asyncio.Protocol):
                 return
             first = first[len(PREFACE) :]
         if self._watchdog is not None:
-            self._watchdog.watch(self._speaks)
+            self._watchdog.watch(self._speaks, self._transport.get_write_buffer_size)
         self._speaks.receive(first)
 
     def _http2(self) -> ServerConnection:
@@ -176,11 +181,14 @@ class ServerProtocol(asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        """Close once everything is written, or soon."""
+        """Close once everything is written, or soon; what still comes in is not looked at."""
+        if self._linger is not None:
+            return
         transport = self._transport
+        self._linger = asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
+        if not (transport.is_closing() or transport.is_reading()):
+            transport.resume_reading()  # or asyncio does not see the end of a TLS connection
         transport.close()
-        if transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
 
     def _transmit(self, data: bytes) -> None:
         transport = self._transport
@@ -232,6 +240,8 @@ class ServerProtocol(asyncio.Protocol):
         self._site.left(self)
         if self._watchdog is not None:
             self._watchdog.stop()
+        if self._linger is not None:
+            self._linger.cancel()
         if self._speaks is not None:
             self._speaks.lost()
 
@@ -239,7 +249,7 @@ class ServerProtocol(asyncio.Protocol):
         """Close the connection once everything is written that is to be; end what is open."""
         if isinstance(self._speaks, ServerConnection):
             self._speaks.dismiss(error)
-        self._transport.close()
+        self._end()
 
     def cut_off(self) -> None:
         """Close the connection at once: what was not written must not be."""

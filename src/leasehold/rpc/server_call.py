@@ -48,12 +48,24 @@ class Carrier(Flushable, Protocol):
         """Whether the peer takes its events; if not, listeners are told when it does."""
         ...
 
+    def has_room_for(self, call: "ServerCall") -> bool:
+        """Whether the peer takes what is sent; if not, the call is relieved when it does."""
+        ...
+
+    def drop(self, call: "ServerCall") -> None:
+        """Send nothing more of a call, and tell the client so."""
+        ...
+
     def check_room(self) -> None:
         """Refuse a call while the peer does not take the answers to those before."""
         ...
 
     def buffer(self, octets: int) -> None:
         """Count what came in and nobody has taken; refuse it if that is too much."""
+        ...
+
+    def pay_for_unpacking(self, excess_bytes: int) -> None:
+        """Take the price of messages that were packed more tightly than is fair."""
         ...
 
     def credit(self, stream: "ServerCall") -> None:
@@ -129,7 +141,7 @@ class ServerCall(AnsweringStream):
                 raise head.error
             assert head.subscription is not None
             self.set_alarm()
-            self.is_events = True
+            self.is_events = not head.waits_for_room
             self.listener = head.subscription(self)
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             self.fail(error)
@@ -162,6 +174,9 @@ class ServerCall(AnsweringStream):
     def _too_late(self) -> None:
         self.end(RpcError(Status.DEADLINE_EXCEEDED, "context deadline exceeded"))
         self.carrier.flush()
+        if self.unsent and not self.is_over:  # the client does not take what would come before
+            self.carrier.drop(self)
+            self.carrier.flush()
 
     @property
     def metadata(self) -> Metadata:
@@ -185,6 +200,9 @@ class ServerCall(AnsweringStream):
             self.carrier.buffer(-before)
             self.end(error)
             return
+        if reader.excess_bytes:
+            self.carrier.pay_for_unpacking(reader.excess_bytes)
+            reader.excess_bytes = 0
         for message in messages:
             self.hear(message)
 
@@ -278,15 +296,14 @@ class ServerCall(AnsweringStream):
     @property
     def has_own_room(self) -> bool:
         """Whether the client takes what is said on this stream."""
-        unsent = self.unsent
-        if not unsent or (len(unsent) < MAX_OWN_BYTES and self.carrier.has_event_room):
-            return True
-        self._is_cramped = True
-        return False
+        if self.unsent is not None and len(self.unsent) >= MAX_OWN_BYTES:
+            self._is_cramped = True
+            return False
+        return self.carrier.has_room_for(self)
 
     def sent(self) -> None:
         """Learn that some of what was said has left."""
-        if self._is_cramped and self.has_own_room:
+        if self._is_cramped and len(self.unsent or b"") < MAX_OWN_BYTES // 2:
             self._is_cramped = False
             self.relieve()
 

@@ -27,6 +27,7 @@ from leasehold.rpc.host import Host, LoopHost
 from leasehold.rpc.hpack import Field, HeaderError, HeaderListTooLarge
 from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW, Http2
 from leasehold.rpc.limits import Limits
+from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Pages, Reply, find_page
 from leasehold.rpc.routes import Head, Methods, Web, resolve
 from leasehold.rpc.server_call import ServerCall
@@ -72,9 +73,13 @@ class ServerConnection(Http2[AnsweringStream]):
         self._new_id = 0
         """The stream whose first header block came in last; 0 if it was not the first."""
         self._max_streams = limits.max_streams
+        self._stopped_at: int | None = None
+        """The last call that was taken, once no more are."""
         self._max_unsent_bytes = limits.max_unsent_bytes
         self.held_event_bytes = 0
         """Events that wait for the gate."""
+        self._cramped_calls: dict[ServerCall, None] = {}
+        """Those who wait until the peer has taken more."""
         self._cramped_from: int | None = None
         """How many events waited when there was no room for more any longer."""
 
@@ -267,6 +272,26 @@ class ServerConnection(Http2[AnsweringStream]):
         if self._outbound.unsent_bytes > self._max_unsent_bytes:
             raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
 
+    def has_room_for(self, call: ServerCall) -> bool:
+        """Whether the peer takes what is sent; if not, the call is relieved when it does."""
+        if self._outbound.unsent_bytes < self._max_unsent_bytes:
+            return True
+        self._cramped_calls[call] = None
+        return False
+
+    def forget(self, stream: AnsweringStream) -> None:
+        """Have nothing more to do with a stream."""
+        if self._cramped_calls and isinstance(stream, ServerCall):
+            self._cramped_calls.pop(stream, None)
+        super().forget(stream)
+
+    def drop(self, call: ServerCall) -> None:
+        """Send nothing more of a call, and tell the client so."""
+        self._outbound.put_frame(frames.rst_stream(call.id, ErrorCode.CANCEL))
+        if not call.remote_done:
+            self._closed.end_here(call.id)
+        self.forget(call)
+
     def start(self, stream: AnsweringStream) -> None:
         """Send the head of an answer at once."""
         self._outbound.put_start(stream)
@@ -279,6 +304,8 @@ class ServerConnection(Http2[AnsweringStream]):
         else:
             stream.put(message)
             stream.put_end(b"")
+            if self._outbound.unsent_bytes >= HAND_ON_BYTES:
+                self._outbound.flush()  # else one piece that comes in could fill the memory
 
     def _finished(self, stream: AnsweringStream) -> None:
         """Learn that a stream has sent its last frame."""
@@ -289,6 +316,11 @@ class ServerConnection(Http2[AnsweringStream]):
     def flush(self) -> None:
         """Hand on what can be sent now."""
         self._outbound.flush()
+        if self._cramped_calls and self._outbound.unsent_bytes < self._max_unsent_bytes // 2:
+            calls, self._cramped_calls = self._cramped_calls, {}
+            for call in calls:
+                call.relieve()
+            self._outbound.flush()
         if self.has_event_room or self.is_closing:
             return
         assert self._cramped_from is not None
@@ -332,9 +364,14 @@ class ServerConnection(Http2[AnsweringStream]):
     def stop_taking(self) -> None:
         """Refuse further calls, in a way that allows the client to make them elsewhere."""
         self._max_streams = 0
-        if not self.is_closing:
+        if not self.is_closing and self._stopped_at is None:
+            self._stopped_at = self._last_id
             self._outbound.put_frame(frames.goaway(self._last_id, ErrorCode.NO_ERROR))
             self.flush()
+
+    @property
+    def _last_taken(self) -> int:
+        return self._last_id if self._stopped_at is None else self._stopped_at
 
     def close(self, code: ErrorCode = ErrorCode.NO_ERROR, why: str = "") -> None:
         """Say good-bye; what came in with the reason for it is refused."""

@@ -7,7 +7,7 @@ from typing import Final
 from leasehold.errors import Status
 from leasehold.rpc.answer_block import AnswerBlock
 from leasehold.rpc.client_call import ClientCall, Failure
-from leasehold.rpc.grpc import RpcError, framed
+from leasehold.rpc.grpc import QUEUED_BYTES, RpcError, framed
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.waiter import Waiter
@@ -86,8 +86,8 @@ class StreamingCall(ClientCall):
         message = self._messages.popleft()
         if not self.is_over:
             assert self.carrier is not None
-            self.deferred -= len(message)
-            self._buffer(-len(message))
+            self.deferred -= len(message) + QUEUED_BYTES
+            self._buffer(-len(message) - QUEUED_BYTES)
             owed = self.replenish
             self.carrier.credit(self)
             if self.replenish != owed:  # else the server would wait for it, and nothing come in
@@ -129,8 +129,8 @@ class StreamingCall(ClientCall):
 
     def hear(self, message: bytes) -> None:
         """Take a message."""
-        self.deferred += len(message)
-        self._buffer(len(message))
+        self._buffer(len(message) + QUEUED_BYTES)
+        self.deferred += len(message) + QUEUED_BYTES
         self._messages.append(message)
         self._reading.wake()
 

@@ -5,6 +5,7 @@ import re
 from typing import Final
 
 MAX_DIGITS: Final = 8
+MAX_SHOWN_BYTES: Final = 2 * MAX_DIGITS
 MAX_TIMEOUT_S: Final = 99_999_999 * 3600.0
 
 _UNITS_S: Final = {
@@ -22,7 +23,7 @@ def parse_timeout(text: bytes) -> float:
     """Read a `grpc-timeout` in seconds; ValueError if it is none."""
     match = _FORM.fullmatch(text)
     if match is None:
-        raise ValueError(f"malformed grpc-timeout: {text!r}")
+        raise ValueError(f"malformed grpc-timeout: {text[:MAX_SHOWN_BYTES]!r}")
     return int(match[1]) * _UNITS_S[match[2]]
 
 

@@ -39,6 +39,11 @@ class Watched(Protocol):
         ...
 
     @property
+    def begun(self) -> int:
+        """A number that changes whenever the peer asks for something."""
+        ...
+
+    @property
     def has_streams(self) -> bool:
         """Whether anything is under way."""
         ...
@@ -50,7 +55,16 @@ class Watched(Protocol):
 
     @property
     def taken_bytes(self) -> int:
-        """Output that the peer has ever taken."""
+        """Output that the peer's windows have ever let through."""
+        ...
+
+    @property
+    def put_bytes(self) -> int:
+        """Output that was ever handed on."""
+        ...
+
+    def drain(self) -> None:
+        """Ask the peer to begin nothing new."""
         ...
 
     def ping(self) -> None:
@@ -65,15 +79,18 @@ class Watchdog:
         "_activity",
         "_alarm",
         "_beat_s",
+        "_begun",
         "_complain",
         "_greeting_since",
         "_heard_at",
         "_host",
         "_idle_since",
+        "_is_parting",
         "_limits",
         "_pinged_at",
         "_taken",
         "_taken_at",
+        "_unwritten",
         "_watched",
     )
 
@@ -84,18 +101,21 @@ class Watchdog:
         self._limits = limits
         self._complain = complain
         self._watched: Watched | None = None
+        self._unwritten: Callable[[], int] = int
         now = host.now()
         self._heard_at = self._taken_at = self._idle_since = now
         self._greeting_since: float | None = now
         self._pinged_at: float | None = None
-        self._activity = self._taken = 0
+        self._activity = self._taken = self._begun = 0
+        self._is_parting = False
         shortest_s = min(limits.first_bytes_s, limits.idle_s, limits.stall_s, limits.ping_timeout_s)
         self._beat_s = max(MIN_BEAT_S, min(MAX_BEAT_S, shortest_s / BEATS_PER_LIMIT))
         self._alarm: Alarm = host.call_later(self._beat_s, self._beat)
 
-    def watch(self, connection: Watched) -> None:
-        """Learn what the connection speaks."""
+    def watch(self, connection: Watched, unwritten: Callable[[], int]) -> None:
+        """Learn what the connection speaks, and who knows what could not be written yet."""
         self._watched = connection
+        self._unwritten = unwritten
 
     def stop(self) -> None:
         """Look no more: the connection is gone."""
@@ -120,15 +140,22 @@ class Watchdog:
         self._greeting_since = None
         if watched.activity != self._activity:
             self._activity, self._heard_at = watched.activity, now
-        if watched.taken_bytes != self._taken or not watched.unsent_bytes:
-            self._taken, self._taken_at = watched.taken_bytes, now
-        if watched.has_streams:
-            self._idle_since = now
+        unwritten_bytes = self._unwritten()
+        taken = watched.taken_bytes + watched.put_bytes - unwritten_bytes
+        if taken >= self._taken + limits.min_taken_bytes or not (
+            watched.unsent_bytes or unwritten_bytes
+        ):
+            self._taken, self._taken_at = taken, now
+        if watched.has_streams or watched.begun != self._begun:
+            self._begun, self._idle_since = watched.begun, now
         if now - self._taken_at >= limits.stall_s:
-            why = f"the peer has taken nothing of what it asked for, for {limits.stall_s:g} s"
+            why = f"the peer has taken next to nothing of what it asked for in {limits.stall_s:g} s"
             return ErrorCode.ENHANCE_YOUR_CALM, why
         if now - self._idle_since >= limits.idle_s:
-            return ErrorCode.NO_ERROR, f"nothing to do for {limits.idle_s:g} s"
+            if self._is_parting:
+                return ErrorCode.NO_ERROR, f"nothing to do for {limits.idle_s:g} s"
+            self._is_parting = True  # at the next beat, so that no call is lost on its way
+            watched.drain()
         return self._presence(watched, now)
 
     def _presence(self, watched: Watched, now: float) -> tuple[ErrorCode, str] | None:

@@ -11,13 +11,7 @@ from h2.events import DataReceived, RequestReceived, StreamEnded
 
 from leasehold.errors import ConnectionLost, Status
 from leasehold.rpc import frames
-from leasehold.rpc.client_call import (
-    MAX_UNSENT_BYTES,
-    Failure,
-    NotProcessed,
-    StreamingCall,
-    UnaryCall,
-)
+from leasehold.rpc.client_call import Failure, NotProcessed, UnaryCall
 from leasehold.rpc.client_connection import (
     CLIENT_LIMITS,
     LAST_STREAM_ID,
@@ -27,12 +21,13 @@ from leasehold.rpc.client_connection import (
 from leasehold.rpc.closed_streams import MAX_ENDED_HERE
 from leasehold.rpc.frames import END_HEADERS, END_STREAM, ErrorCode, Setting
 from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import PREFIX, RpcError, framed
+from leasehold.rpc.grpc import PREFIX, QUEUED_BYTES, RpcError, framed
 from leasehold.rpc.http2 import STREAM_WINDOW
 from leasehold.rpc.limits import Limits, Rate
 from leasehold.rpc.request_heads import RequestHeads
 from leasehold.rpc.routes import Exchange
 from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.streaming_call import MAX_UNSENT_BYTES, StreamingCall
 from tests.support.raw_server import HEAD, OK, PATH, Wire, no_leak
 
 frame = frames.frame
@@ -257,7 +252,7 @@ def test_a_reader_who_takes_what_came_lets_the_server_go_on(wire: Wire) -> None:
         sent += 1
     wire.pump()
     assert not [each for each in wire.server.heard(frames.WINDOW_UPDATE) if each.stream_id]
-    assert wire.client._buffered_bytes == sent * len(message)
+    assert wire.client._buffered_bytes == sent * (len(message) + QUEUED_BYTES)
     for _ in range(sent):
         assert wire.run(call.receive()) == message
     wire.pump()
@@ -277,7 +272,7 @@ def test_what_is_buffered_is_counted_also_behind_whole_messages(wire: Wire) -> N
     wire.server.say(1, b"x" * 100)
     wire.server.send(frame(frames.DATA, 0, 1, framed(b"y" * 50)[:10]))
     wire.pump()
-    assert wire.client._buffered_bytes == 110
+    assert wire.client._buffered_bytes == 110 + QUEUED_BYTES
     wire.run(call.receive())
     assert wire.client._buffered_bytes == 10
     call.cancel()
