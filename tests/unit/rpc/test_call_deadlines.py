@@ -157,15 +157,15 @@ def test_the_alarm_is_cancelled_when_the_call_is_over(peer: Peer, how: str) -> N
     assert peer.host.alarms == 0
 
 
-def test_a_call_that_was_ended_in_time_but_is_not_taken_is_not_ended_twice(raw: RawPeer) -> None:
+def test_an_answer_that_is_not_taken_in_time_is_dropped(raw: RawPeer) -> None:
     raw.send(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, MANY, grpc_timeout="1S"))
     raw.send(frames.frame(frames.DATA, 0, 1, framed(b"hello")))
     raw.send(frames.frame(frames.DATA, END, 1))
     raw.host.pass_time(2.0)
-    assert raw.taken() == []
-    sent = raw.send(frames.window_update(1, 100))
-    assert [one.kind for one in sent] == [frames.DATA, frames.HEADERS]
+    [reset] = raw.taken()
+    assert (reset.kind, reset.code) == (frames.RST_STREAM, ErrorCode.CANCEL)
+    assert raw.send(frames.window_update(1, 100)) == []
     assert no_leak(raw.server)
     assert raw.host.alarms == 0
 

@@ -57,6 +57,16 @@ def test_stop_taking_names_the_last_call_that_was_taken_and_refuses_all_others(
     assert no_leak(raw.server)
 
 
+def test_a_call_that_was_refused_is_never_said_to_have_been_taken(raw: RawPeer) -> None:
+    raw.send(raw.request(5, WATCH))
+    raw.server.stop_taking()
+    raw.reset(raw.request(7))
+    raw.server.stop_taking()
+    raw.server.dismiss(STOPS)
+    goaways = [one for one in raw.taken() if one.kind == frames.GOAWAY]
+    assert [_last_taken(one) for one in goaways] == [5]
+
+
 def test_calls_that_were_taken_go_on_after_stop_taking(raw: RawPeer) -> None:
     raw.send(raw.request(1, MANY), raw.request(3, WATCH))
     raw.server.stop_taking()

@@ -1,6 +1,7 @@
 """Messages of gRPC in octets, and the texts of its errors."""
 
 import gzip
+import random
 import tracemalloc
 import zlib
 from urllib.parse import unquote
@@ -22,6 +23,8 @@ from leasehold.rpc.grpc import (
 )
 
 MAX_BYTES = 2 * 1024 * 1024
+VARIED = random.Random(1).randbytes(50_000).hex().encode()
+"""Packs to about half."""
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_a_flag_that_is_neither_compressed_nor_not_is_refused(
 # gzip.
 
 
-@pytest.mark.parametrize("message", [b"", b"x", bytes(100_000), bytes(range(256)) * 100])
+@pytest.mark.parametrize("message", [b"", b"x", bytes(1_000), VARIED])
 def test_what_was_compressed_is_what_it_was(message: bytes) -> None:
     octets = compress(message)
     flag, length = PREFIX.unpack_from(octets)

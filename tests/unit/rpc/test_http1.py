@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 import pytest
 
-from leasehold.rpc.http1 import HTTP1, MAX_HEAD_BYTES
+from leasehold.rpc.http1 import HTTP1, MAX_HEAD_BYTES, MAX_PIPELINED
 from leasehold.rpc.pages import Reply
 
 GET = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -155,8 +155,21 @@ def test_nothing_is_answered_once_the_connection_is_lost(line: Line) -> None:
 
 def test_answers_to_requests_of_one_piece_leave_in_one_piece() -> None:
     written: list[bytes] = []
-    HTTP1({"/health": _health}, written.append).receive(GET * 1_000)
-    assert [piece.count(b"200 OK") for piece in written] == [1_000]
+    HTTP1({"/health": _health}, written.append).receive(GET * (MAX_PIPELINED - 1))
+    assert [piece.count(b"200 OK") for piece in written] == [MAX_PIPELINED - 1]
+
+
+def test_more_requests_at_once_than_anybody_needs_close_the_connection(line: Line) -> None:
+    answered = line.ask(GET * 10 * MAX_PIPELINED)
+    assert answered.count(b"200 OK") == MAX_PIPELINED
+    assert answered.count(b"Connection: close") == 1
+    assert line.http.is_closing
+
+
+def test_as_many_requests_one_after_the_other_are_no_harm(line: Line) -> None:
+    for _ in range(3 * MAX_PIPELINED):
+        assert b"200 OK" in line.ask(GET)
+    assert not line.http.is_closing
 
 
 def test_what_waits_for_its_end_is_never_more_than_a_head(line: Line) -> None:

@@ -27,6 +27,9 @@ class Connection:
     has_streams: bool = False
     unsent_bytes: int = 0
     taken_bytes: int = 0
+    put_bytes: int = 0
+    begun: int = 0
+    drains: int = 0
     pings: list[float] = field(default_factory=list)
     host: VirtualHost | None = None
 
@@ -34,6 +37,11 @@ class Connection:
         """Note when."""
         self.is_pinged = True
         self.pings.append(self.host.now() if self.host else 0.0)
+
+    def drain(self) -> None:
+        """Note that the peer is asked to make no new calls."""
+        self.drains += 1
+        self.ping()
 
 
 class Kennel:
@@ -44,13 +52,14 @@ class Kennel:
         self.began = self.host.now()
         self.connection = Connection(host=self.host)
         self.complaints: list[tuple[float, ErrorCode, str]] = []
+        self.unwritten_bytes = 0
         self.dog = Watchdog(self.host, limits, self._complain)
 
     def _complain(self, code: ErrorCode, why: str) -> None:
         self.complaints.append((self.host.now() - self.began, code, why))
 
     def watch(self) -> Connection:
-        self.dog.watch(self.connection)
+        self.dog.watch(self.connection, lambda: self.unwritten_bytes)
         return self.connection
 
     def pass_time(self, seconds: float, *, is_heard: bool = False) -> None:
@@ -104,6 +113,37 @@ def test_idle_is_good_bye_without_reproach(kennel: Kennel) -> None:
     _check(kennel, 300, ErrorCode.NO_ERROR, "nothing to do for 300 s")
 
 
+def test_calls_that_come_and_go_between_two_beats_are_something_to_do(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    for _ in range(1_000):
+        kennel.pass_time(1, is_heard=True)
+        connection.begun += 2
+    assert kennel.complaints == []
+    assert connection.drains == 0
+
+
+def test_who_is_idle_is_asked_to_make_no_calls_a_beat_before_it_is_sent_away(
+    kennel: Kennel,
+) -> None:
+    connection = kennel.watch()
+    while not connection.drains:
+        kennel.host.pass_time(BEAT_S)
+    assert kennel.complaints == []
+    kennel.host.pass_time(BEAT_S)
+    _check(kennel, 300, ErrorCode.NO_ERROR, "nothing to do for 300 s")
+    assert connection.drains == 1
+
+
+def test_a_call_that_was_on_its_way_to_an_idle_connection_is_not_lost(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    while not connection.drains:
+        kennel.host.pass_time(BEAT_S)
+    connection.is_pinged = False
+    connection.begun, connection.has_streams = 1, True
+    kennel.pass_time(1_000, is_heard=True)
+    assert kennel.complaints == []
+
+
 def test_a_call_makes_the_time_begin_anew(kennel: Kennel) -> None:
     connection = kennel.watch()
     kennel.pass_time(290)
@@ -129,15 +169,47 @@ def test_stall(kennel: Kennel) -> None:
     kennel.pass_time(55, is_heard=True)
     assert kennel.complaints == []
     kennel.pass_time(50, is_heard=True)
-    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken nothing of what it asked for, for 60 s")
+    _check(
+        kennel,
+        60,
+        ErrorCode.ENHANCE_YOUR_CALM,
+        "taken next to nothing of what it asked for in 60 s",
+    )
 
 
-def test_who_takes_a_little_is_not_stalled(kennel: Kennel) -> None:
+def test_who_takes_some_of_it_is_not_stalled(kennel: Kennel) -> None:
     connection = kennel.watch()
     connection.has_streams, connection.unsent_bytes = True, 1_000_000
     for _ in range(20):
         kennel.pass_time(50, is_heard=True)
+        connection.taken_bytes += LIMITS.min_taken_bytes
+    assert kennel.complaints == []
+
+
+def test_who_takes_next_to_nothing_is_stalled(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams, connection.unsent_bytes = True, 1_000_000
+    for _ in range(100):
+        kennel.pass_time(1, is_heard=True)
         connection.taken_bytes += 1
+    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+
+
+def test_what_is_handed_on_but_cannot_be_written_is_not_taken(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    kennel.unwritten_bytes = connection.put_bytes = 100_000
+    kennel.pass_time(100, is_heard=True)
+    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+
+
+def test_what_is_written_is_taken_though_more_waits(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams = True
+    kennel.unwritten_bytes = connection.put_bytes = 100_000
+    for _ in range(20):
+        connection.put_bytes += LIMITS.min_taken_bytes
+        kennel.pass_time(50, is_heard=True)
     assert kennel.complaints == []
 
 
@@ -149,7 +221,7 @@ def test_the_time_of_a_stall_begins_with_the_output(kennel: Kennel) -> None:
     kennel.pass_time(55, is_heard=True)
     assert kennel.complaints == []
     kennel.pass_time(20, is_heard=True)
-    _check(kennel, 255, ErrorCode.ENHANCE_YOUR_CALM, "taken nothing")
+    _check(kennel, 255, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
 
 
 def test_a_silent_peer_that_has_calls_is_asked_and_cut_off_if_it_does_not_answer(
@@ -239,7 +311,7 @@ def _never(_code: ErrorCode, _why: str) -> None:
 def test_a_slow_head_of_http1_is_cut_off() -> None:
     kennel = Kennel()
     http = HTTP1({}, lambda _: None)
-    kennel.dog.watch(http)
+    kennel.dog.watch(http, int)
     for octet in b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 100:
         http.receive(bytes((octet,)))
         kennel.host.pass_time(1.0)
@@ -249,7 +321,7 @@ def test_a_slow_head_of_http1_is_cut_off() -> None:
 def test_requests_of_http1_that_come_whole_are_all_right_however_long_between() -> None:
     kennel = Kennel()
     http = HTTP1({}, lambda _: None)
-    kennel.dog.watch(http)
+    kennel.dog.watch(http, int)
     for _ in range(10):
         http.receive(b"GET / HTTP/1.1\r\n\r\n")
         kennel.host.pass_time(25.0)
@@ -259,7 +331,7 @@ def test_requests_of_http1_that_come_whole_are_all_right_however_long_between() 
 def test_the_time_of_a_head_begins_when_it_does() -> None:
     kennel = Kennel()
     http = HTTP1({}, lambda _: None)
-    kennel.dog.watch(http)
+    kennel.dog.watch(http, int)
     kennel.host.pass_time(100.0)
     http.receive(b"GET /")
     kennel.host.pass_time(9.0)
