@@ -64,7 +64,7 @@ def _write(directory: Path, results: Results) -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.transport", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a minute, to see that it works")
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measurement")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds, if there is time for them")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one sample")
     parser.add_argument("--connections", type=int, metavar="N", help="idle ones to be weighed")
     parser.add_argument(

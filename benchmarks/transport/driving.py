@@ -11,7 +11,7 @@ from benchmarks.common.stats import quantile
 from benchmarks.transport.echo import BODY
 from benchmarks.transport.samples import CPU_US, P50_MS, P99_MS, RATE, Figures
 
-WARM_UP_S: Final = 0.15
+WARM_UP_S: Final = 0.1
 TIMEOUT_S: Final = 5.0
 STREAM_TIMEOUT_S: Final = 60.0
 STREAM_IN_FLIGHT: Final = 32

@@ -12,10 +12,8 @@ from benchmarks.transport.echo import DOWNLOAD, PIECE, STREAM, UNARY, pieces_wan
 from benchmarks.transport.files import raise_file_limit
 from leasehold.rpc.addresses import TcpAddress
 from leasehold.rpc.conversations import Conversation, conversation, one_to_many, one_to_one
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.listening import listen
 from leasehold.rpc.routes import Answer, Exchange, Methods
-from leasehold.rpc.server import ServerProtocol, Site
+from leasehold.rpc.serving import Server
 
 
 def echo(message: bytes) -> Answer:
@@ -60,16 +58,12 @@ def serve_ours(connection: Connection, *, plain: bool = True, on_uvloop: bool = 
 
 
 async def _serve(connection: Connection, methods: Methods) -> None:
-    site = Site(methods, {}, Gate(), lambda: None)
-    listening = await listen(lambda: ServerProtocol(site), TcpAddress("127.0.0.1", 0))
-    await listening.start()
-    address = listening.addresses[0]
+    server = Server(methods)
+    (address,) = await server.start([TcpAddress("127.0.0.1", 0)])
     assert isinstance(address, TcpAddress)
     connection.send((address.port, os.getpid()))
     await until_closed(connection)
-    listening.close()
-    for each in list(site.connections):
-        each.cut_off()
+    server.cut_off()
 
 
 async def until_closed(connection: Connection) -> None:

@@ -100,7 +100,7 @@ def _dress(axes: Any, title: str, ylabel: str, *, log: bool = True) -> None:
     axes.set_ylabel(f"{ylabel} (log scale)" if log else ylabel)
     if log and axes.has_data():
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.margins(y=0.12)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(

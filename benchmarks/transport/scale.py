@@ -30,12 +30,12 @@ FULL = Scale(
     rounds=7,
     few=3,
     connections=5_000,
-    seconds=0.5,
-    client_seconds=0.35,
+    seconds=0.4,
+    client_seconds=0.3,
     paced_s=0.8,
-    server_s=170.0,
-    client_s=115.0,
-    memory_s=40.0,
+    server_s=180.0,
+    client_s=120.0,
+    memory_s=32.0,
     limit_s=60.0,
 )
 
