@@ -54,6 +54,10 @@ class Call(ABC):
         """Say that nothing more will be said."""
 
     @abstractmethod
+    def head(self) -> Pairs:
+        """What the server says before its first message, which need not be there yet."""
+
+    @abstractmethod
     def receive(self) -> bytes | None:
         """Give the next answer; None if there is no other, for whatever reason."""
 

@@ -66,6 +66,9 @@ class _GrpcioCall(Call):
     def end(self) -> None:
         self._said.put(None)
 
+    def head(self) -> Pairs:
+        return _told(self._call.initial_metadata())
+
     def receive(self) -> bytes | None:
         with suppress(grpc.RpcError, grpc.FutureCancelledError, StopIteration):
             if self._kind.answers_many:
@@ -97,8 +100,16 @@ class _GrpcioCall(Call):
 class GrpcioCaller(Caller):
     """`grpcio`, as most programs use it."""
 
-    def __init__(self, target: str, options: tuple[tuple[str, Any], ...] = ()) -> None:
-        self._channel = grpc.insecure_channel(target, [*OPTIONS, *options])
+    def __init__(
+        self,
+        target: str,
+        options: tuple[tuple[str, Any], ...] = (),
+        tls: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        if tls is None:
+            self._channel = grpc.insecure_channel(target, [*OPTIONS, *options])
+        else:
+            self._channel = grpc.secure_channel(target, tls, [*OPTIONS, *options])
 
     def begin(self, request: Request) -> Call:
         return _GrpcioCall(self._channel, request)
@@ -112,6 +123,9 @@ class _AioCall(LoopedCall):
 
     def cancel_here(self) -> None:
         self._call.cancel()
+
+    async def head_here(self) -> Pairs:
+        return _told(await self._call.initial_metadata())
 
     async def make(self, channel: Any) -> Outcome:
         request = self.request

@@ -35,10 +35,13 @@ class _Demo:
 
     def count(self, request: bytes, context: Any) -> Iterator[bytes]:
         number, size = map(int, request.split())
-        for index in range(number):
-            if index:
-                self._notes.write(f"past {index}", _pairs(context))
-            yield demo.counted(index, size)
+        try:
+            for index in range(number):
+                if index:
+                    self._notes.write(f"past {index}", _pairs(context))
+                yield demo.counted(index, size)
+        finally:
+            self._notes.write("closed", _pairs(context))
 
     def add(self, requests: Iterator[bytes], _: Any) -> bytes:
         return b"%d" % sum(map(int, requests))
@@ -46,6 +49,20 @@ class _Demo:
     def chat(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         self._begin(context)
         yield from requests
+
+    def greet(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        context.send_initial_metadata(told(_pairs(context)))
+        yield from requests
+
+    def duplex(self, requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
+        number, size = map(int, next(requests).split())
+        heard: list[int] = []
+        hearing = threading.Thread(target=lambda: heard.extend(map(len, requests)))
+        hearing.start()
+        for index in range(number):
+            yield demo.counted(index, size)
+        hearing.join()
+        yield b"%d" % sum(heard)
 
     def big(self, request: bytes, _: Any) -> bytes:
         return bytes(int(request))
@@ -134,6 +151,8 @@ def _handlers(notes: Notes) -> dict[str, Any]:
         demo.COUNT: (Kind.ONE_TO_MANY, service.count),
         demo.SUM: (Kind.MANY_TO_ONE, service.add),
         demo.CHAT: (Kind.MANY_TO_MANY, service.chat),
+        demo.GREET: (Kind.MANY_TO_MANY, service.greet),
+        demo.DUPLEX: (Kind.MANY_TO_MANY, service.duplex),
         demo.BIG: (Kind.ONE_TO_ONE, service.big),
         demo.TIMEOUT: (Kind.ONE_TO_ONE, service.timeout),
         demo.METADATA: (Kind.ONE_TO_ONE, service.metadata),
@@ -156,7 +175,7 @@ def _handlers(notes: Notes) -> dict[str, Any]:
 class GrpcioServer:
     """The demo service, on a port of its own, with threads of its own."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, tls: grpc.ServerCredentials | None = None) -> None:
         self.notes = Notes()
         options = [
             ("grpc.so_reuseport", 0),
@@ -166,7 +185,11 @@ class GrpcioServer:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(demo.SERVICE, _handlers(self.notes)),)
         )
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        address = f"127.0.0.1:{port}"
+        if tls is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, tls)
         self._server.start()
 
     @property

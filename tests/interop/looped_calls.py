@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from tests.interop.callers import Call, Outcome, Request
-from tests.interop.demo import DEADLINE_S
+from tests.interop.demo import DEADLINE_S, Pairs
 from tests.interop.loops import LoopThread
 
 
@@ -43,6 +43,13 @@ class LoopedCall(Call):
 
     def end(self) -> None:
         self._thread.call_soon(self._said.put_nowait, None)
+
+    def head(self) -> Pairs:
+        return self._thread.run(self.head_here())
+
+    async def head_here(self) -> Pairs:
+        """Wait for the head of the answer, in the loop of the call."""
+        raise NotImplementedError
 
     def receive(self) -> bytes | None:
         self._thread.call_soon(self._wanted.release)

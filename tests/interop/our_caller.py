@@ -1,6 +1,7 @@
 """Our own client."""
 
 import asyncio
+from concurrent.futures import Future
 from typing import Any
 
 from leasehold import ConnectFailed, ConnectionLost
@@ -11,13 +12,20 @@ from leasehold.rpc.hpack import Field
 from leasehold.rpc.metadata import decode_metadata
 from leasehold.rpc.streaming_call import StreamingCall
 from tests.interop.callers import Call, Caller, Outcome, Request
-from tests.interop.demo import Kind, told
+from tests.interop.demo import Kind, Pairs, told
 from tests.interop.looped_calls import LoopedCall
 from tests.interop.loops import LoopThread
 
 
 class _OurCall(LoopedCall):
     _task: "asyncio.Task[Any] | None" = None
+
+    def __init__(self, thread: LoopThread, request: Request) -> None:
+        super().__init__(thread, request)
+        self._begun: Future[StreamingCall] = Future()
+
+    async def head_here(self) -> Pairs:
+        return told(await (await asyncio.wrap_future(self._begun)).metadata())
 
     def cancel_here(self) -> None:
         assert self._task is not None
@@ -59,6 +67,7 @@ class _OurCall(LoopedCall):
             wait_for_ready=request.waits,
         )
         async with streaming as call:
+            self._begun.set_result(call)
             writer = asyncio.create_task(self._write(call))
             try:
                 await self.wanted()

@@ -42,10 +42,13 @@ def methods(notes: Notes) -> Methods:
 
     async def count(request: bytes, call: Conversation) -> AsyncIterator[bytes]:
         number, size = map(int, request.split())
-        for index in range(number):
-            if index:
-                notes.write(f"past {index}", call.metadata)
-            yield demo.counted(index, size)
+        try:
+            for index in range(number):
+                if index:
+                    notes.write(f"past {index}", call.metadata)
+                yield demo.counted(index, size)
+        finally:
+            notes.write("closed", call.metadata)
 
     async def add(call: Conversation) -> bytes:
         return b"%d" % sum([int(message) async for message in call])
@@ -54,6 +57,22 @@ def methods(notes: Notes) -> Methods:
         with noting(call):
             async for message in call:
                 await call.send(message)
+
+    async def greet(call: Conversation) -> None:
+        call.send_metadata(told(call.metadata))
+        await chat(call)
+
+    async def duplex(call: Conversation) -> None:
+        number, size = map(int, (await call.receive() or b"").split())
+
+        async def say() -> None:
+            for index in range(number):
+                await call.send(demo.counted(index, size))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(say())
+            heard = sum([len(message) async for message in call])
+        await call.send(b"%d" % heard)
 
     async def big(request: bytes, _: Conversation) -> bytes:
         return bytes(int(request))
@@ -113,6 +132,8 @@ def methods(notes: Notes) -> Methods:
         demo.COUNT: one_to_many(count),
         demo.SUM: many_to_one(add),
         demo.CHAT: conversation(chat),
+        demo.GREET: conversation(greet),
+        demo.DUPLEX: conversation(duplex),
         demo.BIG: one_to_one(big),
         demo.TIMEOUT: one_to_one(timeout),
         demo.METADATA: one_to_one(metadata),

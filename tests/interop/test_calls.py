@@ -133,6 +133,29 @@ def test_metadata_goes_there_and_back(caller: Caller) -> None:
     assert outcome.trailers == METADATA
 
 
+def test_metadata_comes_before_the_first_message(caller: Caller) -> None:
+    call = caller.open(Kind.MANY_TO_MANY, demo.GREET, metadata=METADATA)
+    assert call.head() == METADATA
+    call.send(b"thanks")
+    assert call.receive() == b"thanks"
+    call.end()
+    outcome = call.outcome()
+    assert (outcome.status, outcome.head) == (Status.OK, METADATA)
+
+
+def test_both_may_speak_at_the_same_time(caller: Caller) -> None:
+    """Neither side waits for the other: all is said before anything is read."""
+    number, size = 32, 256 * KIB
+    call = caller.open(Kind.MANY_TO_MANY, demo.DUPLEX, b"%d %d" % (number, size))
+    for _ in range(number):
+        call.send(bytes(size))
+    call.end()
+    outcome = call.outcome()
+    counted = tuple(demo.counted(index, size) for index in range(number))
+    assert outcome.answers == (*counted, b"%d" % (number * size))
+    assert outcome.status == Status.OK
+
+
 @pytest.mark.parametrize("size", [0, 1_023, 1_024, 1_000_000])
 def test_requests_may_be_compressed(caller: Caller, size: int) -> None:
     """Our channel has no such wish; it is the server that is tested here."""

@@ -9,6 +9,7 @@ from tests.interop import demo
 from tests.interop.callers import Caller
 from tests.interop.conftest import Server
 from tests.interop.demo import NAME, Kind
+from tests.interop.grpcio_demo import GrpcioServer
 
 SOON_S: Final = 0.1
 """A deadline that is meant to come."""
@@ -101,3 +102,32 @@ def test_taking_one_call_back_leaves_the_others_alone(
         chat.end()
     assert {chat.outcome().status for chat in chats} == {Status.OK}
     assert {call.outcome().status for call in slept} == {Status.CANCELLED}
+
+
+def test_a_generator_that_nobody_listens_to_is_closed(
+    server: Server, caller: Caller, name: str
+) -> None:
+    request = b"1000000 100000"
+    call = caller.open(Kind.ONE_TO_MANY, demo.COUNT, request, metadata=((NAME, name),))
+    assert call.receive() == demo.counted(0, 100_000)
+    call.cancel()
+    assert call.outcome().status == Status.CANCELLED
+    server.notes.wait("closed", name)
+
+
+def test_a_thousand_calls_taken_back_at_once(server: Server, caller: Caller, name: str) -> None:
+    if isinstance(server, GrpcioServer):
+        pytest.skip("each would need a thread")
+    path = demo.path(demo.SLEEP, Kind.ONE_TO_ONE)
+    calls = [
+        caller.open(Kind.ONE_TO_ONE, path, b"", metadata=((NAME, f"{name} {index}"),))
+        for index in range(1_000)
+    ]
+    for index in range(1_000):
+        server.notes.wait("heard", f"{name} {index}")
+    for call in calls:
+        call.cancel()
+    assert {call.outcome().status for call in calls} == {Status.CANCELLED}
+    for index in range(1_000):
+        server.notes.wait("cancelled", f"{name} {index}")
+    assert caller.ask(demo.ECHO, b"and then").answer == b"and then"
