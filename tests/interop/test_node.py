@@ -150,7 +150,9 @@ def test_node_never_answers(client: Caller) -> None:
     assert outcome.status == Status.DEADLINE_EXCEEDED
 
 
+@pytest.mark.parametrize("client", ["ours"], indirect=True)
 def test_node_says_good_bye_behind_an_answer(client: Caller) -> None:
+    """By ours only: a call that crosses the good-bye is not made again by grpcio."""
     for _ in range(3):
         assert client.ask("/node.Service/Leave", b"?", waits=True).answer == b"?"
     assert client.ask("/node.Service/Echo", b"and then", waits=True).answer == b"and then"
