@@ -297,14 +297,14 @@ def _read_until_closed(client: socket.socket) -> bytes:
 
 def test_requests_may_be_pipelined_and_the_last_may_close(server: Running) -> None:
     with server.connect() as client:
-        client.sendall(GET * 50 + GET.replace(b"Host: test", b"Connection: close"))
+        client.sendall(GET * 50 + GET.replace(b"Host: test", b"Host: test\r\nConnection: close"))
         assert _read_until_closed(client).count(b"healthy") == 51
 
 
 def test_a_request_may_come_octet_by_octet(server: Running) -> None:
     with server.connect() as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for octet in GET.replace(b"Host: test", b"Connection: close"):
+        for octet in GET.replace(b"Host: test", b"Host: test\r\nConnection: close"):
             client.sendall(bytes((octet,)))
         assert _read_until_closed(client).endswith(b"healthy")
 

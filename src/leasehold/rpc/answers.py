@@ -47,7 +47,13 @@ def ok_trailers(metadata: Fields) -> bytes:
 
 
 def failed_trailers(error: RpcError) -> bytes:
-    """Encode the trailers of a call that failed."""
+    """Encode the trailers of a call that failed; once, if many fail with the same error."""
+    if error.encoded is None:
+        error.encoded = _failed_trailers(error)
+    return error.encoded
+
+
+def _failed_trailers(error: RpcError) -> bytes:
     fields: list[Pair] = [(b"grpc-status", b"%d" % error.status)]
     if error.message:
         fields.append((b"grpc-message", percent_encoded(error.message)))

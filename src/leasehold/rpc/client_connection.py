@@ -266,7 +266,7 @@ class ClientConnection(Http2[ClientCall]):
 
     def _was_reset(self, stream: ClientCall, code: int) -> None:
         self.forget(stream)
-        if code == ErrorCode.REFUSED_STREAM:
+        if code == ErrorCode.REFUSED_STREAM and stream.head is None:
             stream.failed(NotProcessed("the server refused the call (REFUSED_STREAM)"))
         else:
             name = ErrorCode(code).name if code in _CODES else f"code {code}"
@@ -307,7 +307,7 @@ class ClientConnection(Http2[ClientCall]):
         self._drain()
         for call in [call for call in self._streams.values() if call.id > last_id]:
             self.forget(call)
-            call.failed(NotProcessed(said))
+            call.failed(NotProcessed(said) if call.head is None else ConnectionLost(said))
 
     def _drain(self) -> None:
         """Make no new calls here."""

@@ -52,6 +52,8 @@ class RpcError(Exception):
         self.message = message
         self.position = position
         self.metadata = metadata
+        self.encoded: bytes | None = None
+        """The trailers that tell of it, once they were made."""
 
     def __str__(self) -> str:
         return f"{self.status.name}: {self.message}"
@@ -135,7 +137,11 @@ class MessageReader:
             raise RpcError(
                 Status.INTERNAL, "grpc: compressed flag set with identity or empty encoding"
             )
-        plain = decompress(message, self._max_bytes)
+        try:
+            plain = decompress(message, self._max_bytes)
+        except RpcError:
+            self.excess_bytes += self._max_bytes  # it may have been as much
+            raise
         self.excess_bytes += max(0, len(plain) - FAIR_RATIO * len(message))
         return plain
 

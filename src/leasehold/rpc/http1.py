@@ -1,5 +1,6 @@
 """Just enough HTTP/1.1 to answer plain GETs on the port that speaks gRPC."""
 
+import re
 from collections.abc import Callable
 from http import HTTPMethod, HTTPStatus
 from typing import Final
@@ -82,16 +83,20 @@ class HTTP1:
             self._refuse(HTTPStatus.BAD_REQUEST)
             return
         method, target, version = parts
-        pairs = [
-            (name.strip().lower(), value.strip().lower())
-            for name, _, value in (field.partition(b":") for field in fields.split(b"\r\n"))
-        ]
+        lines = fields.split(b"\r\n") if fields else []
+        matches = [_FIELD.fullmatch(line) for line in lines]
+        pairs = [(match[1].lower(), match[2].lower()) for match in matches if match]
+        hosts = sum(name == b"host" for name, _ in pairs)
+        if len(pairs) < len(lines) or hosts > 1 or (hosts == 0 and version != b"HTTP/1.0"):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
         if any(_announces_body(*pair) for pair in pairs):
             self._refuse(HTTPStatus.NOT_IMPLEMENTED)  # there is nothing here to post to
             return
-        keeps_alive = version == b"HTTP/1.1" and (b"connection", b"close") not in pairs
-        keeps_alive = keeps_alive and not is_last
-        reply = find_page(self._pages, method, target)
+        wishes = b",".join([value for name, value in pairs if name == b"connection"])
+        closes = b"close" in [wish.strip() for wish in wishes.split(b",")]
+        keeps_alive = version == b"HTTP/1.1" and not (closes or is_last)
+        reply = find_page(self._pages, method, _ABSOLUTE.sub(b"", target) or b"/")
         self._reply(reply, is_head=method == b"HEAD", keeps_alive=keeps_alive)
 
     def _hang_up(self) -> None:
@@ -119,5 +124,9 @@ def _announces_body(name: bytes, value: bytes) -> bool:
 
 
 _PARTS: Final = 3
+_FIELD: Final = re.compile(
+    rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*"
+)
+_ABSOLUTE: Final = re.compile(rb"\Ahttps?://[^/?]*", re.IGNORECASE)
 _METHODS: Final = frozenset(method.value.encode() for method in HTTPMethod)
 _HEAD_END: Final = b"\r\n\r\n"

@@ -438,7 +438,10 @@ class Http2(Generic[S]):
             self._closed.end_here(stream_id)
         if stream is not None:
             self.forget(stream)
-        self._spend(self.limits.resets, "streams that had to be reset")
+        if failed.code == ErrorCode.REFUSED_STREAM:
+            self._spend(self.limits.refusals, "calls that had to be refused")
+        else:
+            self._spend(self.limits.resets, "streams that had to be reset")
 
     def forget(self, stream: S) -> None:
         """Have nothing more to do with a stream."""

@@ -47,6 +47,8 @@ class Limits:
     resets: Rate = _TAKEN_BACK
     """Calls that the peer takes back before there is an answer, or makes us take back: twice all
     that it may have."""
+    refusals: Rate = _CHEAP
+    """Calls beyond `max_streams`: a client may not have heard of that limit yet."""
     settings: Rate = _RARE
     pings: Rate = _RARE
     """Pings while nothing is said to the peer: gRPC's clients answer each piece of data with one,

@@ -200,7 +200,7 @@ class Web(NamedTuple):
     refusal: Reply | None = None
 
 
-MAX_SHOWN_BYTES: Final = 200
+MAX_SHOWN_BYTES: Final = 64
 """How much of a path or content type is repeated to whoever sent it."""
 
 _ACCEPTED: Final = ((b"grpc-accept-encoding", b"identity, gzip"),)
@@ -243,7 +243,7 @@ def _method(path_octets: bytes, methods: Methods, encoding: bytes) -> Method | R
 
 def _shown(value: bytes) -> str:
     """What an answer repeats of a request: not much, for its sender pays a few octets a call."""
-    return value[:MAX_SHOWN_BYTES].decode(errors="replace")
+    return value[:MAX_SHOWN_BYTES].decode(errors="backslashreplace")
 
 
 def _is_grpc(content_type: bytes) -> bool:

@@ -247,8 +247,12 @@ class ServerProtocol(asyncio.Protocol):
 
     def good_bye(self, error: RpcError) -> None:
         """Close the connection once everything is written that is to be; end what is open."""
-        if isinstance(self._speaks, ServerConnection):
-            self._speaks.dismiss(error)
+        speaks = self._speaks
+        if isinstance(speaks, ServerConnection):
+            speaks.dismiss(error)
+            if not speaks.is_closing:  # the client has yet to take its answers
+                self._transport.resume_reading()
+                return
         self._end()
 
     def cut_off(self) -> None:

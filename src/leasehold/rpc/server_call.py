@@ -199,7 +199,7 @@ class ServerCall(AnsweringStream):
             self.reader = None
             self.carrier.buffer(-before)
             self.end(error)
-            return
+            messages = []
         if reader.excess_bytes:
             self.carrier.pay_for_unpacking(reader.excess_bytes)
             reader.excess_bytes = 0

@@ -34,10 +34,11 @@ from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
 from leasehold.rpc.web_request import WebRequest
 
-MAX_HEADS: Final = 256
-"""Different request heads remembered for one connection."""
+MAX_HEADS: Final = 64
+"""Different request heads remembered for one connection: one for each method, say."""
 
-MAX_HEAD_BYTES: Final = 2048
+MAX_HEAD_FIELDS: Final = 20
+MAX_HEAD_BYTES: Final = 1024
 """The fields of a request whose head is remembered."""
 
 _GZIPPED: Final = ((b"grpc-encoding", GZIP),)
@@ -73,6 +74,7 @@ class ServerConnection(Http2[AnsweringStream]):
         self._new_id = 0
         """The stream whose first header block came in last; 0 if it was not the first."""
         self._max_streams = limits.max_streams
+        self._is_parting = False
         self._stopped_at: int | None = None
         """The last call that was taken, once no more are."""
         self._max_unsent_bytes = limits.max_unsent_bytes
@@ -162,7 +164,7 @@ class ServerConnection(Http2[AnsweringStream]):
         if self.limits.max_message_bytes < frames.MIN_MAX_FRAME_BYTES:
             head.is_short = False  # else no message in one frame can be too long
         size_bytes = sum(len(f.name) + len(f.value) + ENTRY_OVERHEAD_BYTES for f in fields)
-        if size_bytes <= MAX_HEAD_BYTES:
+        if len(fields) <= MAX_HEAD_FIELDS and size_bytes <= MAX_HEAD_BYTES:
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
             self._heads[fields] = head
@@ -321,6 +323,9 @@ class ServerConnection(Http2[AnsweringStream]):
             for call in calls:
                 call.relieve()
             self._outbound.flush()
+        if self._is_parting and not self._streams and not self.is_closing:
+            self.close()
+            self._outbound.flush()
         if self.has_event_room or self.is_closing:
             return
         assert self._cramped_from is not None
@@ -379,12 +384,15 @@ class ServerConnection(Http2[AnsweringStream]):
         super().close(code, why)
 
     def dismiss(self, error: RpcError) -> None:
-        """End every call with this error, and say good-bye: clients will try again elsewhere."""
+        """End every call with this error, and close once the client has taken what was said.
+
+        Clients will try again elsewhere.
+        """
+        self._max_streams = 0
+        self._is_parting = True
         for stream in list(self._streams.values()):
             if isinstance(stream, ServerCall):
                 stream.end(error)
-        self._outbound.flush()
-        self.close()
         self.flush()
 
 

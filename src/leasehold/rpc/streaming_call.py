@@ -36,6 +36,9 @@ class StreamingCall(ClientCall):
     async def send(self, message: bytes) -> None:
         """Say something; wait if the server does not take what was said before."""
         self._check_sending()
+        if self._is_ended:
+            raise ValueError("send after end: this side of the call was ended")
+        self._writing.check_free()
         if self.unsent is None:
             self.unsent = bytearray()
         octets = framed(message)
@@ -53,8 +56,6 @@ class StreamingCall(ClientCall):
             raise self._failure.with_traceback(None)
         if self.is_over:
             raise RpcError(Status.CANCELLED, "the call is over: the server has ended it")
-        if self._is_ended:
-            raise ValueError("send after end: this side of the call was ended")
 
     def end(self) -> None:
         """Say that nothing more will be said."""

@@ -12,10 +12,14 @@ class Waiter:
         self._what = what
         self._future: asyncio.Future[None] | None = None
 
-    async def wait(self) -> None:
-        """Wait until something has changed."""
+    def check_free(self) -> None:
+        """Refuse a second task."""
         if self._future is not None:
             raise RuntimeError(f"another task is {self._what} on this call; one at a time")
+
+    async def wait(self) -> None:
+        """Wait until something has changed."""
+        self.check_free()
         self._future = asyncio.get_running_loop().create_future()
         try:
             await self._future

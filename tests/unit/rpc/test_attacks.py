@@ -4,6 +4,7 @@ The clock stands still, so bursts are exact. `Arena` has an attacker and a bysta
 methods and the same gate: the bystander must not notice anything.
 """
 
+import gzip
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -233,7 +234,7 @@ def test_making_us_reset(
 def test_streams_beyond_the_limit_are_refused_and_those_who_go_on_are_cut_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    arena = Arena(caplog, Limits(max_streams=10, resets=RATE))
+    arena = Arena(caplog, Limits(max_streams=10, refusals=RATE))
     raw = arena.attacker
     count, last = arena.suffered(raw.request(number, WATCH) for number in _numbers())
     assert count == 10 + BURST
@@ -558,6 +559,26 @@ def test_a_gzip_bomb_is_refused_before_it_is_unpacked(arena: Arena) -> None:
     assert arena.service.heard == [b"and me?"]
     assert no_leak(raw.server)
     arena.check_bystander()
+
+
+@pytest.mark.parametrize("size", [LIMITS.max_message_bytes, 2 * LIMITS.max_message_bytes])
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_gzip_bombs_again_and_again(
+    caplog: pytest.LogCaptureFixture, size: int, *, is_cut_off: bool
+) -> None:
+    arena = Arena(caplog, Limits(unpacked=Rate(BURST * LIMITS.max_message_bytes, 1.0)))
+    raw = arena.attacker
+    bomb = gzip.compress(bytes(size))[: -1 if is_cut_off else None]
+    assert len(bomb) < 16_000
+
+    def attempts() -> Iterator[bytes]:
+        for number in _numbers():
+            data = frame(frames.DATA, END, number, PREFIX.pack(1, len(bomb)) + bomb)
+            yield raw.request(number, WATCH, grpc_encoding="gzip") + data
+
+    count, last = arena.suffered(attempts(), most=2 * BURST)
+    assert BURST <= count <= BURST + 5
+    arena.check_ended(last)
 
 
 @pytest.mark.parametrize("length", [LIMITS.max_message_bytes + 1, 2**32 - 1])

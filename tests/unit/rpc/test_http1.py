@@ -92,14 +92,14 @@ def test_another_method_is_405(line: Line) -> None:
 def test_a_request_with_a_body_is_refused_and_nothing_of_it_taken_for_a_request(
     line: Line, field: bytes
 ) -> None:
-    request = b"POST /health HTTP/1.1\r\n" + field + b"\r\n\r\n" + GET
+    request = b"POST /health HTTP/1.1\r\nHost: test\r\n" + field + b"\r\n\r\n" + GET
     assert line.ask(request).count(b"HTTP/1.1 ") == 1
     assert b" 501 " in line.out
     assert line.http.is_closing
 
 
 def test_two_lengths_cannot_hide_a_body(line: Line) -> None:
-    request = b"GET /health HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\n"
+    request = b"GET /health HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\n"
     assert line.status(request + GET) == 501
     assert line.http.is_closing
 
@@ -175,3 +175,37 @@ def test_as_many_requests_one_after_the_other_are_no_harm(line: Line) -> None:
 def test_what_waits_for_its_end_is_never_more_than_a_head(line: Line) -> None:
     line.ask(GET * 10 + b"x" * MAX_HEAD_BYTES)
     assert len(line.http._buffer) == MAX_HEAD_BYTES
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"",
+        b"Host: a\r\nHost: b\r\n",
+        b"Host : a\r\n",
+        b"Host: a\r\n folded\r\n",
+        b"Host: a\0\r\n",
+        b"Host: a\r\nX: y\rContent-Length: 5\r\n",
+        b"Host: a\r\nX: y\nTransfer-Encoding: chunked\r\n",
+        b"Host: a\r\nno colon\r\n",
+        b"Host: a\r\n: nameless\r\n",
+    ],
+    ids=repr,
+)
+def test_fields_that_may_be_read_in_two_ways_are_400(line: Line, fields: bytes) -> None:
+    assert line.status(b"GET /health HTTP/1.1\r\n" + fields + b"\r\n" + GET) == 400
+    assert line.http.is_closing
+
+
+def test_an_old_client_need_not_name_a_host(line: Line) -> None:
+    assert line.status(b"GET /health HTTP/1.0\r\n\r\n") == 200
+
+
+@pytest.mark.parametrize("target", [b"http://any.where/health", b"HTTPS://x:1/health?full=1"])
+def test_a_target_may_be_absolute(line: Line, target: bytes) -> None:
+    assert line.status(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n") == 200
+
+
+def test_close_is_heard_among_other_wishes(line: Line) -> None:
+    line.ask(GET.replace(b"Host: test", b"Host: test\r\nConnection: keep-alive, Close"))
+    assert line.http.is_closing

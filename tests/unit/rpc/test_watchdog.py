@@ -323,7 +323,7 @@ def test_requests_of_http1_that_come_whole_are_all_right_however_long_between() 
     http = HTTP1({}, lambda _: None)
     kennel.dog.watch(http, int)
     for _ in range(10):
-        http.receive(b"GET / HTTP/1.1\r\n\r\n")
+        http.receive(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         kennel.host.pass_time(25.0)
     assert kennel.complaints == []
 
