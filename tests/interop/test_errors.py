@@ -9,7 +9,6 @@ from tests.interop import demo
 from tests.interop.callers import Caller
 from tests.interop.conftest import Server
 from tests.interop.demo import Failing, Kind
-from tests.interop.grpcio_callers import AioCaller
 from tests.interop.grpcio_demo import GrpcioServer
 from tests.interop.our_caller import OurCaller
 
@@ -66,14 +65,8 @@ def test_what_was_said_before_a_failure_arrives(caller: Caller, kind: Kind) -> N
     assert outcome.trailers == METADATA
 
 
-def _skip_aio(caller: Caller, kind: Kind) -> None:
-    if isinstance(caller, AioCaller) and kind == Kind.MANY_TO_MANY:
-        pytest.skip("grpc.aio may take a message that it cannot send for an internal error")
-
-
 @pytest.mark.parametrize("kind", [Kind.MANY_TO_ONE, Kind.MANY_TO_MANY], ids=lambda k: k.value)
 def test_a_server_may_fail_while_the_client_goes_on(caller: Caller, kind: Kind) -> None:
-    _skip_aio(caller, kind)
     call = caller.open(kind, demo.path(demo.FAIL, kind))
     call.send(Failing(Status.OUT_OF_RANGE, "enough").encoded())
     for _ in range(64):
@@ -85,7 +78,6 @@ def test_a_server_may_fail_while_the_client_goes_on(caller: Caller, kind: Kind) 
 
 @pytest.mark.parametrize("kind", [Kind.MANY_TO_ONE, Kind.MANY_TO_MANY], ids=lambda k: k.value)
 def test_a_server_may_have_enough_while_the_client_goes_on(caller: Caller, kind: Kind) -> None:
-    _skip_aio(caller, kind)
     call = caller.open(kind, demo.path(demo.QUIT, kind))
     call.send(b"first")
     for _ in range(64):
