@@ -122,7 +122,7 @@ def test_a_call_that_is_over_before_its_answer_is_begun_leaves_nothing(
 
     def begin_and_lose() -> None:
         [protocol] = server.site.connections
-        stream = ServerCall(protocol._speaks, 99, Head(Exchange(slow.answer), (), None), 0, None)  # type: ignore[arg-type]
+        stream = ServerCall(protocol._speaks, 99, Head(Exchange(slow.answer), (), None), 0, None, 0.0)  # type: ignore[arg-type]
         stream.hear(b"!")
         stream.over()
 

@@ -91,6 +91,10 @@ class VirtualHost:
         heapq.heappush(self._due, (self._now + delay_s, next(self._order), alarm))
         return alarm
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back at once: nobody else has a turn here."""
+        callback()
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Have something done that takes a while: by `run_tasks`."""
         task = VirtualTask(coroutine)

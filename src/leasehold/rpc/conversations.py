@@ -48,7 +48,7 @@ class Conversation:
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             speaker.fail(error)
         finally:
-            speaker.flush()
+            speaker.flush_soon()
 
     # What a coroutine does.
 
@@ -70,7 +70,7 @@ class Conversation:
             await self._hearing.wait()
         message = self._messages.popleft()
         self._speaker.taken(len(message) + QUEUED_BYTES)
-        self._speaker.flush()
+        self._speaker.flush_soon()
         return message
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -89,12 +89,12 @@ class Conversation:
         while not self._speaker.has_own_room:
             await self._saying.wait()
         self._speaker.say(message, 0)
-        self._speaker.flush()
+        self._speaker.flush_soon()
 
     def send_metadata(self, metadata: MetadataLike) -> None:
         """Say something before the first message."""
         self._speaker.send_head(encode_metadata(metadata))
-        self._speaker.flush()
+        self._speaker.flush_soon()
 
     # What happens to it.
 

@@ -58,8 +58,16 @@ class Gate:
 
     def hold_answer(self, position: int, deliver: Deliver, payload: bytes) -> None:
         """Deliver an answer when `position` is released, or refuse if too much waits already."""
-        self.check_room()
-        self.hold_accepted(position, deliver, payload)
+        if self.answers >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
+            self.check_room()
+        self.answers += 1
+        self._waiting_bytes += len(payload)
+        waiting = self._waiting.get(position)
+        if waiting is None:
+            assert position > self.released, "this may leave at once"
+            self._waiting[position] = [(deliver, payload, 1)]
+        else:
+            waiting.append((deliver, payload, 1))
 
     def hold_accepted(self, position: int, deliver: Deliver, payload: bytes) -> None:
         """Deliver an answer when `position` is released, of a call that cannot be refused."""

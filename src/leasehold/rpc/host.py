@@ -25,6 +25,10 @@ class Host(Protocol):
         """Call back after a while."""
         ...
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back when those have had their turn whose turn it is now."""
+        ...
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Have something done that takes a while."""
         ...
@@ -38,6 +42,10 @@ class LoopHost:
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Alarm:
         """Call back after a while."""
         return asyncio.get_running_loop().call_later(delay_s, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back when those have had their turn whose turn it is now."""
+        asyncio.get_running_loop().call_soon(callback)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Have something done that takes a while."""

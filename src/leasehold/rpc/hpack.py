@@ -53,6 +53,8 @@ MAX_INTEGER_BYTES: Final = 5
 
 MAX_MEMO_BLOCKS: Final = 64
 MAX_MEMO_BLOCK_BYTES: Final = 512
+MAX_MEMO_FIELDS: Final = 32
+"""Of a block that is remembered: an octet can refer to a field, and costs eight of memory."""
 
 _STATIC_COUNT: Final = len(STATIC_TABLE)
 _STATIC_BACKWARDS: Final = STATIC_TABLE[::-1]
@@ -171,7 +173,7 @@ class HeaderDecoder:
         if len(fields) * self._largest_bytes + timeouts_bytes > self._max_list_bytes:
             self._check_list(fields, timeouts_bytes)
         result = tuple(fields)
-        if keep:
+        if keep and len(result) <= MAX_MEMO_FIELDS:
             self._remember(block, result)
         return result
 

@@ -43,6 +43,10 @@ class HTTP1:
     def drain(self) -> None:
         """Do nothing: whoever asks again will be answered, or finds the connection closed."""
 
+    def drop_stalled(self) -> bool:
+        """Drop nothing: there is one thing at a time."""
+        return False
+
     def ping(self) -> None:
         """Do nothing: there are no pings."""
 
@@ -52,6 +56,9 @@ class HTTP1:
         buffer, at = self._buffer + data, 0
         requests = 0
         while not self.is_closing:
+            if buffer.startswith(b"\r\n", at):  # as after the body of an old client's request
+                at += 2
+                continue
             end = buffer.find(_HEAD_END, at, at + MAX_HEAD_BYTES + len(_HEAD_END))
             if end >= 0:
                 requests += 1
@@ -79,7 +86,7 @@ class HTTP1:
         if parts[0] not in _METHODS and not parts[-1].startswith(b"HTTP/"):
             self._hang_up()
             return
-        if len(parts) != _PARTS or not parts[2].startswith(b"HTTP/1."):
+        if len(parts) != _PARTS or parts[2] not in _VERSIONS:
             self._refuse(HTTPStatus.BAD_REQUEST)
             return
         method, target, version = parts
@@ -124,6 +131,7 @@ def _announces_body(name: bytes, value: bytes) -> bool:
 
 
 _PARTS: Final = 3
+_VERSIONS: Final = (b"HTTP/1.1", b"HTTP/1.0")
 _FIELD: Final = re.compile(
     rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*"
 )

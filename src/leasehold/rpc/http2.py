@@ -46,6 +46,10 @@ STREAM_WINDOW: Final = 4 * 1024 * 1024
 CONNECTION_WINDOW: Final = 16 * 1024 * 1024
 
 PING_BYTES: Final = 8
+
+FRESH_S: Final = 1.0
+"""Whoever waits for longer before it takes back a call can do so as often as it likes."""
+
 _TOO_MUCH: Final = "too many long messages at once on this connection; send fewer, or open another"
 
 ACTIVE_BYTES: Final = 16
@@ -65,6 +69,8 @@ class Http2(Generic[S]):
         """Whether the connection is to be closed once the output is written."""
         self.is_pinged = False
         """Whether the peer has yet to answer a ping of ours."""
+        self._read_at = 0.0
+        """When something came in last."""
         self.activity = 0
         """How often something came in."""
         self._now = now
@@ -84,6 +90,7 @@ class Http2(Generic[S]):
         self._said_at_ping = -1
         self._active = 0
         self._buffered_bytes = 0
+        self._deferred_bytes = 0
         self._spend = Purse(now).spend
         self.has_unsent = outbound.has_unsent
         self._rare_frames: dict[int, Callable[[int, int, bytes], None]] = {
@@ -128,6 +135,7 @@ class Http2(Generic[S]):
     def receive(self, data: bytes) -> None:
         """Take what came in after the preface, and answer what can be answered at once."""
         self.activity += 1
+        self._read_at = self._now()
         try:
             if not self.is_closing:
                 self._read(self._tail + data if self._tail else data)
@@ -265,7 +273,8 @@ class Http2(Generic[S]):
         if stream is None:
             self._spend_idle()
             return
-        if not stream.has_head:  # else it has had an answer, as many calls end that go well
+        # Others have had an answer, as many calls end that go well, or have waited long for one.
+        if not stream.has_head and self._read_at - stream.began < FRESH_S:
             self._spend(self.limits.resets, "calls that are taken back")
         self._was_reset(stream, code)
 
@@ -336,7 +345,16 @@ class Http2(Generic[S]):
         self._body(stream, flags, payload, frame_bytes)
 
     def _credit_connection(self) -> None:
-        """Let the peer send again, on all streams together, what it has sent."""
+        """Let the peer send again, on all streams together, what it has sent.
+
+        But not while handlers have far too much to do with what there is: then all wait.
+        """
+        if self._replenish > CONNECTION_WINDOW:
+            raise ConnectionFailed(
+                ErrorCode.FLOW_CONTROL_ERROR, f"more than {CONNECTION_WINDOW} octets unasked"
+            )
+        if self._deferred_bytes > self.limits.max_buffered_bytes // 2:
+            return
         self._outbound.put_frame(frames.window_update(0, self._replenish))
         self._replenish = 0
 
@@ -378,6 +396,13 @@ class Http2(Generic[S]):
         if octets > 0 and self._buffered_bytes > self.limits.max_buffered_bytes:
             self._buffered_bytes -= octets
             raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
+
+    def defer(self, octets: int) -> None:
+        """Count whole messages that nobody has taken, or has at last."""
+        self.buffer(octets)
+        self._deferred_bytes += octets
+        if octets < 0 and self._replenish > CONNECTION_WINDOW >> 1:
+            self._credit_connection()
 
     def pay_for_unpacking(self, excess_bytes: int) -> None:
         """Take the price of messages that were packed more tightly than is fair."""

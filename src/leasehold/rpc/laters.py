@@ -17,6 +17,10 @@ PUT_AT_ONCE_BYTES: Final = 1024 * 1024
 class Hosted(Flushable, Protocol):
     """The connection of a call, as this module sees it."""
 
+    def flush_soon(self) -> None:
+        """Send what was put out, together with what else is in this turn of the loop."""
+        ...
+
     @property
     def host(self) -> Host:
         """The event loop."""
@@ -109,4 +113,4 @@ class Laters:
             call.fail(RpcError(Status.CANCELLED, "the handler was cancelled"))
         if call.remote_done and not self._tasks and not call.is_over:
             call.end()
-        call.carrier.flush()
+        call.carrier.flush_soon()

@@ -25,7 +25,7 @@ class Rate(NamedTuple):
 _TAKEN_BACK: Final = Rate(2048, 100.0)
 _RARE: Final = Rate(100, 10.0)
 _CHEAP: Final = Rate(10_000, 1000.0)
-_UNPACKED: Final = Rate(64 * MIB, 4.0 * MIB)
+_UNPACKED: Final = Rate(4 * MIB, 4.0 * MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,10 @@ class Speaker(Protocol):
         """Send what was said by somebody who was not called from here."""
         ...
 
+    def flush_soon(self) -> None:
+        """Send what was said, with what others on the connection say in this turn of the loop."""
+        ...
+
 
 class Listener(Protocol):
     """The handler of one stream of a subscription."""

@@ -192,6 +192,8 @@ class ServerProtocol(asyncio.Protocol):
 
     def _transmit(self, data: bytes) -> None:
         transport = self._transport
+        if transport.is_closing():
+            return
         transport.write(data)
         if self._speaks is not None and self._speaks.is_closing:
             self._end()
@@ -211,8 +213,8 @@ class ServerProtocol(asyncio.Protocol):
         self._is_paused = False
         if not (self._transport.is_closing() or self._has_stopped):
             self._transport.resume_reading()
-        if isinstance(self._speaks, ServerConnection):
-            self._speaks.resume()
+        if isinstance(self._speaks, ServerConnection):  # not now: asyncio is still writing
+            self._site.host.call_soon(self._speaks.resume)
 
     def drain(self) -> None:
         """Ask the client to make no new calls."""

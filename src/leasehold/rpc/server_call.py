@@ -48,11 +48,15 @@ class Carrier(Flushable, Protocol):
         """Whether the peer takes its events; if not, listeners are told when it does."""
         ...
 
+    def flush_soon(self) -> None:
+        """Send what was put out, together with what else is in this turn of the loop."""
+        ...
+
     def has_room_for(self, call: "ServerCall") -> bool:
         """Whether the peer takes what is sent; if not, the call is relieved when it does."""
         ...
 
-    def drop(self, call: "ServerCall") -> None:
+    def drop(self, stream: "ServerCall") -> None:
         """Send nothing more of a call, and tell the client so."""
         ...
 
@@ -62,6 +66,10 @@ class Carrier(Flushable, Protocol):
 
     def buffer(self, octets: int) -> None:
         """Count what came in and nobody has taken; refuse it if that is too much."""
+        ...
+
+    def defer(self, octets: int) -> None:
+        """Count whole messages that nobody has taken, or has at last."""
         ...
 
     def pay_for_unpacking(self, excess_bytes: int) -> None:
@@ -115,7 +123,13 @@ class ServerCall(AnsweringStream):
     """What finds out answers that take a while."""
 
     def __init__(
-        self, carrier: Carrier, stream_id: int, head: Head, window: int, timeout: bytes | None
+        self,
+        carrier: Carrier,
+        stream_id: int,
+        head: Head,
+        window: int,
+        timeout: bytes | None,
+        began: float,
     ) -> None:
         self.carrier = carrier
         self.head = head
@@ -126,6 +140,7 @@ class ServerCall(AnsweringStream):
         self.listener: Listener | None = None
         # What `start` sets, without the price of calling it: one for each call.
         self.id = stream_id
+        self.began = began
         self.window = window
         self.replenish = 0
         self.unsent = self.ending = None
@@ -278,14 +293,14 @@ class ServerCall(AnsweringStream):
 
     def defer(self, octets: int) -> None:
         """Have the client send no more than its window, until this much is taken."""
-        self.carrier.buffer(octets)
+        self.carrier.defer(octets)
         self.deferred += octets
 
     def taken(self, octets: int) -> None:
         """Let the client send again what was deferred."""
         if not self.is_over:
             self.deferred -= octets
-            self.carrier.buffer(-octets)
+            self.carrier.defer(-octets)
             self.carrier.credit(self)
 
     @property
@@ -310,6 +325,10 @@ class ServerCall(AnsweringStream):
     def flush(self) -> None:
         """Send what was said."""
         self.carrier.flush()
+
+    def flush_soon(self) -> None:
+        """Send what was said, with what others say in this turn of the loop."""
+        self.carrier.flush_soon()
 
     def fail(self, error: Exception) -> None:
         """End the call with what a handler raised."""
@@ -395,7 +414,7 @@ class ServerCall(AnsweringStream):
         if self.reader is not None:
             self.carrier.buffer(-self.reader.buffered_bytes)
         if self.deferred:
-            self.carrier.buffer(-self.deferred)
+            self.carrier.defer(-self.deferred)
         if self.laters is not None:
             self.laters.cancel()
         if self.listener is not None:

@@ -13,6 +13,7 @@ A connection is closed in good order in three steps: `drain` asks the client to 
 make them elsewhere), and `dismiss` ends what is left.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -33,6 +34,8 @@ from leasehold.rpc.routes import Head, Methods, Web, resolve
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
 from leasehold.rpc.web_request import WebRequest
+
+logger = logging.getLogger(__name__)
 
 MAX_HEADS: Final = 64
 """Different request heads remembered for one connection: one for each method, say."""
@@ -74,6 +77,7 @@ class ServerConnection(Http2[AnsweringStream]):
         self._new_id = 0
         """The stream whose first header block came in last; 0 if it was not the first."""
         self._max_streams = limits.max_streams
+        self._is_flush_due = False
         self._is_parting = False
         self._stopped_at: int | None = None
         """The last call that was taken, once no more are."""
@@ -105,8 +109,9 @@ class ServerConnection(Http2[AnsweringStream]):
         if head is None or not head.is_short or len(self._streams) >= self._max_streams:
             self._request(stream_id, flags, fields)
         else:
+            window, timeout = self._outbound.initial_window, self._decoder.timeout
             self._streams[stream_id] = ServerCall(
-                self, stream_id, head, self._outbound.initial_window, self._decoder.timeout
+                self, stream_id, head, window, timeout, self._read_at
             )
 
     def _begin_block(self, stream_id: int) -> None:
@@ -141,12 +146,12 @@ class ServerConnection(Http2[AnsweringStream]):
             head = self._resolve(fields)
         if len(self._streams) >= self._max_streams:
             raise StreamFailed(ErrorCode.REFUSED_STREAM, f"{self._max_streams} streams are open")
-        window = self._outbound.initial_window
+        window, began = self._outbound.initial_window, self._read_at
         stream: AnsweringStream
         if head.web is not None:
-            stream = WebRequest(self, stream_id, head.web, window)
+            stream = WebRequest(self, stream_id, head.web, window, began)
         else:
-            stream = ServerCall(self, stream_id, head, window, self._decoder.timeout)
+            stream = ServerCall(self, stream_id, head, window, self._decoder.timeout, began)
         self._streams[stream_id] = stream
         if not head.is_short:
             stream.body_left = head.content_length
@@ -281,18 +286,28 @@ class ServerConnection(Http2[AnsweringStream]):
         self._cramped_calls[call] = None
         return False
 
+    def drop_stalled(self) -> bool:
+        """Drop the streams whose own windows are used up; False if there are none."""
+        stalled = [each for each in self._streams.values() if each.unsent and not each.is_queued]
+        for stream in stalled:
+            self.drop(stream)
+        if stalled:
+            logger.warning("%d streams are reset: their peer takes nothing", len(stalled))
+            self.flush()
+        return bool(stalled)
+
     def forget(self, stream: AnsweringStream) -> None:
         """Have nothing more to do with a stream."""
         if self._cramped_calls and isinstance(stream, ServerCall):
             self._cramped_calls.pop(stream, None)
         super().forget(stream)
 
-    def drop(self, call: ServerCall) -> None:
-        """Send nothing more of a call, and tell the client so."""
-        self._outbound.put_frame(frames.rst_stream(call.id, ErrorCode.CANCEL))
-        if not call.remote_done:
-            self._closed.end_here(call.id)
-        self.forget(call)
+    def drop(self, stream: AnsweringStream) -> None:
+        """Send nothing more of a stream, and tell the client so."""
+        self._outbound.put_frame(frames.rst_stream(stream.id, ErrorCode.CANCEL))
+        if not stream.remote_done:
+            self._closed.end_here(stream.id)
+        self.forget(stream)
 
     def start(self, stream: AnsweringStream) -> None:
         """Send the head of an answer at once."""
@@ -338,6 +353,16 @@ class ServerConnection(Http2[AnsweringStream]):
         elif event_bytes > self._cramped_from + self.limits.max_unsent_bytes:
             self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take what it asks for")
             self._outbound.flush()
+
+    def flush_soon(self) -> None:
+        """Hand on what was put out, with what else is put out in this turn of the loop."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self.host.call_soon(self._flush_late)
+
+    def _flush_late(self) -> None:
+        self._is_flush_due = False
+        self.flush()
 
     @property
     def _event_bytes(self) -> int:

@@ -17,6 +17,7 @@ class Stream:
 
     __slots__ = (
         "__dict__",
+        "began",
         "ending",
         "has_head",
         "id",
@@ -30,6 +31,8 @@ class Stream:
     )
 
     id: int
+    began: float
+    """When the peer began it; 0 if it was not the peer."""
     window: int
     """How many octets of DATA the peer takes on this stream."""
     replenish: int
@@ -50,9 +53,10 @@ class Stream:
     deferred = 0
     """The part of `replenish` that the peer is not to be told yet: nobody has taken it."""
 
-    def start(self, stream_id: int, window: int) -> None:
+    def start(self, stream_id: int, window: int, began: float = 0.0) -> None:
         """Set what every stream begins with."""
         self.id = stream_id
+        self.began = began
         self.window = window
         self.replenish = 0
         self.unsent = self.ending = None

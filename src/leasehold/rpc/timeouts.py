@@ -1,13 +1,16 @@
 """How long a call may take, as gRPC writes it: at most eight digits and a unit."""
 
-import math
 import re
+from bisect import bisect_left
+from functools import cache
 from typing import Final
 
 MAX_DIGITS: Final = 8
 MAX_SHOWN_BYTES: Final = 2 * MAX_DIGITS
 MAX_TIMEOUT_S: Final = 99_999_999 * 3600.0
 
+_JUST_BELOW: Final = 1 - 1e-9
+_JUST_ABOVE: Final = 1 + 1e-9
 _UNITS_S: Final = {
     b"n": 1e-9,
     b"u": 1e-6,
@@ -32,11 +35,19 @@ def format_timeout(timeout_s: float) -> bytes:
 
     It only matters to the other side if this one has failed to give up in time.
     """
-    timeout_s = min(timeout_s, MAX_TIMEOUT_S)
+    bounds, texts = _texts()
+    return texts[min(bisect_left(bounds, timeout_s * _JUST_BELOW), len(texts) - 1)]
+
+
+@cache
+def _texts() -> tuple[list[float], list[bytes]]:
+    """All timeouts of two digits, in the finest unit that has room for them."""
+    bounds, texts = [0.0], [b"1n"]
     for unit, unit_s in _UNITS_S.items():
-        count = max(1.0, timeout_s / unit_s)
-        step = 10 ** max(0, math.floor(math.log10(count)) - 1)
-        rounded = math.ceil(round(count / step, 6)) * step
-        if rounded < 10**MAX_DIGITS:
-            return b"%d%b" % (rounded, unit)
-    return b"%dH" % (10**MAX_DIGITS - 1)
+        for zeros in range(MAX_DIGITS - 1):
+            for digits in range(10 if zeros else 1, 100):
+                count = digits * 10**zeros
+                if count * unit_s > bounds[-1] * _JUST_ABOVE:
+                    bounds.append(count * unit_s)
+                    texts.append(b"%d%b" % (count, unit))
+    return [*bounds, MAX_TIMEOUT_S], [*texts, b"%dH" % (10**MAX_DIGITS - 1)]

@@ -67,6 +67,10 @@ class Watched(Protocol):
         """Ask the peer to begin nothing new."""
         ...
 
+    def drop_stalled(self) -> bool:
+        """Drop what waits for the peer while other things could go on; False if there is none."""
+        ...
+
     def ping(self) -> None:
         """Ask the peer whether it is there."""
         ...
@@ -149,6 +153,9 @@ class Watchdog:
         if watched.has_streams or watched.begun != self._begun:
             self._begun, self._idle_since = watched.begun, now
         if now - self._taken_at >= limits.stall_s:
+            if not unwritten_bytes and watched.drop_stalled():
+                self._taken_at = now
+                return None
             why = f"the peer has taken next to nothing of what it asked for in {limits.stall_s:g} s"
             return ErrorCode.ENHANCE_YOUR_CALM, why
         if now - self._idle_since >= limits.idle_s:

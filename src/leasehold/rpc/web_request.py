@@ -28,8 +28,10 @@ class WebRequest(AnsweringStream):
 
     is_grpc = False
 
-    def __init__(self, carrier: WebCarrier, stream_id: int, web: Web, window: int) -> None:
-        self.start(stream_id, window)
+    def __init__(
+        self, carrier: WebCarrier, stream_id: int, web: Web, window: int, began: float
+    ) -> None:
+        self.start(stream_id, window, began)
         self.carrier = carrier
         self.web = web
 

@@ -8,6 +8,7 @@ from leasehold.rpc.hpack import (
     MAX_HEADER_LIST_BYTES,
     MAX_INTEGER_BYTES,
     MAX_MEMO_BLOCK_BYTES,
+    MAX_MEMO_FIELDS,
     MAX_MEMO_BLOCKS,
     Field,
     HeaderDecoder,
@@ -458,10 +459,19 @@ def test_the_memo_is_bounded_in_blocks_and_in_bytes(decoder: HeaderDecoder) -> N
 
 def test_a_block_over_the_memos_limit_is_decoded_and_not_kept() -> None:
     decoder = HeaderDecoder(max_list_bytes=2**20)
-    longest = b"\x82" * MAX_MEMO_BLOCK_BYTES
+    longest = _plain(b"x", b"y" * (MAX_MEMO_BLOCK_BYTES - 6))
+    assert len(longest) == MAX_MEMO_BLOCK_BYTES
     for block in (longest, longest + b"\x82"):
-        assert decoder.decode(block) == (STATIC_TABLE[1],) * len(block)
+        decoder.decode(block)
     assert list(decoder._memo) == [longest]
+
+
+def test_a_block_of_more_fields_than_the_memo_keeps_is_decoded_and_not_kept() -> None:
+    decoder = HeaderDecoder(max_list_bytes=2**20)
+    most = b"\x82" * MAX_MEMO_FIELDS
+    for block in (most, most + b"\x82"):
+        assert decoder.decode(block) == (STATIC_TABLE[1],) * len(block)
+    assert list(decoder._memo) == [most]
 
 
 # -- Header lists that are too large ---------------------------------------------------------------

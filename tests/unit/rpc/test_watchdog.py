@@ -30,6 +30,7 @@ class Connection:
     put_bytes: int = 0
     begun: int = 0
     drains: int = 0
+    stalled_streams: int = 0
     pings: list[float] = field(default_factory=list)
     host: VirtualHost | None = None
 
@@ -37,6 +38,11 @@ class Connection:
         """Note when."""
         self.is_pinged = True
         self.pings.append(self.host.now() if self.host else 0.0)
+
+    def drop_stalled(self) -> bool:
+        """Drop what there is."""
+        dropped, self.stalled_streams = self.stalled_streams, 0
+        return bool(dropped)
 
     def drain(self) -> None:
         """Note that the peer is asked to make no new calls."""
@@ -184,6 +190,25 @@ def test_who_takes_some_of_it_is_not_stalled(kennel: Kennel) -> None:
         kennel.pass_time(50, is_heard=True)
         connection.taken_bytes += LIMITS.min_taken_bytes
     assert kennel.complaints == []
+
+
+def test_streams_that_stall_are_dropped_before_the_connection_is_closed(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams, connection.unsent_bytes, connection.stalled_streams = True, 1_000, 2
+    kennel.pass_time(70, is_heard=True)
+    assert connection.stalled_streams == 0
+    assert kennel.complaints == []
+    kennel.pass_time(70, is_heard=True)
+    _check(kennel, 120, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+
+
+def test_a_peer_that_does_not_read_is_not_helped_by_dropping_streams(kennel: Kennel) -> None:
+    connection = kennel.watch()
+    connection.has_streams, connection.stalled_streams = True, 2
+    connection.put_bytes = kennel.unwritten_bytes = 1_000
+    kennel.pass_time(70, is_heard=True)
+    assert connection.stalled_streams == 2
+    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
 
 
 def test_who_takes_next_to_nothing_is_stalled(kennel: Kennel) -> None:
