@@ -27,8 +27,8 @@ from leasehold.rpc.connecting import Connect, connect
 from leasehold.rpc.endpoints import Endpoints, parse_endpoints
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.limits import Limits
-from leasehold.rpc.metadata import MetadataLike, encode_metadata
-from leasehold.rpc.request_heads import as_pairs, check_timeout
+from leasehold.rpc.metadata import MetadataLike, as_pairs, encode_metadata
+from leasehold.rpc.request_heads import check_timeout
 from leasehold.rpc.streaming import Streaming
 from leasehold.rpc.switchboard import Conditions, Switchboard
 
@@ -69,6 +69,13 @@ class Channel:
             user_agent = f"leasehold/{leasehold.__version__}"
         for seconds in (default_timeout, keepalive, keepalive_timeout):
             check_timeout(seconds)
+        if keepalive_timeout is None:
+            raise TypeError(
+                "keepalive_timeout is a number of seconds, not None as keepalive may be"
+            )
+        _check_is("limits", limits, Limits)
+        if random is not None:
+            _check_is("random", random, Random)
         self._endpoints = parse_endpoints(endpoints, tls, user_agent, encode_metadata(metadata))
         self._default_timeout = default_timeout
         self._random = random or Random()  # noqa: S311  spreads retries, keeps no secret
@@ -242,6 +249,11 @@ class Channel:
     ) -> None:
         """Close."""
         await self.close()
+
+
+def _check_is(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is of type {kind.__name__}, not {value!r}")
 
 
 _bound_channels: WeakSet[Channel] = WeakSet()

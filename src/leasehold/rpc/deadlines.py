@@ -16,6 +16,9 @@ from typing import Final, Generic, TypeVar
 
 TICKS_PER_S: Final = 100
 
+MAX_AT_S: Final = 1e10
+"""A time that no clock of a loop comes to; what is to happen later never does either."""
+
 T = TypeVar("T", bound=Hashable)
 
 
@@ -37,7 +40,7 @@ class Deadlines(Generic[T]):
 
     def add(self, entry: T, at: float, timeout_s: float) -> int:
         """Set the deadline of `entry` to a time of the loop; `discard` wants the number back."""
-        tick = int(at * TICKS_PER_S) + 1
+        tick = int(min(at, MAX_AT_S) * TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)
         if bucket is not None:
             bucket[entry] = timeout_s

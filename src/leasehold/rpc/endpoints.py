@@ -50,6 +50,9 @@ def parse_endpoints(
     agent = _checked_agent(user_agent)
     if isinstance(endpoints, str | TcpAddress | UnixAddress):
         endpoints = (endpoints,)
+    given: object = endpoints  # which may be anything
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"endpoints are texts such as {_EXAMPLE!r}, one or more, not {endpoints!r}")
     found = []
     for each in endpoints:
         address = each if isinstance(each, TcpAddress | UnixAddress) else parse_address(each)

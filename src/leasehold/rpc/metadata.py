@@ -24,6 +24,8 @@ MAX_SHOWN: Final = 64
 """How much of a key is repeated to whoever sent it."""
 
 _BINARY: Final = "-bin"
+_PAIR: Final = 2
+_PAIRS: Final = "tuples of key and value such as ('x-key', 'value')"
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
 _TEXT: Final = re.compile(r"[\x20-\x7e]*")
 _RESERVED: Final = frozenset(
@@ -39,8 +41,24 @@ _OF_HTTP: Final = frozenset(
 
 def encode_metadata(metadata: MetadataLike) -> Fields:
     """Check metadata and give the fields for it."""
-    pairs = metadata.items() if isinstance(metadata, Mapping) else metadata
-    return tuple([_encode(key, value) for key, value in pairs])
+    return tuple([_encode(*_checked(pair)) for pair in as_pairs(metadata)])
+
+
+def as_pairs(metadata: MetadataLike) -> Metadata:
+    """Take metadata, once, whatever it is given as."""
+    if isinstance(metadata, Mapping):
+        return tuple(metadata.items())
+    given: object = metadata  # which may be anything
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"metadata is a mapping, or {_PAIRS}, not {metadata!r}")
+    return tuple(metadata)
+
+
+def _checked(pair: tuple[str, str | bytes]) -> tuple[str, str | bytes]:
+    given: object = pair
+    if not isinstance(given, tuple) or len(given) != _PAIR:
+        raise TypeError(f"metadata is {_PAIRS}, not {pair!r}")
+    return pair
 
 
 def _encode(key: str, value: str | bytes) -> tuple[bytes, bytes]:

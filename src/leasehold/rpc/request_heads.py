@@ -4,12 +4,11 @@ The fields are always in the same order, and a time-out is rounded, so that the 
 call repeats another's.
 """
 
-import math
-from collections.abc import Mapping
+import sys
 from typing import Final
 
 from leasehold.rpc.header_encoder import Fields
-from leasehold.rpc.metadata import Metadata, MetadataLike, encode_metadata
+from leasehold.rpc.metadata import Metadata, encode_metadata
 from leasehold.rpc.timeouts import format_timeout
 
 MAX_HEADS: Final = 1024
@@ -72,11 +71,6 @@ class RequestHeads:
         return fields
 
 
-def as_pairs(metadata: MetadataLike) -> Metadata:
-    """Take what a caller says besides its messages, once."""
-    return tuple(metadata.items() if isinstance(metadata, Mapping) else metadata)
-
-
 def path_of(fields: Fields) -> str:
     """The path of a method, out of the head of a call."""
     return fields[_PATH_AT][1].decode()
@@ -104,5 +98,5 @@ def check_timeout(timeout_s: float | None) -> None:
         return
     if not isinstance(timeout_s, int | float):
         raise TypeError(f"a time-out is a number of seconds, or None for none, not {timeout_s!r}")
-    if not 0 < timeout_s < math.inf:
+    if not 0 < timeout_s <= sys.float_info.max:
         raise ValueError(f"a time-out is more than 0 s, or None for none, not {timeout_s!r}")

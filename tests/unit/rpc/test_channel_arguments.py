@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 import ssl
+import sys
 from typing import Any
 
 import pytest
@@ -33,6 +34,13 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "text for octets": ({"metadata": {"key-bin": "1"}}, TypeError),
     "a list for text": ({"metadata": {"key": ["1"]}}, TypeError),
     "metadata that is none": ({"metadata": 5}, TypeError),
+    "metadata that is a text": ({"metadata": "ab"}, TypeError),
+    "metadata that is an empty text": ({"metadata": ""}, TypeError),
+    "pairs that are lists": ({"metadata": [["k", "v"]]}, TypeError),
+    "pairs that are texts": ({"metadata": ["kv"]}, TypeError),
+    "half a pair": ({"metadata": [("k",)]}, TypeError),
+    "more than a pair": ({"metadata": [("k", "v", "w")]}, TypeError),
+    "more than a float can be": ({"timeout": 10**400}, ValueError),
 }
 
 
@@ -54,6 +62,50 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
                 channel.stream(path, **others)
             assert len(net.dialed) == is_connected
             assert not any(transport.server.requests for transport in net.transports)
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"metadata": 5}, "mapping, or tuples of key and value .* not 5"),
+        ({"metadata": "ab"}, "mapping, or tuples of key and value .* not 'ab'"),
+        ({"metadata": [["k", "v"]]}, r"tuples of key and value .* not \['k', 'v'\]"),
+        ({"metadata": [("k",)]}, r"tuples of key and value .* not \('k',\)"),
+        ({"endpoints": None}, "texts such as '127.0.0.1:2379', one or more, not None"),
+        ({"endpoints": 5}, "texts such as '127.0.0.1:2379', one or more, not 5"),
+        ({"endpoints": b"a:1"}, "texts such as '127.0.0.1:2379', one or more, not b'a:1'"),
+        ({"keepalive_timeout": None}, "keepalive_timeout is a number of seconds, not None"),
+        ({"limits": None}, "limits is of type Limits, not None"),
+        ({"limits": 5}, "limits is of type Limits, not 5"),
+        ({"random": 5}, "random is of type Random, not 5"),
+    ],
+)
+def test_who_makes_a_channel_of_something_else_is_told_what_it_is_made_of(
+    wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        Channel(**({"endpoints": "a:1"} | wrong))
+
+
+@pytest.mark.parametrize("timeout", [1e10, 1e307, sys.float_info.max, 10**300])
+def test_a_time_out_may_be_longer_than_any_clock_runs(timeout: float) -> None:
+    async def main() -> None:
+        net = Net()
+        net.serve = echoing
+        longest: dict[str, Any] = {
+            "keepalive": timeout,
+            "keepalive_timeout": timeout,
+            "default_timeout": timeout,
+        }
+        async with Channel("a:1", connect=net.connect, **longest) as channel:
+            await channel.ready(timeout)
+            assert await channel.unary(PATH, b"x", timeout=timeout) == b"x"
+            async with channel.stream(PATH, timeout=timeout) as call:
+                await call.send(b"y")
+                call.end()
+                assert await call.receive() == b"y"
 
     run_virtual(main)
 
