@@ -12,19 +12,20 @@ anything else as INTERNAL. When the client goes away, or the time is over, the t
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from typing import Any
 
 from leasehold.errors import Status
 from leasehold.rpc.grpc import QUEUED_BYTES, RpcError
 from leasehold.rpc.metadata import Metadata, MetadataLike, encode_metadata
+from leasehold.rpc.receiving import Receiving
 from leasehold.rpc.routes import Speaker, Subscription
 from leasehold.rpc.waiter import Waiter
 
 Run = Callable[["Conversation"], Coroutine[Any, Any, None]]
 
 
-class Conversation:
+class Conversation(Receiving):
     """A call, as its coroutine sees it; `async for` goes through what the client says."""
 
     def __init__(self, run: Run, speaker: Speaker) -> None:
@@ -71,17 +72,6 @@ class Conversation:
         message = self._messages.popleft()
         self._speaker.taken(len(message) + QUEUED_BYTES)
         self._speaker.flush_soon()
-        return message
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Go through what the client says."""
-        return self
-
-    async def __anext__(self) -> bytes:
-        """Give the next message."""
-        message = await self.receive()
-        if message is None:
-            raise StopAsyncIteration
         return message
 
     async def send(self, message: bytes) -> None:

@@ -23,7 +23,7 @@ _PATH_AT: Final = 2
 class RequestHeads:
     """The heads of the requests to one endpoint."""
 
-    __slots__ = ("_before_path", "_behind_path", "_by_text", "_metadata", "_quick")
+    __slots__ = ("_before_path", "_behind_path", "_last", "_memo", "_metadata")
 
     def __init__(
         self, scheme: bytes, authority: bytes, user_agent: bytes, metadata: Fields = ()
@@ -37,51 +37,44 @@ class RequestHeads:
             (b"grpc-accept-encoding", b"identity,gzip"),
         )
         self._metadata = metadata
-        self._quick: dict[tuple[object, ...], Fields] = {}
-        """By what a caller says."""
-        self._by_text: dict[tuple[object, ...], Fields] = {}
+        self._memo: dict[tuple[object, ...], Fields] = {}
         """By what is sent: time-outs that are nearly the same have the same head."""
+        self._last: tuple[float | None, bytes | None] = (None, None)
+        """The time-out of the last call, and how it is written: often it is the next one's too."""
 
     def get(self, path: str, timeout_s: float | None, metadata: Metadata | None) -> Fields:
         """Give the head of a call; `TypeError` or `ValueError` if there cannot be one."""
+        last, text = self._last
+        if timeout_s is not last:
+            check_timeout(timeout_s)
+            text = None if timeout_s is None else format_timeout(max(timeout_s, MIN_TIMEOUT_S))
+            self._last = (timeout_s, text)
         try:
-            fields = self._quick.get((path, timeout_s, metadata))
+            fields = self._memo.get((path, text, metadata))
         except TypeError:  # something that has no hash, and cannot be right
             fields = None
-        return self._make(path, timeout_s, metadata) if fields is None else fields
+        return self._make(path, text, metadata) if fields is None else fields
 
-    def _make(self, path: str, timeout_s: float | None, metadata: Metadata | None) -> Fields:
+    def _make(self, path: str, text: bytes | None, metadata: Metadata | None) -> Fields:
         check_path(path)
-        check_timeout(timeout_s)
-        said = () if metadata is None else encode_metadata(metadata)
-        text = None if timeout_s is None else format_timeout(max(timeout_s, MIN_TIMEOUT_S))
-        fields = self._by_text.get((path, text, said))
-        if fields is None:
-            timed: Fields = () if text is None else ((b"grpc-timeout", text),)
-            fields = (
-                *self._before_path,
-                (b":path", path.encode()),
-                *self._behind_path,
-                *timed,
-                *self._metadata,
-                *said,
-            )
-            _remember(self._by_text, (path, text, said), fields)
-        _remember(self._quick, (path, timeout_s, metadata), fields)
+        timed: Fields = () if text is None else ((b"grpc-timeout", text),)
+        fields = (
+            *self._before_path,
+            (b":path", path.encode()),
+            *self._behind_path,
+            *timed,
+            *self._metadata,
+            *(() if metadata is None else encode_metadata(metadata)),
+        )
+        if len(self._memo) >= MAX_HEADS:
+            self._memo.clear()
+        self._memo[(path, text, metadata)] = fields
         return fields
 
 
 def path_of(fields: Fields) -> str:
     """The path of a method, out of the head of a call."""
     return fields[_PATH_AT][1].decode()
-
-
-def _remember(
-    memo: dict[tuple[object, ...], Fields], key: tuple[object, ...], fields: Fields
-) -> None:
-    if len(memo) >= MAX_HEADS:
-        memo.clear()
-    memo[key] = fields
 
 
 def check_path(path: str) -> None:

@@ -1,7 +1,6 @@
 """A call with any number of messages both ways, at the client."""
 
 from collections import deque
-from collections.abc import AsyncIterator
 from typing import Final
 
 from leasehold.errors import Status
@@ -10,13 +9,14 @@ from leasehold.rpc.client_call import ClientCall, Failure
 from leasehold.rpc.grpc import QUEUED_BYTES, RpcError, framed
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.metadata import Metadata
+from leasehold.rpc.receiving import Receiving
 from leasehold.rpc.waiter import Waiter
 
 MAX_UNSENT_BYTES: Final = 256 * 1024
 """What a call may have said and not sent; beyond it `send` waits."""
 
 
-class StreamingCall(ClientCall):
+class StreamingCall(Receiving, ClientCall):
     """Any number of messages both ways; `async for` goes through the answers."""
 
     __slots__ = ("_failure", "_is_ended", "_messages", "_reading", "_trailers", "_writing")
@@ -93,17 +93,6 @@ class StreamingCall(ClientCall):
             self.carrier.credit(self)
             if self.replenish != owed:  # else the server would wait for it, and nothing come in
                 self.carrier.flush_soon()
-        return message
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Go through the answers."""
-        return self
-
-    async def __anext__(self) -> bytes:
-        """Give the next message."""
-        message = await self.receive()
-        if message is None:
-            raise StopAsyncIteration
         return message
 
     async def metadata(self) -> Metadata:

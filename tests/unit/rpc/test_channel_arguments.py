@@ -214,7 +214,7 @@ def test_heads_that_are_all_different_do_not_fill_the_memory() -> None:
     heads = RequestHeads(b"http", b"h:1", b"agent/1")
     for index in range(3 * MAX_HEADS):
         heads.get(PATH, None, (("id", str(index)),))
-    assert max(len(heads._quick), len(heads._by_text)) <= MAX_HEADS
+    assert len(heads._memo) <= MAX_HEADS
 
 
 # Where it is used.
