@@ -342,11 +342,24 @@ def test_who_answers_no_ping_is_cut_off(scene: Scene) -> None:
     assert scene.server.service.ears[0].gone_times == 1
 
 
-def test_who_asks_and_opens_no_window_is_cut_off(scene: Scene) -> None:
+def test_a_call_whose_window_is_not_opened_is_reset_and_others_go_on(scene: Scene) -> None:
     scene.server.site.limits = Limits(stall_s=SHORT_S)
     closed = frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: 0})
     with contextlib.closing(scene.attack(closed)) as line:
         line.send(line.raw.unary(1))
+        line.read_until(frames.rst_stream(1, ErrorCode.ENHANCE_YOUR_CALM))
+        line.number = 1
+        line.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.DEFAULT_WINDOW}))
+        line.call(b"still here")
+    scene.check_gone()
+
+
+def test_who_asks_and_opens_no_window_for_all_is_cut_off(scene: Scene) -> None:
+    scene.server.site.limits = Limits(stall_s=SHORT_S)
+    opened = frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
+    with contextlib.closing(scene.attack(opened)) as line:
+        for number in range(1, 15, 2):
+            line.send(line.raw.unary(number, bytes(10_000)))
         last = line.last_frame()
         assert (last.kind, last.code) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)
     scene.check_gone()

@@ -290,7 +290,7 @@ class ServerConnection(Http2[AnsweringStream]):
         """Drop the streams whose own windows are used up; False if there are none."""
         stalled = [each for each in self._streams.values() if each.unsent and not each.is_queued]
         for stream in stalled:
-            self.drop(stream)
+            self.drop(stream, ErrorCode.ENHANCE_YOUR_CALM)
         if stalled:
             logger.warning("%d streams are reset: their peer takes nothing", len(stalled))
             self.flush()
@@ -302,9 +302,9 @@ class ServerConnection(Http2[AnsweringStream]):
             self._cramped_calls.pop(stream, None)
         super().forget(stream)
 
-    def drop(self, stream: AnsweringStream) -> None:
+    def drop(self, stream: AnsweringStream, code: ErrorCode = ErrorCode.CANCEL) -> None:
         """Send nothing more of a stream, and tell the client so."""
-        self._outbound.put_frame(frames.rst_stream(stream.id, ErrorCode.CANCEL))
+        self._outbound.put_frame(frames.rst_stream(stream.id, code))
         if not stream.remote_done:
             self._closed.end_here(stream.id)
         self.forget(stream)
