@@ -12,6 +12,7 @@ from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Exchange, Head, Pieces
 from leasehold.rpc.server_call import ServerCall
+from leasehold.rpc.server_connection import ServerConnection
 from tests.integration.test_grpc_server import DEADLINE_S, Channel, Running, _call, _channel
 from tests.support.h2_peer import ONCE
 
@@ -122,7 +123,9 @@ def test_a_call_that_is_over_before_its_answer_is_begun_leaves_nothing(
 
     def begin_and_lose() -> None:
         [protocol] = server.site.connections
-        stream = ServerCall(protocol._speaks, 99, Head(Exchange(slow.answer), (), None), 0, None, 0.0)  # type: ignore[arg-type]
+        head = Head(Exchange(slow.answer), (), None)
+        assert isinstance(protocol._speaks, ServerConnection)
+        stream = ServerCall(protocol._speaks, 99, head, 0, None, 0.0)
         stream.hear(b"!")
         stream.over()
 

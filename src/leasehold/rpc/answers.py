@@ -120,7 +120,6 @@ class Answers(Outbound["AnsweringStream"]):
             or not self._blocks.is_primed
         ):
             return False
-        self._window -= length
         stream_id = stream.id
         self._out.append(
             _ANSWER.pack(
@@ -136,6 +135,7 @@ class Answers(Outbound["AnsweringStream"]):
             + message
             + _TRAILERS.pack(_TRAILERS_FRAME, stream_id, TRAILERS)
         )
+        self._window -= length
         return True
 
     def put_start(self, stream: "AnsweringStream") -> None:

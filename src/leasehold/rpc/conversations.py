@@ -76,6 +76,8 @@ class Conversation(Receiving):
 
     async def send(self, message: bytes) -> None:
         """Say something; wait if the client does not take what was said before."""
+        if not isinstance(message, bytes):
+            raise TypeError(f"a message is bytes, not {message!r}")
         while not self._speaker.has_own_room:
             await self._saying.wait()
         self._speaker.say(message, 0)

@@ -14,6 +14,7 @@ late, and one whose answer waits for the disk is given up by its client.
 """
 
 import logging
+from collections.abc import Coroutine
 from typing import Final, Protocol
 
 from leasehold.errors import LeaseholdError, Status
@@ -263,6 +264,10 @@ class ServerCall(AnsweringStream):
 
     def answer_later(self, answer: Later) -> None:
         """Say what a handler will find out, and end the call then if the client has."""
+        if not isinstance(answer, Coroutine):
+            raise TypeError(
+                f"a handler returns a message and its position, or a coroutine, not {answer!r}"
+            )
         try:
             self.set_alarm()
         except RpcError:

@@ -253,15 +253,13 @@ class ServerConnection(Http2[AnsweringStream]):
             answer, position = result
             if position > self.gate.released:
                 self.gate.hold_answer(position, stream.put_answer, answer)
-                return
+            elif outbound.answer(stream, answer):
+                stream.is_over = True
+                del self._streams[stream.id]
+            else:
+                self.answer(stream, answer)
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             stream.fail(error)
-            return
-        if outbound.answer(stream, answer):
-            stream.is_over = True
-            del self._streams[stream.id]
-        else:
-            self.answer(stream, answer)
 
     # What a client says of itself.
 

@@ -35,6 +35,8 @@ class StreamingCall(Receiving, ClientCall):
 
     async def send(self, message: bytes) -> None:
         """Say something; wait if the server does not take what was said before."""
+        if not isinstance(message, bytes):
+            raise TypeError(f"a message is bytes, not {message!r}")
         self._check_sending()
         if self._is_ended:
             raise ValueError("send after end: this side of the call was ended")

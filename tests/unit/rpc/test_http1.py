@@ -1,6 +1,7 @@
 """Plain GETs of HTTP/1.1: whole, in pieces, one after the other, and what is refused."""
 
 from http import HTTPStatus
+from time import process_time
 
 import pytest
 
@@ -214,3 +215,17 @@ def test_close_is_heard_among_other_wishes(line: Line) -> None:
 
 def test_empty_lines_before_a_request_are_passed_over(line: Line) -> None:
     assert line.status(b"\r\n\r\n" + GET) == 200
+
+
+@pytest.mark.parametrize("end", [b"\x01", b"y"], ids=["bad", "good"])
+def test_spaces_in_a_field_cost_no_more_than_their_number(end: bytes) -> None:
+    request = b"GET /health HTTP/1.1\r\nHost: x\r\na:x%b%b\r\n\r\n"
+
+    def cost_s(spaces: int) -> float:
+        began = process_time()
+        for _ in range(20):
+            HTTP1({"/health": _health}, lambda _: None).receive(request % (b" " * spaces, end))
+        return process_time() - began
+
+    cost_s(7_000)
+    assert min(cost_s(7_000) for _ in range(5)) < 0.1, "2 ms each; in cubic time it is minutes"
