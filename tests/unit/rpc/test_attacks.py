@@ -7,22 +7,25 @@ methods and the same gate: the bystander must not notice anything.
 import gzip
 import itertools
 import logging
+import string
+import tracemalloc
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from h2.events import DataReceived
 
 from leasehold.errors import Status
-from leasehold.rpc import frames
+from leasehold.rpc import answers, frames
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import PREFIX, RpcError, compress, framed
+from leasehold.rpc.grpc import PREFIX, RpcError, compress, framed, percent_encoded
 from leasehold.rpc.hpack import MAX_MEMO_BLOCKS
 from leasehold.rpc.limits import Limits, Rate
-from leasehold.rpc.outbound import Outbound
-from leasehold.rpc.routes import Exchange
+from leasehold.rpc.outbound import HAND_ON_BYTES, Outbound
+from leasehold.rpc.routes import Exchange, Speaker, Subscription
 from leasehold.rpc.server_call import ServerCall
-from leasehold.rpc.server_connection import MAX_HEADS
+from leasehold.rpc.server_connection import MAX_HEAD_FIELDS, MAX_HEADS, ServerConnection
 from leasehold.rpc.streams import Stream
 from tests.support.h2_peer import (
     END,
@@ -30,6 +33,7 @@ from tests.support.h2_peer import (
     MANY,
     ONCE,
     WATCH,
+    Ear,
     Frame,
     Peer,
     RawPeer,
@@ -276,11 +280,12 @@ def test_many_different_heads_are_not_all_remembered(caplog: pytest.LogCaptureFi
     arena = Arena(caplog, Limits())
     raw = arena.attacker
     for index, number in zip(range(3 * MAX_HEADS), _numbers(), strict=False):
-        block = raw.block(x_number=str(index), x_padding="x" * 1_000)
+        block = raw.block(x_number=str(index), x_padding="x" * 400)
         call = frame(frames.DATA, END, number, framed(b"x"))
         raw.send(frame(frames.HEADERS, END_HEADERS, number, block), call)
         assert len(raw.server._heads) <= MAX_HEADS
         assert len(raw.server._decoder._memo) <= MAX_MEMO_BLOCKS
+    assert len(raw.server._heads) > 1, "some are"
     assert len(arena.service.heard) == 1 + 3 * MAX_HEADS
     assert not raw.server.is_closing
 
@@ -291,6 +296,34 @@ def test_long_heads_are_not_remembered(caplog: pytest.LogCaptureFixture) -> None
         block = raw.block(x_number=str(index), x_padding="x" * 3_000)
         raw.send(frame(frames.HEADERS, END_HEADERS, number, block))
     assert len(raw.server._heads) == 0
+
+
+def test_heads_of_many_fields_are_not_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    raw = Arena(caplog, Limits()).attacker
+    many: dict[str, Any] = dict.fromkeys(string.ascii_lowercase[:MAX_HEAD_FIELDS], "")
+    for index, number in zip(range(100), _numbers(), strict=False):
+        raw.send(raw.request(number, x_number=str(index), **many))
+    assert len(raw.server._heads) == 0
+
+
+def test_what_is_remembered_of_a_client_without_calls_takes_little_memory() -> None:
+    limits = Limits()
+    raw, warm = RawPeer(limits=limits), RawPeer(limits=limits)
+    attack = []
+    for number in range(1, 2 * 500, 2):
+        fields: dict[str, Any] = {f"x_{index}": f"{number}" for index in range(MAX_HEAD_FIELDS - 7)}
+        data = frame(frames.DATA, END, number, framed(b"x"))
+        attack.append(raw.request(number, **fields) + data)
+    warm.send(*attack)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        raw.send(*attack)
+        assert no_leak(raw.server)
+        taken_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken_bytes < 256 * 1024
 
 
 def test_a_header_list_too_large_in_small_fields(arena: Arena) -> None:
@@ -581,6 +614,112 @@ def test_gzip_bombs_again_and_again(
     arena.check_ended(last)
 
 
+# Requests that cost next to nothing, and have long answers.
+
+
+@pytest.mark.parametrize("octet", [b"x", b"\xff"])
+@pytest.mark.parametrize("name", [":path", "grpc-timeout", "grpc-encoding", "content-type"])
+def test_what_was_sent_is_not_repeated_at_length(arena: Arena, name: str, octet: bytes) -> None:
+    raw = arena.attacker
+    value = (b"/" if name == ":path" else b"") + octet * 3_500
+    fields = [(key.encode(), text.encode()) for key, text in request_fields(WATCH)]
+    block = raw.encoder.encode(list((dict(fields) | {name.encode(): value}).items()))
+    sent = raw.send(frame(frames.HEADERS, END_HEADERS, 1, block))
+    assert sum(frames.HEAD_BYTES + len(one.payload) for one in sent) < 512
+    arena.check_bystander()
+
+
+def test_the_answer_to_an_unknown_method_is_made_once(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def noted(message: str) -> bytes:
+        made.append(message)
+        return percent_encoded(message)
+
+    monkeypatch.setattr(answers, "percent_encoded", noted)
+    raw = arena.attacker
+    for number in itertools.islice(_numbers(), 20):
+        sent = raw.send(raw.request(number, "/test.Service/Unknown", END))
+        assert kinds(sent) == [frames.HEADERS]
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_one_piece_that_asks_for_much_is_answered_in_pieces_and_only_as_they_are_taken(
+    *, is_taken: bool
+) -> None:
+    limits = Limits(max_unsent_bytes=4 * HAND_ON_BYTES)
+    answer = bytes(16_000)
+    handed_on: list[int] = []
+
+    def transmit(data: bytes) -> None:
+        handed_on.append(len(data))
+        if not is_taken and sum(handed_on) > 2 * HAND_ON_BYTES:  # the transport has enough
+            server.pause()
+
+    raw = RawPeer()
+    server = ServerConnection(
+        {ONCE: Exchange(lambda _: (answer, 0))},
+        Gate(),
+        transmit,
+        limits=limits,
+        host=VirtualHost(),
+    )
+    server.receive(
+        frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
+        + frames.window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW)
+    )
+    calls = 5_000
+    server.receive(b"".join(raw.unary(number) for number in itertools.islice(_numbers(), calls)))
+    assert calls * len(answer) > 16 * HAND_ON_BYTES
+    assert max(handed_on) < 2 * HAND_ON_BYTES
+    if is_taken:
+        assert sum(handed_on) > calls * len(answer)
+    else:
+        assert sum(handed_on) < 5 * HAND_ON_BYTES
+    assert server.unsent_bytes < limits.max_unsent_bytes + 2 * len(answer)
+
+
+def test_many_who_wait_for_room_share_it_and_are_not_sent_away() -> None:
+    limits = Limits(max_unsent_bytes=1_000_000, max_event_bytes=100_000)
+    service, message, each = Service(), bytes(50_000), 3
+    service.methods[WATCH] = Subscription(
+        lambda speaker: Patient(service, speaker, message, each), waits_for_room=True
+    )
+    peer = Peer(service, limits=limits)
+    peer.takes_data = False
+    numbers = [peer.open(WATCH) for _ in range(100)]
+    peer.pump()
+    assert peer.goaway is None
+    assert peer.server.unsent_bytes < limits.max_unsent_bytes + 2 * len(message)
+    peer.takes_data = True
+    for event in [one for one in peer.events if isinstance(one, DataReceived)]:
+        peer.client.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+    peer.pump()
+    assert peer.goaway is None
+    assert [len(peer.reply(number).messages) for number in numbers] == [each] * 100
+    assert no_leak(peer.server)
+
+
+class Patient(Ear):
+    """Says something so many times, each when there is room for it."""
+
+    def __init__(self, service: Service, speaker: Speaker, message: bytes, times: int) -> None:
+        super().__init__(service, speaker)
+        self.message = message
+        self.left = times
+        self.relieved()
+
+    def relieved(self) -> None:
+        while self.left and self.speaker.has_own_room:
+            self.left -= 1
+            self.speaker.say(self.message, 0)
+        if not self.left:
+            self.speaker.end()
+
+
 @pytest.mark.parametrize("length", [LIMITS.max_message_bytes + 1, 2**32 - 1])
 def test_an_oversized_message_is_refused_by_its_length(arena: Arena, length: int) -> None:
     raw = arena.attacker
@@ -643,6 +782,20 @@ def test_a_thousand_watches_cancelled_at_once_are_no_attack(
     assert raw.send(*[frames.rst_stream(number, ErrorCode.CANCEL) for number in numbers]) == []
     assert no_leak(raw.server)
     assert len(raw.send(raw.unary(NUMBER))) == 3
+    assert arena.warnings() == []
+
+
+def test_a_first_flight_beyond_a_limit_that_was_not_heard_of_is_no_attack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = Limits()
+    arena = Arena(caplog, limits)
+    raw = arena.attacker
+    calls = 4 * limits.max_streams
+    sent = raw.send(*[raw.request(number, WATCH) for number in range(1, 2 * calls, 2)])
+    assert [one.code for one in sent] == [ErrorCode.REFUSED_STREAM] * (calls - limits.max_streams)
+    assert not raw.server.is_closing
+    assert sum(ear.gone_times for ear in arena.service.ears) == 0
     assert arena.warnings() == []
 
 

@@ -1,5 +1,7 @@
 """How long a call may take: its alarm is set when it may take a while, and rings in time."""
 
+import asyncio
+
 import pytest
 
 from leasehold.errors import Status
@@ -20,11 +22,15 @@ class Slow:
     def __init__(self, turns: int) -> None:
         self.turns = turns
         self.begun = self.finished = 0
+        self.cancelled = False
+        """Whether somebody else cancels what it waits for."""
 
     async def answer(self, message: bytes) -> Answer:
         self.begun += 1
         for _ in range(self.turns):
             await Turn()
+        if self.cancelled:
+            raise asyncio.CancelledError
         self.finished += 1
         return message, 0
 
@@ -126,6 +132,19 @@ def test_an_answer_in_time_cancels_the_alarm(peer: Peer, slow: Slow, path: str) 
     assert (reply.messages, reply.status) == ([b"hello"], 0)
     assert (peer.host.alarms, peer.host.open_tasks) == (0, 0)
     peer.host.pass_time(10.0)
+    assert no_leak(peer.server)
+
+
+@pytest.mark.parametrize("path", [LATER, LATER_MANY])
+def test_a_handler_that_was_cancelled_is_no_success(peer: Peer, slow: Slow, path: str) -> None:
+    slow.cancelled = True
+    number = peer.begin(b"?", path)
+    for _ in range(slow.turns + 1):
+        peer.pump()
+        peer.host.run_tasks()
+    peer.pump()
+    reply = peer.reply(number)
+    assert (reply.is_ended, reply.status, reply.messages) == (True, Status.CANCELLED, [])
     assert no_leak(peer.server)
 
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from leasehold.errors import ConnectFailed, ConnectionLost, Status
+from leasehold.rpc import frames
 from leasehold.rpc.backoff import BASE_S, JITTER, MAX_S
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.client_protocol import LINGER_S, ClientProtocol, MakeLine
@@ -470,6 +471,23 @@ def test_closing_while_it_pauses_ends_that() -> None:
         await channel.close()
         with pytest.raises(RpcError, match="CANCELLED: the channel was closed"):
             await call
+        assert (tasks(), timers()) == (1, 0)
+
+    run_virtual(main)
+
+
+def test_a_call_that_a_good_bye_leaves_out_in_the_turn_of_the_closing_is_not_made_again() -> None:
+    async def main() -> None:
+        net = Net()
+        channel = channel_to(net)
+        call = asyncio.ensure_future(channel.unary(PATH, b"x"))
+        await asyncio.sleep(2 * SETTLED_S)
+        [transport] = net.transports
+        transport.protocol.data_received(frames.goaway(0, ErrorCode.NO_ERROR))
+        await channel.close()
+        with pytest.raises(RpcError, match="CANCELLED: the channel was closed"):
+            await call
+        assert net.dialed == ["a:1"]
         assert (tasks(), timers()) == (1, 0)
 
     run_virtual(main)

@@ -7,10 +7,11 @@ import pytest
 from leasehold.errors import ConnectionLost
 from leasehold.rpc import frames
 from leasehold.rpc.channel import Channel
+from leasehold.rpc.frames import Setting
 from leasehold.rpc.keepalive import LATE_S, KeepAlive
 from leasehold.testing.loop import HostLoop
 from leasehold.testing.virtual import current_host, run_virtual
-from tests.support.raw_server import PATH, Net, RawServer
+from tests.support.raw_server import PATH, Net, RawServer, echoing
 
 
 def now() -> float:
@@ -54,6 +55,43 @@ def test_one_that_does_not_is_lost() -> None:
                 await channel.unary(PATH, b"x", timeout=60)
             assert now() - begun == pytest.approx(15.0)
             assert channel.address is None
+
+    run_virtual(main)
+
+
+def without_room() -> Net:
+    net = Net()
+    net.settings = {Setting.MAX_CONCURRENT_STREAMS: 0}
+    return net
+
+
+def test_so_is_one_that_dies_while_calls_wait_until_it_has_room() -> None:
+    async def main() -> None:
+        net = without_room()
+        channel, server = await connected(net)
+        async with channel:
+            call = asyncio.ensure_future(channel.unary(PATH, b"x"))
+            await asyncio.sleep(100)
+            assert pings(server) == 10
+            server.answers_pings = False
+            net.settings, net.serve = {}, echoing
+            async with asyncio.timeout(20):
+                assert await call == b"x", "by the next server"
+
+    run_virtual(main)
+
+
+def test_so_is_one_that_dies_when_it_has_room_for_those_that_waited() -> None:
+    async def main() -> None:
+        channel, server = await connected(without_room())
+        async with channel:
+            call = asyncio.ensure_future(channel.unary(PATH, b"x"))
+            await asyncio.sleep(100)
+            server.answers_pings = False
+            server.greet({Setting.MAX_CONCURRENT_STREAMS: 10})
+            with pytest.raises(ConnectionLost, match="no answer to a ping"):
+                async with asyncio.timeout(20):
+                    await call
 
     run_virtual(main)
 

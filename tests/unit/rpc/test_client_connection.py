@@ -13,9 +13,11 @@ from leasehold.errors import ConnectionLost, Status
 from leasehold.rpc import frames
 from leasehold.rpc.client_call import Failure, NotProcessed, UnaryCall
 from leasehold.rpc.client_connection import (
+    ASSUMED_LIST_BYTES,
     CLIENT_LIMITS,
     LAST_STREAM_ID,
     MAX_PENDING,
+    MAX_SHOWN_BYTES,
     ClientConnection,
 )
 from leasehold.rpc.closed_streams import MAX_ENDED_HERE
@@ -279,6 +281,38 @@ def test_what_is_buffered_is_counted_also_behind_whole_messages(wire: Wire) -> N
     assert wire.client._buffered_bytes == 0
 
 
+@pytest.mark.parametrize("message", [b"", b"xy"])
+def test_messages_that_nobody_takes_are_bounded_however_short(message: bytes) -> None:
+    most = 100
+    wire = Wire(limits=Limits(max_buffered_bytes=most * (len(message) + QUEUED_BYTES)))
+    call = wire.stream()
+    wire.pump()
+    wire.server.head(1)
+    for _ in range(most):
+        wire.server.say(1, message)
+    wire.pump()
+    assert len(wire.client._streams) == 1
+    wire.server.say(1, message)
+    wire.pump()
+    assert len(wire.client._streams) == 0
+    assert wire.server.requests[1].reset is not None
+    assert [wire.run(call.receive()) for _ in range(most)] == [message] * most
+    with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED"):
+        wire.run(call.receive())
+    assert no_leak(wire.client)
+    wire.close()
+
+
+def test_the_window_is_not_given_back_for_messages_of_nothing_that_wait(wire: Wire) -> None:
+    wire.stream()
+    wire.pump()
+    wire.server.head(1)
+    for _ in range(STREAM_WINDOW // len(framed(b"")) // 1_000 + 1):
+        wire.server.send(frame(frames.DATA, 0, 1, framed(b"")) * 1_000)
+        wire.pump()
+    assert not [each for each in wire.server.heard(frames.WINDOW_UPDATE) if each.stream_id]
+
+
 def test_a_sender_waits_while_the_server_takes_nothing(wire: Wire) -> None:
     async def main() -> None:
         call = wire.stream()
@@ -287,6 +321,40 @@ def test_a_sender_waits_while_the_server_takes_nothing(wire: Wire) -> None:
         wire.pump()
         await asyncio.sleep(0)
         assert not sending.done()
+        wire.server.send(frames.window_update(0, 1 << 20), frames.window_update(1, 1 << 20))
+        wire.pump()
+        await sending
+        assert len(wire.server.requests[1].body) == MAX_UNSENT_BYTES + 200_005
+
+    wire.run(main())
+
+
+def test_a_side_that_is_ended_while_its_sender_waits_sends_all_that_was_said(wire: Wire) -> None:
+    async def main() -> None:
+        call = wire.stream()
+        sending = asyncio.ensure_future(call.send(bytes(MAX_UNSENT_BYTES + 200_000)))
+        await asyncio.sleep(0)
+        call.end()
+        wire.pump()
+        wire.server.send(frames.window_update(0, 1 << 20), frames.window_update(1, 1 << 20))
+        wire.pump()
+        await sending
+        assert len(wire.server.requests[1].body) == MAX_UNSENT_BYTES + 200_005
+        assert wire.server.requests[1].is_ended
+        with pytest.raises(ValueError, match="send after end"):
+            await call.send(b"late")
+
+    wire.run(main())
+
+
+def test_what_a_second_sender_is_refused_for_is_not_sent(wire: Wire) -> None:
+    async def main() -> None:
+        call = wire.stream()
+        sending = asyncio.ensure_future(call.send(bytes(MAX_UNSENT_BYTES + 200_000)))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task is sending on this call"):
+            await call.send(b"second")
+        call.end()
         wire.server.send(frames.window_update(0, 1 << 20), frames.window_update(1, 1 << 20))
         wire.pump()
         await sending
@@ -335,6 +403,34 @@ def test_too_large_an_answer_costs_the_call_only() -> None:
         assert other.future.result() == b"answer"
     finally:
         wire.close()
+
+
+def call_with(wire: Wire, metadata_bytes: int) -> UnaryCall:
+    """Make a call with so much metadata."""
+    fields = wire.heads.get(PATH, None, (("k", "v" * metadata_bytes),))
+    call = UnaryCall(fields, wire.client.limits.max_message_bytes, wire._loop.create_future())
+    wire.client.begin(call, b"hello")
+    return call
+
+
+@pytest.mark.parametrize(
+    ("settings", "metadata_bytes"),
+    [({}, ASSUMED_LIST_BYTES), ({Setting.MAX_HEADER_LIST_SIZE: 2_000}, 2_000)],
+)
+def test_too_much_metadata_costs_its_call_only_and_is_not_sent(
+    settings: dict[Setting, int], metadata_bytes: int
+) -> None:
+    wire = Wire(settings)
+    call, other = call_with(wire, metadata_bytes), wire.unary()
+    wire.pump()
+    assert status(call) == Status.RESOURCE_EXHAUSTED
+    assert f"the peer takes {metadata_bytes}" in str(failure(call))
+    assert list(wire.server.requests) == [1]
+    wire.server.answer(1)
+    wire.pump()
+    assert other.future.result() == b"answer"
+    assert no_leak(wire.client)
+    wire.close()
 
 
 # Room.
@@ -398,6 +494,22 @@ def test_a_call_that_waits_can_be_taken_back_and_is_never_sent() -> None:
     wire.pump()
     assert list(wire.server.requests) == [1, 3]
     assert (first.future.done(), third.id) == (True, 3)
+    wire.close()
+
+
+def test_calls_that_are_taken_back_with_those_they_wait_for_are_never_begun() -> None:
+    wire = pending_wire(3)
+    calls = [wire.unary() for _ in range(100)]
+    wire.pump()
+    for call in calls[:-1]:
+        call.cancel()
+    wire.pump()
+    assert list(wire.server.requests) == [1, 3, 5, 7]
+    assert len(wire.server.heard(frames.RST_STREAM)) == 3
+    wire.server.answer(7)
+    wire.pump()
+    assert calls[-1].future.result() == b"answer"
+    assert no_leak(wire.client)
     wire.close()
 
 
@@ -517,6 +629,20 @@ def test_a_call_that_was_refused_was_not_executed(wire: Wire) -> None:
     assert wire.client.is_ready
 
 
+def test_a_call_whose_answer_has_begun_was_executed_whatever_the_server_says(wire: Wire) -> None:
+    refused, left_out = wire.unary(), wire.unary()
+    wire.pump()
+    for stream_id in (1, 3):
+        wire.server.head(stream_id)
+        wire.server.say(stream_id, b"answer")
+    wire.server.reset(1, ErrorCode.REFUSED_STREAM)
+    wire.server.good_bye(1)
+    wire.pump()
+    assert status(refused) == Status.INTERNAL
+    assert not isinstance(failure(refused), NotProcessed)
+    assert not isinstance(failure(left_out), NotProcessed)
+
+
 def test_a_good_bye_ends_what_was_not_begun_with_and_lets_the_rest_finish(wire: Wire) -> None:
     calls = [wire.unary() for _ in range(4)]
     wire.pump()
@@ -544,6 +670,20 @@ def test_a_good_bye_in_two_steps_is_understood(wire: Wire) -> None:
     wire.pump()
     assert [call.future.done() for call in calls] == [False, True]
     assert wire.changes == [True, False]
+
+
+def test_the_words_of_a_good_bye_are_logged_once_in_one_short_line(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = "forged\nERROR all is lost \x1b[2J" + "x" * 10_000
+    for _ in range(100):
+        wire.server.good_bye(1, ErrorCode.INTERNAL_ERROR, words)
+    wire.pump()
+    [record] = caplog.records
+    said = record.getMessage()
+    assert "forged" in said
+    assert said.isprintable()
+    assert len(said) < 2 * MAX_SHOWN_BYTES
 
 
 def test_a_good_bye_ends_those_who_wait_for_room() -> None:

@@ -111,6 +111,20 @@ def test_what_was_said_leaves_before_a_dismissed_call_ends(raw: RawPeer) -> None
     ]
 
 
+def test_a_dismissed_connection_stays_until_its_answers_are_taken(raw: RawPeer) -> None:
+    raw.send(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 0}))
+    raw.send(raw.unary(1), raw.request(3, WATCH))
+    raw.service.ears[0].speaker.say(b"event", 0)
+    raw.server.dismiss(STOPS)
+    assert frames.GOAWAY not in kinds(raw.taken())
+    assert raw.reset(raw.request(5)) == (5, ErrorCode.REFUSED_STREAM)
+    first = raw.send(frames.window_update(1, 100))
+    assert [(one.kind, one.stream_id) for one in first] == [(frames.DATA, 1), (frames.HEADERS, 1)]
+    assert not raw.server.is_closing
+    assert raw.goaway(frames.window_update(3, 100)) == ErrorCode.NO_ERROR
+    assert no_leak(raw.server)
+
+
 def test_after_dismiss_nothing_is_read_nor_said(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
     raw.server.dismiss(STOPS)

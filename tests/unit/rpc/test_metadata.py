@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.hpack import Field
-from leasehold.rpc.metadata import Metadata, decode_metadata, encode_metadata
+from leasehold.rpc.metadata import MAX_SHOWN, Metadata, decode_metadata, encode_metadata
 
 keys = st.from_regex(r"x-[0-9a-z_.-]{0,10}", fullmatch=True).filter(
     lambda key: not key.endswith("-bin")
@@ -126,3 +126,10 @@ def test_binary_that_is_not_base64_is_internal(value: bytes) -> None:
 
 def test_text_that_is_not_ascii_is_read_octet_by_octet() -> None:
     assert decode_metadata(_fields((b"x-a", b"\xff\x80"))) == (("x-a", "\xff\x80"),)
+
+
+def test_of_a_key_that_is_refused_no_more_than_a_line_is_repeated() -> None:
+    field = Field(b"x" * 4_000 + b"-bin", b"not base64!")
+    with pytest.raises(RpcError) as caught:
+        decode_metadata([field])
+    assert len(caught.value.message) < 2 * MAX_SHOWN

@@ -8,6 +8,7 @@ import pytest
 
 from leasehold.errors import Status
 from leasehold.rpc import frames
+from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.grpc import (
     COMPRESS_FROM_BYTES,
     PREFIX,
@@ -19,10 +20,12 @@ from leasehold.rpc.grpc import (
 from leasehold.rpc.http2 import STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply as Page
+from leasehold.rpc.routes import Speaker, Subscription
 from tests.support.h2_peer import (
     MANY,
     ONCE,
     WATCH,
+    Ear,
     Peer,
     RawPeer,
     no_leak,
@@ -203,6 +206,37 @@ def test_a_listener_that_fails_when_it_is_gone_keeps_nobody_else_from_hearing(
     peer.server.lost()
     assert [ear.gone_times for ear in peer.service.ears] == [1, 1, 1]
     assert "a handler failed" in caplog.text
+
+
+class Neighbour(Ear):
+    """Ends its neighbours' calls when it is gone, as the last of a room puts out the light."""
+
+    def gone(self) -> None:
+        super().gone()
+        for ear in self.service.ears:
+            if ear is not self:
+                ear.speaker.end()
+                ear.speaker.flush()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_listener_that_ends_others_when_it_is_gone_keeps_nobody_from_hearing(
+    peer: Peer, *, is_lost: bool
+) -> None:
+    def listen(speaker: Speaker) -> Ear:
+        peer.service.ears.append(Neighbour(peer.service, speaker))
+        return peer.service.ears[-1]
+
+    peer.service.methods[WATCH] = Subscription(listen)
+    for _ in range(4):
+        peer.open(WATCH)
+    peer.pump()
+    if is_lost:
+        peer.server.lost()
+    else:
+        peer.server.close(ErrorCode.PROTOCOL_ERROR)
+    assert [ear.gone_times for ear in peer.service.ears] == [1, 1, 1, 1]
+    assert no_leak(peer.server)
 
 
 @pytest.mark.parametrize(

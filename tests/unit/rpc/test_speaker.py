@@ -1,11 +1,14 @@
 """What the handler of a subscription can do besides speaking: metadata, and holding back."""
 
+import asyncio
+
 import pytest
 
 from leasehold.errors import Status
 from leasehold.rpc import frames
+from leasehold.rpc.conversations import Conversation, conversation
 from leasehold.rpc.frames import ErrorCode
-from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, RpcError, framed
+from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, QUEUED_BYTES, RpcError, framed
 from leasehold.rpc.http2 import STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import encode_metadata
@@ -239,3 +242,26 @@ def test_too_much_that_is_deferred_ends_the_call_and_is_counted_right() -> None:
     assert kinds(sent) == [frames.HEADERS, frames.RST_STREAM]
     assert b"too many long messages" in sent[0].payload
     assert no_leak(raw.server)
+
+
+@pytest.mark.parametrize("message", [b"", b"xy"])
+def test_messages_that_a_conversation_does_not_take_are_bounded_however_short(
+    message: bytes,
+) -> None:
+    async def listen_to_nothing(_: Conversation) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        most, service = 100, Service()
+        service.methods[WATCH] = conversation(listen_to_nothing)
+        limits = Limits(max_buffered_bytes=most * (len(message) + QUEUED_BYTES))
+        raw = RawPeer(service, limits=limits)
+        raw.send(raw.request(1, WATCH))
+        data = frame(frames.DATA, 0, 1, framed(message))
+        assert raw.send(data * most) == []
+        sent = raw.send(data)
+        assert kinds(sent) == [frames.HEADERS, frames.RST_STREAM]
+        assert b"too many long messages" in sent[0].payload
+        assert no_leak(raw.server)
+
+    asyncio.run(main())
