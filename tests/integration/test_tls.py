@@ -6,12 +6,14 @@ The server is the whole one, the clients are `grpcio`, `http.client`, `ssl` and 
 import asyncio
 import contextlib
 import datetime as dt
+import errno
 import gc
 import http.client
 import logging
 import re
 import socket
 import ssl
+import struct
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,9 +27,13 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from leasehold import ConnectFailed
+from leasehold.rpc import accepting
+from leasehold.rpc import server as server_module
+from leasehold.rpc import serving as serving_module
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
 from leasehold.rpc.dialing import dial, plain_words
-from leasehold.rpc.listening import Listening, listen
+from leasehold.rpc.listening import HANDSHAKE_S, SHUTDOWN_S, Listening, listen
+from leasehold.rpc.serving import Server
 from leasehold.rpc.tls import client_tls, server_tls
 from leasehold.server.app import LeaseholdServer
 from leasehold.wire import rpc_pb2
@@ -35,6 +41,9 @@ from tests.support.echoing import DEADLINE_S, Client, Echo, Run, both_loops
 
 SOON_S: Final = 0.2
 """A time-out that is meant to come."""
+
+TURNS: Final = 100
+"""Of a loop: more than it needs to learn what the system knows."""
 
 LOOPBACK: Final = TcpAddress("127.0.0.1", 0)
 LOCALHOST: Final = ("localhost", "127.0.0.1", "::1")
@@ -473,7 +482,7 @@ def test_a_handshake_that_ends_after_the_closing_lets_nobody_in(run: Run, server
 
 
 @both_loops
-def test_a_server_that_closes_does_not_wait_for_half_a_handshake(
+def test_a_server_that_closes_does_not_wait_for_half_a_handshake_but_cuts_it_off(
     run: Run, server: Pems, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -482,9 +491,139 @@ def test_a_server_that_closes_does_not_wait_for_half_a_handshake(
                 _, silent = await dial(Client, address)
                 said = await asyncio.to_thread(put, str(address), credentials(server))
                 assert said is grpc.StatusCode.OK  # so the silent one was accepted, too
-            await silent.hang_up()
+        async with asyncio.timeout(HANDSHAKE_S / 2):
+            await silent.lost
 
     run(main())
+
+
+@both_loops
+@pytest.mark.parametrize("is_reset", [True, False])
+def test_a_server_that_closes_does_not_wait_for_who_dropped_the_connection_meanwhile(
+    run: Run, server: Pems, monkeypatch: pytest.MonkeyPatch, *, is_reset: bool
+) -> None:
+    """Without a word of HTTP/2, and without the good-bye of TLS."""
+    for name, module in (("MAX_LINGER_S", server_module), ("PART_S", serving_module)):
+        monkeypatch.setattr(module, name, 10 * DEADLINE_S)
+
+    async def main() -> None:
+        serves = Server({})
+        (address,) = await serves.start([LOOPBACK], server_tls(server.cert, server.key))
+        assert isinstance(address, TcpAddress)
+        client = await asyncio.to_thread(shake_hands, address, client_tls(server.ca))
+        async with asyncio.timeout(DEADLINE_S):
+            while not serves.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await serves.stop_taking()
+        if is_reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        else:
+            client.shutdown(socket.SHUT_WR)
+        for _ in range(TURNS):  # so the loop knows of it before the server parts
+            await asyncio.sleep(0)
+        begun = asyncio.get_running_loop().time()
+        async with asyncio.timeout(DEADLINE_S):
+            await serves.part("the server stops")
+        assert asyncio.get_running_loop().time() - begun < SHUTDOWN_S
+        assert serves.connections == 0
+        client.close()
+
+    run(main())
+
+
+@both_loops
+def test_handshakes_beyond_the_limit_are_cut_off_and_there_is_room_again_when_others_end(
+    run: Run,
+    server: Pems,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    most, beyond = 20, 30
+    monkeypatch.setattr(accepting, "MAX_HANDSHAKES", most)
+
+    async def main() -> None:
+        async with echoing(server_tls(server.cert, server.key)) as (_, address):
+            silent = [(await dial(Client, address))[1] for _ in range(most + beyond)]
+            async with asyncio.timeout(DEADLINE_S):
+                while sum(client.lost.done() for client in silent) < beyond:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                assert sum(client.lost.done() for client in silent) == beyond
+                with pytest.raises(ConnectFailed):
+                    await dial(Client, address, client_tls(server.ca))
+                held = [client for client in silent if not client.lost.done()]
+                for client in held:
+                    await client.hang_up()
+                while True:
+                    with contextlib.suppress(ConnectFailed):
+                        _, late = await dial(Client, address, client_tls(server.ca))
+                        break
+            assert await late.ask(b"now?") == b"now?"
+            await late.hang_up()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == f"{most} TLS handshakes are under way: refusing more connections"
+    assert re.fullmatch(r"\d+ connections were refused; there is room again", said[1])
+    assert len(said) == 2
+
+
+@both_loops
+def test_a_connection_that_is_established_is_no_handshake_under_way(
+    run: Run, server: Pems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "MAX_HANDSHAKES", 1)
+
+    async def main() -> None:
+        async with echoing(server_tls(server.cert, server.key)) as (_, address):
+            clients = []
+            for _ in range(5):
+                _, client = await dial(Client, address, client_tls(server.ca))
+                assert await client.ask(b"in?") == b"in?"
+                clients.append(client)
+            for client in clients:
+                await client.hang_up()
+
+    run(main())
+
+
+@both_loops
+def test_when_the_system_has_no_room_for_connections_they_are_taken_later(
+    run: Run,
+    server: Pems,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(accepting, "EXHAUSTED_S", 0.01)
+
+    class Exhausted(socket.socket):
+        """Fails to take the first three connections, as if there were no file left."""
+
+        failures = 3
+
+        def accept(self) -> Any:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    async def main() -> None:
+        listening = await listen(Echo, LOOPBACK, server_tls(server.cert, server.key))
+        [sock] = listening._sockets
+        listening._sockets[:] = [Exhausted(fileno=sock.detach())]
+        await listening.start()
+        _, client = await dial(Client, listening.addresses[0], client_tls(server.ca))
+        assert await client.ask(b"in?") == b"in?"
+        await client.hang_up()
+        listening.close()
+        await listening.wait_closed()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "no connection can be taken: Too many open files"
+    ] * 3
 
 
 # A client with TLS.

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from leasehold.rpc.accepting import Acceptor
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
 from leasehold.rpc.socket_files import bind_file
 from leasehold.rpc.sockets import Door, Resolved, check_scheme, resolve
@@ -60,26 +61,26 @@ class Listening:
         ]
         self._factory = factory
         self._tls = tls
-        self._handshake_s = None if tls is None else handshake_s
-        self._shutdown_s = None if tls is None else shutdown_s
-        self._servers: list[asyncio.Server] = []
+        self._handshake_s = handshake_s
+        self._shutdown_s = shutdown_s
+        self._servers: list[asyncio.Server | Acceptor] = []
         self._is_closed = False
 
     async def start(self) -> None:
         """Let clients in, those first that have waited for it."""
-        loop = asyncio.get_running_loop()
         for sock in self._sockets:
-            is_unix = sock.family == socket.AF_UNIX
-            create = loop.create_unix_server if is_unix else loop.create_server
-            server = await create(
-                lambda: Door(self._factory, self._may_enter),
-                sock=sock,
-                backlog=BACKLOG,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._handshake_s,
-                ssl_shutdown_timeout=self._shutdown_s,
-            )
-            self._servers.append(server)
+            self._servers.append(await self._serve(sock))
+
+    async def _serve(self, sock: socket.socket) -> asyncio.Server | Acceptor:
+        def door() -> Door[asyncio.BaseProtocol]:
+            return Door(self._factory, self._may_enter)
+
+        if self._tls is not None:
+            return Acceptor(sock, door, self._tls, self._handshake_s, self._shutdown_s)
+        loop = asyncio.get_running_loop()
+        is_unix = sock.family == socket.AF_UNIX
+        create = loop.create_unix_server if is_unix else loop.create_server
+        return await create(door, sock=sock, backlog=BACKLOG)
 
     def _may_enter(self, _: asyncio.Transport) -> bool:
         return not self._is_closed  # a handshake may end later than that

@@ -1,0 +1,109 @@
+"""Taking connections with TLS off a socket, and shaking hands with so many at a time.
+
+The loops would do it as well, but count nothing: whoever connects and says nothing is held for as
+long as a handshake may take, and there is no end to how many do.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+MAX_HANDSHAKES: Final = 1024
+"""Handshakes under way on one socket; who comes then is cut off at once."""
+
+AT_ONCE: Final = 100
+"""Connections that are taken in one turn of the event loop."""
+
+EXHAUSTED_S: Final = 1.0
+"""How long nobody is let in after the system had no room for another connection."""
+
+_EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Acceptor:
+    """Lets clients in at one socket, each when its handshake is done."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext,
+        handshake_s: float,
+        shutdown_s: float,
+    ) -> None:
+        self._sock = sock
+        self._factory = factory
+        self._tls = tls
+        self._handshake_s = handshake_s
+        self._shutdown_s = shutdown_s
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._refused = 0
+        self._listen()
+
+    def close(self) -> None:
+        """Let nobody in any more; handshakes under way are given up."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _listen(self) -> None:
+        self._alarm = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                connection, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                logger.warning("no connection can be taken: %s", error.strerror)
+                self._loop.remove_reader(self._sock)  # else it would be tried all the time
+                self._alarm = self._loop.call_later(EXHAUSTED_S, self._listen)
+                return
+            self._begin(connection)
+
+    def _begin(self, connection: socket.socket) -> None:
+        if len(self._tasks) >= MAX_HANDSHAKES:
+            if not self._refused:
+                logger.warning(
+                    "%d TLS handshakes are under way: refusing more connections", MAX_HANDSHAKES
+                )
+            self._refused += 1
+            connection.close()
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(self._shake_hands(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._factory,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_s,
+                ssl_shutdown_timeout=self._shutdown_s,
+            )
+        except OSError as error:  # of TLS, too; and `TimeoutError`
+            logger.debug("a client did not come in: %s", error)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if self._refused and len(self._tasks) < MAX_HANDSHAKES * 9 // 10:
+            logger.warning("%d connections were refused; there is room again", self._refused)
+            self._refused = 0
