@@ -1,0 +1,58 @@
+"""How a server closes its connections, over real sockets on both loops."""
+
+import asyncio
+
+import pytest
+
+from leasehold.rpc import frames, serving
+from leasehold.rpc.addresses import TcpAddress
+from leasehold.rpc.grpc import framed
+from leasehold.rpc.routes import Exchange
+from leasehold.rpc.serving import Server
+from tests.support.echoing import DEADLINE_S, Run, both_loops
+from tests.support.h2_peer import ONCE, Frame, RawPeer
+
+ANSWER = bytes(200_000)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame:
+    head = await reader.readexactly(frames.HEAD_BYTES)
+    payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+    return Frame(head[3], head[4], int.from_bytes(head[5:], "big"), payload)
+
+
+@both_loops
+def test_an_answer_that_waits_for_the_clients_window_arrives_though_the_server_closes(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "DRAIN_CALLS_S", 0.0)
+
+    async def main() -> None:
+        server = Server({ONCE: Exchange(lambda _: (ANSWER, 0))})
+        (address,) = await server.start([TcpAddress("127.0.0.1", 0)])
+        assert isinstance(address, TcpAddress)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(frames.PREFACE + frames.settings({}) + RawPeer().unary(1))
+        body, is_ended = b"", False
+        while len(body) < frames.DEFAULT_WINDOW:
+            heard = await read_frame(reader)
+            body += heard.payload if heard.kind == frames.DATA else b""
+        closing = asyncio.ensure_future(server.close())
+        while (await read_frame(reader)).payload[:4] != (1).to_bytes(4, "big"):
+            pass  # until the good-bye that names our call as the last
+        writer.write(frames.window_update(0, len(ANSWER)) + frames.window_update(1, len(ANSWER)))
+        while not is_ended:
+            heard = await read_frame(reader)
+            body += heard.payload if heard.kind == frames.DATA else b""
+            is_ended = heard.stream_id == 1 and bool(heard.flags & frames.END_STREAM)
+        assert body == framed(ANSWER)
+        await closing
+        assert server.connections == 0
+        writer.close()
+        await writer.wait_closed()
+
+    async def in_time() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await main()
+
+    run(in_time())
