@@ -118,6 +118,7 @@ class Answers(Outbound["AnsweringStream"]):
             or length > stream.window
             or length > MAX_SHORT_BYTES
             or not self._blocks.is_primed
+            or self._starved  # others have waited for longer
         ):
             return False
         stream_id = stream.id

@@ -34,6 +34,8 @@ class Conversation(Receiving):
         self._speaker = speaker
         self._messages: deque[bytes] = deque()
         self._is_ended = False
+        self._is_gone = False
+        """Whether there is nobody to talk to any more."""
         self._hearing = Waiter("receiving")
         self._saying = Waiter("sending")
         self._task = asyncio.get_running_loop().create_task(self._run(run))
@@ -42,12 +44,17 @@ class Conversation(Receiving):
         speaker = self._speaker
         try:
             await run(self)
+            self._is_gone = True
             speaker.end(metadata=encode_metadata(self.trailing_metadata))
-        except asyncio.CancelledError:  # the client is gone, or the coroutine has ended itself
+        except asyncio.CancelledError:  # the call is over, or the coroutine has ended itself
+            self._is_gone = True
             speaker.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
             raise
-        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+        except BaseException as error:
+            self._is_gone = True
             speaker.fail(error)
+            if not isinstance(error, Exception):
+                raise
         finally:
             speaker.flush_soon()
 
@@ -78,6 +85,8 @@ class Conversation(Receiving):
         """Say something; wait if the client does not take what was said before."""
         if not isinstance(message, bytes):
             raise TypeError(f"a message is bytes, not {message!r}")
+        if self._is_gone:
+            await asyncio.sleep(0)  # where the task learns that it is cancelled
         while not self._speaker.has_own_room:
             await self._saying.wait()
         self._speaker.say(message, 0)
@@ -106,8 +115,10 @@ class Conversation(Receiving):
         self._saying.wake()
 
     def gone(self) -> None:
-        """Learn that the stream is over."""
-        self._task.cancel()
+        """Learn that the call is over."""
+        if not self._is_gone:
+            self._is_gone = True
+            self._task.cancel()
 
 
 def conversation(run: Run, *, ends_by_itself: bool = False) -> Subscription:

@@ -48,6 +48,7 @@ class RpcError(Exception):
         metadata: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         super().__init__(status, message)
+        _check_error(status, message, metadata)
         self.status = status
         self.message = message
         self.position = position
@@ -57,6 +58,18 @@ class RpcError(Exception):
 
     def __str__(self) -> str:
         return f"{self.status.name}: {self.message}"
+
+
+def _check_error(status: object, message: object, metadata: object) -> None:
+    """Refuse what no trailers could say, where it is made and not when it is told."""
+    if not isinstance(status, Status) or status == Status.OK:
+        raise ValueError(f"an error has a status of gRPC other than OK, not {status!r}")
+    if not isinstance(message, str):
+        raise TypeError(f"the message of an error is a str, not {message!r}")
+    if not isinstance(metadata, tuple) or not all(
+        isinstance(part, bytes) for pair in metadata for part in pair
+    ):
+        raise TypeError(f"{metadata!r} are no fields: encode_metadata makes some of metadata")
 
 
 def framed(message: bytes) -> bytes:

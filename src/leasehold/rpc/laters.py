@@ -48,12 +48,20 @@ class Answered(Protocol):
         """Put octets of messages into the output."""
         ...
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the call with what a handler raised."""
         ...
 
     def end(self) -> None:
         """End the call."""
+        ...
+
+    def defer(self, octets: int) -> None:
+        """Have the client send no more than its window, until this much is taken."""
+        ...
+
+    def taken(self, octets: int) -> None:
+        """Let the client send again what was deferred."""
         ...
 
 
@@ -70,11 +78,12 @@ class Laters:
         """Whether any is under way."""
         return bool(self._tasks)
 
-    def begin(self, answer: Later) -> None:
-        """Find out an answer, and say it."""
+    def begin(self, answer: Later, cost_bytes: int) -> None:
+        """Find out an answer, and say it; until then it keeps the client from sending more."""
+        self._call.defer(cost_bytes)
         task = self._call.carrier.host.spawn(self._answer(answer))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._answered, answer))
+        task.add_done_callback(partial(self._answered, answer, cost_bytes))
 
     def cancel(self) -> None:
         """Find out nothing more."""
@@ -89,8 +98,12 @@ class Laters:
                 await self._put_pieces(result.pieces)
             elif not call.is_ending:
                 call.say_accepted(*result)
-        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             call.fail(error)
+            if not isinstance(error, Exception):
+                raise
 
     async def _put_pieces(self, pieces: list[bytes]) -> None:
         """Put a long message into the output, and let others have their turn in between."""
@@ -105,10 +118,11 @@ class Laters:
                 call.carrier.flush()
                 await asyncio.sleep(0)
 
-    def _answered(self, answer: Later, task: "asyncio.Task[None]") -> None:
+    def _answered(self, answer: Later, cost_bytes: int, task: "asyncio.Task[None]") -> None:
         answer.close()  # if the task was cancelled before it began
         self._tasks.discard(task)
         call = self._call
+        call.taken(cost_bytes)
         if task.cancelled():  # and not by `cancel`, or the call is over already
             call.fail(RpcError(Status.CANCELLED, "the handler was cancelled"))
         if call.remote_done and not self._tasks and not call.is_over:

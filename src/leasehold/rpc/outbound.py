@@ -159,7 +159,8 @@ class Outbound(Generic[S]):
         """Hand on what can be sent now."""
         put_bytes = 0
         while (self._ready or (self._starved and self._window > 0)) and not self.is_paused:
-            queue = self._ready or self._starved
+            # Those first who have waited for the window that is there now.
+            queue = self._starved if self._starved and self._window > 0 else self._ready
             stream = next(iter(queue))
             del queue[stream]
             stream.is_queued = False

@@ -54,7 +54,7 @@ class Speaker(Protocol):
         """End the call, after all that was said before; `metadata` goes with an end that is OK."""
         ...
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the call with what a handler raised."""
         ...
 
@@ -187,6 +187,12 @@ class Head:
         """Whether a message in one frame can be given to the handler as it is."""
         self._fields = fields
         self._metadata: Metadata | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the request, for the log."""
+        paths = (field.value for field in self._fields if field.name == b":path")
+        return _shown(next(paths, b"?"))
 
     @property
     def metadata(self) -> Metadata:

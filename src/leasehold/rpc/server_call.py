@@ -31,6 +31,9 @@ from leasehold.rpc.timeouts import parse_timeout
 
 logger = logging.getLogger(__name__)
 
+LATER_BYTES: Final = 4096
+"""What an answer that takes a while costs on a stream, until it is there: a task, for one."""
+
 MAX_OWN_BYTES: Final = 256 * 1024
 """What a stream may have said and not sent, for it to have room of its own."""
 
@@ -275,7 +278,11 @@ class ServerCall(AnsweringStream):
             raise
         if self.laters is None:
             self.laters = Laters(self)
-        self.laters.begin(answer)
+        try:
+            self.laters.begin(answer, 0 if self.head.is_unary else LATER_BYTES)
+        except RpcError:
+            answer.close()
+            raise
 
     def say_accepted(self, message: bytes, position: int) -> None:
         """Say what a call has come to that was let in: it is done, and cannot be refused now."""
@@ -335,12 +342,12 @@ class ServerCall(AnsweringStream):
         """Send what was said, with what others say in this turn of the loop."""
         self.carrier.flush_soon()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the call with what a handler raised."""
         if isinstance(error, LeaseholdError):
             error = RpcError(error.status, f"leasehold: {error}")
         if not isinstance(error, RpcError):
-            logger.error("a handler failed", exc_info=error)
+            logger.error("the handler of %s failed", self.head.path, exc_info=error)
             error = RpcError(Status.INTERNAL, "internal error; the server's log says more")
         self.end(error)
 
@@ -367,6 +374,8 @@ class ServerCall(AnsweringStream):
         if self.is_ending:
             return
         self.is_ending = True
+        if self.head.waits_for_room and self.listener is not None:
+            self._tell_gone(self.listener)  # whoever has ended it: nothing more can be said
         trailers, position = ok_trailers(metadata) if metadata else b"", self.held_until
         if error is not None:
             trailers, position = failed_trailers(error), max(position, error.position)
@@ -423,10 +432,13 @@ class ServerCall(AnsweringStream):
         if self.laters is not None:
             self.laters.cancel()
         if self.listener is not None:
-            try:
-                self.listener.gone()
-            except Exception:
-                logger.exception("a handler failed when its stream was gone")
+            self._tell_gone(self.listener)
+
+    def _tell_gone(self, listener: Listener) -> None:
+        try:
+            listener.gone()
+        except Exception:
+            logger.exception("the handler of %s failed when its stream was gone", self.head.path)
 
     def relieve(self) -> None:
         """Learn that the peer takes events again."""

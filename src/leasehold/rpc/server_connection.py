@@ -252,6 +252,8 @@ class ServerConnection(Http2[AnsweringStream]):
                 return
             answer, position = result
             if position > self.gate.released:
+                if not isinstance(answer, bytes):
+                    raise TypeError(f"a message is bytes, not {answer!r}")
                 self.gate.hold_answer(position, stream.put_answer, answer)
             elif outbound.answer(stream, answer):
                 stream.is_over = True

@@ -1,7 +1,7 @@
 """A server of gRPC: methods on addresses, from the first connection to the last.
 
     async with Server({"/demo.Greeter/Hello": one_to_one(hello)}) as server:
-        await server.start([parse_address("127.0.0.1:50051")])
+        await server.start(["127.0.0.1:50051"])
         await server.wait_closed()
 
 It is closed in good order: no new connections, no new calls, an end for those that there are, each
@@ -9,18 +9,19 @@ with a time after which nobody is waited for.
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
-from leasehold.errors import Status
-from leasehold.rpc.addresses import Address
+from leasehold.errors import Closed, Status
+from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.listening import Listening, listen
 from leasehold.rpc.pages import Pages
-from leasehold.rpc.routes import Methods
+from leasehold.rpc.routes import Exchange, Methods, Subscription
 from leasehold.rpc.server import MAX_CONNECTIONS, ServerProtocol, Site
 
 DRAIN_CALLS_S: Final = 3.0
@@ -29,7 +30,30 @@ DRAIN_CALLS_S: Final = 3.0
 PART_S: Final = 10.0
 """How long closing waits for clients to take their last answers."""
 
+_PATH: Final = re.compile(r"/[!-.0-~]+/[!-~]+")
+
 STOPPED: Final = "the server is stopping"
+
+
+def _check_methods(methods: Methods) -> None:
+    """Refuse what nobody could call."""
+    for path, method in methods.items():
+        if not _PATH.fullmatch(str(path)):
+            raise ValueError(f"{path!r} is no path of a method, such as '/package.Service/Method'")
+        if not isinstance(method, Exchange | Subscription):
+            raise TypeError(
+                f"the method {path} is {method!r}: make one with Exchange, Subscription, "
+                "one_to_one, one_to_many, many_to_one or conversation"
+            )
+
+
+def _check_addresses(addresses: object) -> None:
+    if (
+        isinstance(addresses, str)
+        or not isinstance(addresses, Sequence)
+        or not all(isinstance(each, str | TcpAddress | UnixAddress) for each in addresses)
+    ):
+        raise TypeError(f"addresses are a list, such as ['127.0.0.1:2379'], not {addresses!r}")
 
 
 def _nothing() -> None:
@@ -53,6 +77,7 @@ class Server:
         limits: Limits | None = None,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
+        _check_methods(methods)
         self._site = Site(
             methods,
             pages or {},
@@ -62,6 +87,8 @@ class Server:
             max_connections,
         )
         self._listening: list[Listening] = []
+        self._started: set[Listening] = set()
+        self._is_closing = False
         self._closed = asyncio.Event()
 
     @property
@@ -69,26 +96,39 @@ class Server:
         """How many there are."""
         return len(self._site.connections)
 
-    async def bind(self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None) -> None:
+    async def bind(
+        self, addresses: Sequence[Address | str], tls: ssl.SSLContext | None = None
+    ) -> None:
         """Take addresses, all with TLS or none, without serving there yet."""
+        _check_addresses(addresses)
         if not addresses:
             raise ValueError("a server needs at least one address, such as 127.0.0.1:2379")
+        if self._is_closing:
+            raise Closed("this server was closed; make another one")
+        bound: list[Listening] = []
         try:
-            for address in addresses:
-                listening = await listen(lambda: ServerProtocol(self._site), address, tls)
-                self._listening.append(listening)
+            for each in addresses:
+                address = parse_address(each) if isinstance(each, str) else each
+                bound.append(await listen(lambda: ServerProtocol(self._site), address, tls))
         except BaseException:
-            self._stop_listening()
+            for listening in bound:
+                listening.close()
             raise
+        self._listening += bound
 
     async def start(
-        self, addresses: Sequence[Address] = (), tls: ssl.SSLContext | None = None
+        self, addresses: Sequence[Address | str] = (), tls: ssl.SSLContext | None = None
     ) -> list[Address]:
-        """Begin to serve, also where `bind` was called for; return all addresses."""
+        """Begin to serve, also where `bind` was called for; return all addresses.
+
+        It may be called again for further addresses: some with TLS, say, and some without.
+        """
         if addresses or not self._listening:
             await self.bind(addresses, tls)
         for each in self._listening:
-            await each.start()
+            if each not in self._started:
+                self._started.add(each)
+                await each.start()
         return [address for each in self._listening for address in each.addresses]
 
     async def wait_closed(self) -> None:
@@ -110,6 +150,7 @@ class Server:
             connection.stop_listening()
 
     def _stop_listening(self) -> None:
+        self._is_closing = True
         for each in self._listening:
             each.close()
         self._listening.clear()

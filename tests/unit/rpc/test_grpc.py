@@ -208,3 +208,21 @@ def test_half_a_character_does_not_keep_an_error_from_being_told() -> None:
 
 def test_an_error_shows_its_status_and_message() -> None:
     assert str(RpcError(Status.NOT_FOUND, "no lease")) == "NOT_FOUND: no lease"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ((Status.OK, "all is well"), ValueError),
+        ((5, "a number"), ValueError),
+        ((Status.NOT_FOUND, ValueError("x")), TypeError),
+        ((Status.NOT_FOUND, None), TypeError),
+        ((Status.NOT_FOUND, "x", 0, (("key", "value"),)), TypeError),
+        ((Status.NOT_FOUND, "x", 0, {"key": "value"}), TypeError),
+    ],
+)
+def test_an_error_that_could_not_be_told_is_refused_where_it_is_made(
+    arguments: tuple[object, ...], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        RpcError(*arguments)  # type: ignore[arg-type]

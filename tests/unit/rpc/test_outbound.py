@@ -11,7 +11,8 @@ from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.grpc import PREFIX_BYTES, RpcError, framed
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import SHARE_BYTES
-from leasehold.rpc.routes import Exchange
+from leasehold.rpc.routes import Answer, Exchange
+from leasehold.rpc.server_call import LATER_BYTES
 from tests.support.h2_peer import (
     END,
     END_HEADERS,
@@ -23,6 +24,7 @@ from tests.support.h2_peer import (
     kinds,
     no_leak,
 )
+from tests.support.virtual_host import Turn
 
 WINDOW = frames.DEFAULT_WINDOW
 LIMITS = Limits()
@@ -311,3 +313,37 @@ def test_answers_released_together_leave_in_one_piece(raw: RawPeer) -> None:
     raw.gate.release(1)
     assert len(raw._arrived) == 1
     assert len(_data(raw.taken())) == 50 * len(framed(b"hello"))
+
+
+def test_what_waits_for_the_window_of_all_comes_before_later_answers(raw: RawPeer) -> None:
+    raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW}))
+    for number in (1, 3):  # the table is filled, so that short answers can take the short way
+        raw.send(raw.unary(number))
+    raw.send(raw.request(5, WATCH))
+    [ear] = raw.service.ears
+    ear.speaker.say(bytes(200_000), 0)
+    ear.speaker.flush()
+    raw.taken()
+    sent = []
+    for number in range(7, 87, 2):
+        sent += raw.send(raw.unary(number, bytes(1_000)), frames.window_update(0, 1_000))
+    assert len(_data(sent)) == 40_000, "all of what was opened"
+    assert len(_data(sent, 5)) > 5_000, "its share, though it is not the only one that waits"
+
+
+def test_there_is_a_limit_to_answers_of_one_stream_that_take_a_while() -> None:
+    begun = []
+
+    async def never(message: bytes) -> Answer:
+        begun.append(message)
+        while True:
+            await Turn()
+
+    raw = RawPeer(limits=Limits(max_buffered_bytes=100 * LATER_BYTES))
+    raw.service.methods[MANY] = Exchange(never, is_unary=False)
+    raw.send(raw.request(1, MANY))
+    sent = raw.send(*[frames.frame(frames.DATA, 0, 1, framed(b"x"))] * 200)
+    assert kinds(sent)[-1] == frames.RST_STREAM
+    raw.host.run_tasks()
+    assert len(begun) <= 100
+    assert no_leak(raw.server)

@@ -174,7 +174,7 @@ def test_a_subscription_that_fails_to_open_ends_the_call_and_not_the_connection(
     number = peer.open(WATCH)
     peer.pump()
     assert peer.reply(number).status == Status.INTERNAL
-    assert "a handler failed" in caplog.text
+    assert "the handler of /test.Service/Watch failed" in caplog.text
     assert peer.call(b"next").messages == [b"next"]
     assert no_leak(peer.server)
 
@@ -205,7 +205,7 @@ def test_a_listener_that_fails_when_it_is_gone_keeps_nobody_else_from_hearing(
     peer.pump()
     peer.server.lost()
     assert [ear.gone_times for ear in peer.service.ears] == [1, 1, 1]
-    assert "a handler failed" in caplog.text
+    assert "the handler of /test.Service/Watch failed" in caplog.text
 
 
 class Neighbour(Ear):
