@@ -402,7 +402,7 @@ def test_parts_of_messages_are_bounded_and_lose_their_calls_only(
     part = PREFIX.pack(0, 1_000_000) + bytes(10_000)
     for number in itertools.islice(itertools.count(1, 2), 200):
         attacker.send(attacker.raw.request(number, MANY), frame(frames.DATA, 0, number, part))
-    attacker.read_until(b"too many long messages")
+    attacker.read_until(b"too much at once")
     speaks = scene.protocol()._speaks
     assert isinstance(speaks, ServerConnection)
     assert scene.server.do(lambda: speaks._buffered_bytes) <= LIMITS.max_buffered_bytes

@@ -263,3 +263,25 @@ def test_addresses_that_are_none_are_refused(run: Run, addresses: Any) -> None:
                 await server.start([])
 
     run(main())
+
+
+def test_a_channel_may_compress_what_it_sends(run: Run) -> None:
+    heard: list[bytes] = []
+
+    def measure(message: bytes) -> tuple[bytes, int]:
+        heard.append(message)
+        return message, 0
+
+    async def main() -> None:
+        async with Server({ECHO: Exchange(measure)}) as server:
+            [address] = await server.start(["127.0.0.1:0"])
+            async with Channel(str(address), gzip=True) as channel:
+                for message in (b"short", b"long " * 100_000):
+                    assert await channel.unary(ECHO, message, timeout=DEADLINE_S) == message
+                async with channel.stream(ECHO, timeout=DEADLINE_S) as call:
+                    await call.send(b"stream " * 100_000)
+                    call.end()
+                    assert [answer async for answer in call] == [b"stream " * 100_000]
+        assert heard == [b"short", b"long " * 100_000, b"stream " * 100_000]
+
+    run(main())

@@ -43,7 +43,7 @@ class Acceptor:
         self._handshake_s = handshake_s
         self._shutdown_s = shutdown_s
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._alarm: asyncio.TimerHandle | None = None
         self._refused = 0
         self._listen()
@@ -78,17 +78,20 @@ class Acceptor:
 
     def _begin(self, connection: socket.socket) -> None:
         if len(self._tasks) >= MAX_HANDSHAKES:
-            if not self._refused:
-                logger.warning(
-                    "%d TLS handshakes are under way: refusing more connections", MAX_HANDSHAKES
-                )
-            self._refused += 1
-            connection.close()
-            return
+            self._give_up_oldest()
         connection.setblocking(False)
         task = self._loop.create_task(self._shake_hands(connection))
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
+
+    def _give_up_oldest(self) -> None:
+        """Make room: whoever is honest takes milliseconds, and has not begun first."""
+        if not self._refused:
+            logger.warning("%d TLS handshakes are under way: giving up the oldest", MAX_HANDSHAKES)
+        self._refused += 1
+        oldest = next(iter(self._tasks))
+        del self._tasks[oldest]
+        oldest.cancel()
 
     async def _shake_hands(self, connection: socket.socket) -> None:
         try:
@@ -103,7 +106,7 @@ class Acceptor:
             logger.debug("a client did not come in: %s", error)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if self._refused and len(self._tasks) < MAX_HANDSHAKES * 9 // 10:
-            logger.warning("%d connections were refused; there is room again", self._refused)
+            logger.warning("%d handshakes were given up; there is room again", self._refused)
             self._refused = 0

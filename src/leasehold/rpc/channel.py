@@ -25,7 +25,7 @@ from leasehold.rpc.client_call import NotProcessed
 from leasehold.rpc.client_connection import CLIENT_LIMITS
 from leasehold.rpc.connecting import Connect, connect
 from leasehold.rpc.endpoints import Endpoints, parse_endpoints
-from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.grpc import GZIP, RpcError
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import MetadataLike, as_pairs, encode_metadata
 from leasehold.rpc.request_heads import check_timeout
@@ -35,6 +35,7 @@ from leasehold.rpc.switchboard import Conditions, Switchboard
 KEEPALIVE_S: Final = 10.0
 KEEPALIVE_TIMEOUT_S: Final = 5.0
 
+_GZIPPED: Final = ((b"grpc-encoding", GZIP),)
 _CLOSED: Final = "the channel was closed"
 
 
@@ -48,7 +49,7 @@ class Channel:
     the first one that works is used. `tls` is a context as `client_tls` makes it; with `https://`
     that is the default. `metadata` goes with every call. After `keepalive` seconds of silence
     (None: never) while there are calls, the server has `keepalive_timeout` seconds to show that it
-    is there.
+    is there. With `gzip` long messages are compressed; answers may be in any case.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Channel:
         default_timeout: float | None = None,
         keepalive: float | None = KEEPALIVE_S,
         keepalive_timeout: float = KEEPALIVE_TIMEOUT_S,
+        gzip: bool = False,
         limits: Limits = CLIENT_LIMITS,
         random: Random | None = None,
         connect: Connect = connect,
@@ -76,7 +78,8 @@ class Channel:
         _check_is("limits", limits, Limits)
         if random is not None:
             _check_is("random", random, Random)
-        self._endpoints = parse_endpoints(endpoints, tls, user_agent, encode_metadata(metadata))
+        fields = encode_metadata(metadata) + (_GZIPPED if gzip else ())
+        self._endpoints = parse_endpoints(endpoints, tls, user_agent, fields)
         self._default_timeout = default_timeout
         self._random = random or Random()  # noqa: S311  spreads retries, keeps no secret
         self._conditions = Conditions(
@@ -85,6 +88,7 @@ class Channel:
             keepalive_timeout_s=keepalive_timeout,
             random=self._random,
             connect=connect,
+            packs=gzip,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         """Where calls can be made; None before the first, and after the end."""

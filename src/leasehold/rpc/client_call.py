@@ -68,6 +68,8 @@ class ClientCall(Stream):
         "reader",
     )
 
+    packs = False
+    """Whether long messages are compressed; `fields` then say so."""
     _buffered_bytes = 0
 
     def __init__(self, fields: Fields, max_message_bytes: int) -> None:

@@ -59,6 +59,8 @@ class HTTP1:
             if buffer.startswith(b"\r\n", at):  # as after the body of an old client's request
                 at += 2
                 continue
+            if buffer[at:] == b"\r":
+                break
             end = buffer.find(_HEAD_END, at, at + MAX_HEAD_BYTES + len(_HEAD_END))
             if end >= 0:
                 requests += 1

@@ -50,7 +50,7 @@ PING_BYTES: Final = 8
 FRESH_S: Final = 1.0
 """Whoever waits for longer before it takes back a call can do so as often as it likes."""
 
-_TOO_MUCH: Final = "too many long messages at once on this connection; send fewer, or open another"
+_TOO_MUCH: Final = "too much at once that is not complete, or that no handler has taken; send less"
 
 ACTIVE_BYTES: Final = 16
 """For so much that a peer takes it may send one frame more that carries nothing."""
@@ -331,7 +331,7 @@ class Http2(Generic[S]):
         frame_bytes = len(payload)
         self._replenish += frame_bytes
         if self._replenish > CONNECTION_WINDOW >> 1:
-            self._credit_connection()
+            self._check_window()
         stream = self._streams.get(stream_id)
         if stream is None:
             self._data_of_nobody(flags, stream_id)
@@ -344,16 +344,20 @@ class Http2(Generic[S]):
             self._spend(self.limits.empty_data, "empty DATA frames")
         self._body(stream, flags, payload, frame_bytes)
 
+    def _check_window(self) -> None:
+        """Give back the window of all streams in time, and end a connection that oversteps it."""
+        if self._replenish > CONNECTION_WINDOW:
+            raise ConnectionFailed(
+                ErrorCode.FLOW_CONTROL_ERROR, f"more than {CONNECTION_WINDOW} octets unasked"
+            )
+        self._credit_connection()
+
     def _credit_connection(self) -> None:
         """Let the peer send again, on all streams together, what it has sent.
 
         But not while handlers have far too much to do with what there is: then all wait.
         """
-        if self._replenish > CONNECTION_WINDOW:
-            raise ConnectionFailed(
-                ErrorCode.FLOW_CONTROL_ERROR, f"more than {CONNECTION_WINDOW} octets unasked"
-            )
-        if self._deferred_bytes > self.limits.max_buffered_bytes // 2:
+        if self.is_closing or self._deferred_bytes > self.limits.max_buffered_bytes // 2:
             return
         self._outbound.put_frame(frames.window_update(0, self._replenish))
         self._replenish = 0

@@ -29,10 +29,17 @@ def find_page(pages: Pages, method: bytes, target: bytes) -> Reply:
     if method not in (b"GET", b"HEAD"):
         return plain(HTTPStatus.METHOD_NOT_ALLOWED)
     try:
-        return page()
+        reply = page()
+        _check_reply(reply)
+        return reply
     except Exception:
         logger.exception("the page %r failed", target)
         return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _check_reply(reply: object) -> None:
+    if not (isinstance(reply, Reply) and isinstance(reply.body, bytes)):
+        raise TypeError(f"a page is a function that returns a Reply, its body bytes, not {reply!r}")
 
 
 def plain(status: HTTPStatus, why: str = "") -> Reply:

@@ -10,7 +10,7 @@ from typing import Final
 
 from leasehold.rpc import frames
 from leasehold.rpc.client_call import ClientCall
-from leasehold.rpc.grpc import PREFIX_BYTES, framed
+from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, PREFIX_BYTES, compress, framed
 from leasehold.rpc.header_encoder import HeaderEncoder
 from leasehold.rpc.outbound import Outbound
 
@@ -44,11 +44,11 @@ class Requests(Outbound[ClientCall]):
         length = len(message) + PREFIX_BYTES
         limit = frames.MIN_MAX_FRAME_BYTES
         stream_id = call.id
+        if call.packs and len(message) >= COMPRESS_FROM_BYTES:
+            self._request_long(call, block, compress(message))
+            return
         if length > self._window or length > call.window or length > limit or len(block) > limit:
-            self.put_headers(call, block, 0)
-            call.unsent = bytearray(framed(message))
-            call.ending = b""
-            self.has_unsent(call, length)
+            self._request_long(call, block, framed(message))
             return
         self._window -= length
         call.has_head = call.local_done = True
@@ -58,6 +58,13 @@ class Requests(Outbound[ClientCall]):
             + _MESSAGE.pack(length << 8, frames.END_STREAM, stream_id, 0, len(message))
             + message
         )
+
+    def _request_long(self, call: ClientCall, block: bytes, octets: bytes) -> None:
+        """Send a call that has one message, as far as the windows go."""
+        self.put_headers(call, block, 0)
+        call.unsent = bytearray(octets)
+        call.ending = b""
+        self.has_unsent(call, len(octets))
 
     def put_start(self, stream: ClientCall) -> None:
         """Nothing to do: a call begins with its head."""

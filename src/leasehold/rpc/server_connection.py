@@ -15,6 +15,7 @@ make them elsewhere), and `dismiss` ends what is left.
 
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
 
 from leasehold.errors import Status
@@ -29,7 +30,7 @@ from leasehold.rpc.hpack import Field, HeaderError, HeaderListTooLarge
 from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW, Http2
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
-from leasehold.rpc.pages import Pages, Reply, find_page
+from leasehold.rpc.pages import Pages, Reply, find_page, plain
 from leasehold.rpc.routes import Head, Methods, Web, resolve
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
@@ -185,6 +186,8 @@ class ServerConnection(Http2[AnsweringStream]):
 
     def find_page(self, web: Web) -> Reply:
         """Answer a request that is no gRPC call."""
+        if self._outbound.unsent_bytes > self._max_unsent_bytes:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_SLOW)
         return find_page(self._pages, web.method, web.target)
 
     # Messages.
@@ -206,7 +209,7 @@ class ServerConnection(Http2[AnsweringStream]):
             return
         self._replenish += length
         if self._replenish > CONNECTION_WINDOW >> 1:
-            self._credit_connection()
+            self._check_window()
         if not flags:
             stream.hear(payload[PREFIX_BYTES:])
             if stream.timeout is not None:

@@ -11,7 +11,7 @@ with a time after which nobody is waited for.
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 from leasehold.errors import Closed, Status
@@ -37,6 +37,8 @@ STOPPED: Final = "the server is stopping"
 
 def _check_methods(methods: Methods) -> None:
     """Refuse what nobody could call."""
+    if not isinstance(methods, Mapping):
+        raise TypeError(f"methods are a dict from paths to methods, not {methods!r}")
     for path, method in methods.items():
         if not _PATH.fullmatch(str(path)):
             raise ValueError(f"{path!r} is no path of a method, such as '/package.Service/Method'")
@@ -54,6 +56,11 @@ def _check_addresses(addresses: object) -> None:
         or not all(isinstance(each, str | TcpAddress | UnixAddress) for each in addresses)
     ):
         raise TypeError(f"addresses are a list, such as ['127.0.0.1:2379'], not {addresses!r}")
+
+
+def _check_tls(tls: object) -> None:
+    if not isinstance(tls, ssl.SSLContext):
+        raise TypeError(f"tls is a context as server_tls makes it, not {tls!r}")
 
 
 def _nothing() -> None:
@@ -101,6 +108,8 @@ class Server:
     ) -> None:
         """Take addresses, all with TLS or none, without serving there yet."""
         _check_addresses(addresses)
+        if tls is not None:
+            _check_tls(tls)
         if not addresses:
             raise ValueError("a server needs at least one address, such as 127.0.0.1:2379")
         if self._is_closing:

@@ -50,6 +50,7 @@ class Streaming:
                 raise ConnectFailed(f"the connection to {line.endpoint} is gone: {line.why}")
         fields = line.heads.get(self._path, left_s, self._metadata)
         call = self._call = StreamingCall(fields, board.max_message_bytes)
+        call.packs = board.packs
         if until is not None and timeout_s is not None:
             self._tick = board.deadlines.add(call, until, timeout_s)
         line.begin(call)

@@ -26,6 +26,7 @@ class Conditions:
     keepalive_timeout_s: float
     random: Random
     connect: Connect
+    packs: bool
 
 
 class Switchboard:
@@ -40,6 +41,7 @@ class Switchboard:
         self._loop = loop
         self.now = loop.time
         self._conditions = conditions
+        self.packs = conditions.packs
         self.max_message_bytes = conditions.limits.max_message_bytes
         self.connector = Connector(
             endpoints, loop, self._make_line, conditions.random, conditions.connect
@@ -68,6 +70,8 @@ class Switchboard:
         """Make a unary call on a line, once. However this ends, nothing is left of it."""
         future: asyncio.Future[bytes] = self._loop.create_future()
         call = UnaryCall(fields, self.max_message_bytes, future)
+        if self.packs:
+            call.packs = True
         if until is None or timeout_s is None:
             tick = 0
         else:

@@ -556,7 +556,7 @@ def test_a_call_beyond_what_may_be_buffered_is_told_so(caplog: pytest.LogCapture
     raw.send(raw.request(1, MANY), frame(frames.DATA, 0, 1, PREFIX.pack(0, 5_000) + bytes(900)))
     raw.send(raw.request(3, MANY))
     sent = raw.send(frame(frames.DATA, 0, 3, PREFIX.pack(0, 5_000) + bytes(900)))
-    assert b"too many long messages" in sent[0].payload
+    assert b"too much at once" in sent[0].payload
     assert raw.send(frame(frames.DATA, 0, 1, bytes(4_100) + framed(b"next"))) != []
     assert arena.service.heard[-1] == b"next", "the one before is not harmed"
 

@@ -2,6 +2,7 @@
 
 from http import HTTPStatus
 from time import process_time
+from typing import Any
 
 import pytest
 
@@ -229,3 +230,15 @@ def test_spaces_in_a_field_cost_no_more_than_their_number(end: bytes) -> None:
 
     cost_s(7_000)
     assert min(cost_s(7_000) for _ in range(5)) < 0.1, "2 ms each; in cubic time it is minutes"
+
+
+def test_empty_lines_may_be_cut_anywhere(line: Line) -> None:
+    answers = [line.ask(bytes((octet,))) for octet in b"\r\n\r\n" + GET]
+    assert b"".join(answers).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("reply", [None, "text", Reply(HTTPStatus.OK, "text/plain", "text")])  # type: ignore[arg-type]
+def test_a_page_that_gives_no_reply_is_500(reply: Any) -> None:
+    written: list[bytes] = []
+    HTTP1({"/health": lambda: reply}, written.append).receive(GET)
+    assert b"".join(written).startswith(b"HTTP/1.1 500 ")

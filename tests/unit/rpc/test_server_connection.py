@@ -4,11 +4,13 @@ import gzip
 import logging
 from http import HTTPStatus
 
+import hpack
 import pytest
 
 from leasehold.errors import Status
 from leasehold.rpc import frames
-from leasehold.rpc.frames import ErrorCode
+from leasehold.rpc.frames import ErrorCode, Setting
+from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import (
     COMPRESS_FROM_BYTES,
     PREFIX,
@@ -21,6 +23,7 @@ from leasehold.rpc.http2 import STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply as Page
 from leasehold.rpc.routes import Speaker, Subscription
+from leasehold.rpc.server_connection import ServerConnection
 from tests.support.h2_peer import (
     MANY,
     ONCE,
@@ -30,6 +33,7 @@ from tests.support.h2_peer import (
     RawPeer,
     no_leak,
 )
+from tests.support.virtual_host import VirtualHost
 
 frame = frames.frame
 LIMITS = Limits()
@@ -445,3 +449,24 @@ def test_who_takes_gzip_but_sends_none_gets_none(peer: Peer) -> None:
     peer.pump()
     assert "grpc-encoding" not in peer.reply(number).head
     assert peer.reply(number).messages == [b"x" * 10_000]
+
+
+def test_pages_that_are_not_taken_are_refused_beyond_the_limit() -> None:
+    out: list[bytes] = []
+    server = ServerConnection(
+        {},
+        Gate(),
+        out.append,
+        pages={"/": lambda: Page(HTTPStatus.OK, "text/plain", bytes(300_000))},
+        host=VirtualHost(),
+    )
+    server.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
+    encoder = hpack.Encoder()
+    fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "x")]
+    for number in range(1, 401, 2):
+        flags = frames.END_HEADERS | frames.END_STREAM
+        server.receive(frames.frame(frames.HEADERS, flags, number, encoder.encode(fields)))
+    assert server.unsent_bytes < Limits().max_unsent_bytes + 400_000
+    assert server.has_streams
+    refused = [each for each in server._streams.values() if len(each.unsent or b"") < 1_000]
+    assert len(refused) > 100, "with a few words, which are not taken either"

@@ -9,7 +9,7 @@ from leasehold.rpc import frames
 from leasehold.rpc.conversations import Conversation, conversation
 from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, QUEUED_BYTES, RpcError, framed
-from leasehold.rpc.http2 import STREAM_WINDOW
+from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import encode_metadata
 from leasehold.rpc.routes import Speaker, Subscription
@@ -240,7 +240,7 @@ def test_too_much_that_is_deferred_ends_the_call_and_is_counted_right() -> None:
     assert raw.server._buffered_bytes == 16_000
     sent = raw.send(PIECE)
     assert kinds(sent) == [frames.HEADERS, frames.RST_STREAM]
-    assert b"too many long messages" in sent[0].payload
+    assert b"too much at once" in sent[0].payload
     assert no_leak(raw.server)
 
 
@@ -261,7 +261,51 @@ def test_messages_that_a_conversation_does_not_take_are_bounded_however_short(
         assert raw.send(data * most) == []
         sent = raw.send(data)
         assert kinds(sent) == [frames.HEADERS, frames.RST_STREAM]
-        assert b"too many long messages" in sent[0].payload
+        assert b"too much at once" in sent[0].payload
         assert no_leak(raw.server)
 
     asyncio.run(main())
+
+
+class Hoarder:
+    """A listener that takes nothing of what it hears."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self.speaker = speaker
+        self.gone_times = 0
+
+    def heard(self, message: bytes) -> None:
+        """Keep it."""
+        self.speaker.defer(len(message))
+
+    def ended(self) -> None:
+        """Wait."""
+
+    def relieved(self) -> None:
+        """Say nothing."""
+
+    def gone(self) -> None:
+        """Count."""
+        self.gone_times += 1
+
+
+def test_who_oversteps_the_window_of_all_is_cut_off_and_every_handler_hears_of_it() -> None:
+    hoarders: list[Hoarder] = []
+
+    def open_one(speaker: Speaker) -> Hoarder:
+        hoarders.append(Hoarder(speaker))
+        return hoarders[-1]
+
+    raw = RawPeer(limits=Limits(max_buffered_bytes=2 * CONNECTION_WINDOW))
+    raw.service.methods[WATCH] = Subscription(open_one)
+    message = framed(bytes(16_000))
+    fills = STREAM_WINDOW // len(message) - 1
+    sent: list[Frame] = []
+    for number in range(1, 41, 2):
+        sent += raw.send(raw.request(number, WATCH))
+        sent += raw.send(*[frames.frame(frames.DATA, 0, number, message)] * fills)
+        if raw.server.is_closing:
+            break
+    assert (sent[-1].kind, sent[-1].code) == (frames.GOAWAY, ErrorCode.FLOW_CONTROL_ERROR)
+    assert [hoarder.gone_times for hoarder in hoarders] == [1] * len(hoarders)
+    assert no_leak(raw.server)
