@@ -405,7 +405,7 @@ def test_parts_of_messages_are_bounded_and_lose_their_calls_only(
     attacker.read_until(b"too much at once")
     speaks = scene.protocol()._speaks
     assert isinstance(speaks, ServerConnection)
-    assert scene.server.do(lambda: speaks._buffered_bytes) <= LIMITS.max_buffered_bytes
+    assert scene.server.do(lambda: speaks._inbound.buffered_bytes) <= LIMITS.max_buffered_bytes
     attacker.number = 399
     attacker.call(b"next")
     scene.check_bystander()

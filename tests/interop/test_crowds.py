@@ -107,7 +107,7 @@ def test_what_a_slow_handler_has_not_heard_is_bounded(
 def _buffered_bytes(server: OurServer) -> int:
     async def count() -> int:
         speaking: list[Any] = [each._speaks for each in server.connections()]
-        return sum(each._buffered_bytes for each in speaking)
+        return sum(each._inbound.buffered_bytes for each in speaking)
 
     return server.thread.run(count())
 

@@ -145,8 +145,8 @@ class Line:
         server, streams = self.server, self.server._streams.values()
         calls = [stream for stream in streams if isinstance(stream, ServerCall)]
         buffered = sum(one.reader.buffered_bytes for one in calls if one.reader is not None)
-        assert server._buffered_bytes == buffered + sum(one.deferred for one in calls)
-        assert server._buffered_bytes <= self.limits.max_buffered_bytes
+        assert server._inbound.buffered_bytes == buffered + sum(one.deferred for one in calls)
+        assert server._inbound.buffered_bytes <= self.limits.max_buffered_bytes
         assert server.unsent_bytes == sum(len(one.unsent or b"") for one in streams)
         limits, asked_for = self.limits, MAX_ANSWER_FACTOR * self.last_piece
         assert server.unsent_bytes <= limits.max_unsent_bytes + limits.max_event_bytes + asked_for

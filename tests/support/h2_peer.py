@@ -377,4 +377,9 @@ def no_leak(server: ServerConnection) -> bool:
     """Whether a connection has nothing left of any call."""
     outbound = server._outbound
     queued = len(outbound._ready) + len(outbound._starved)
-    return (len(server._streams), queued, outbound.unsent_bytes, server._buffered_bytes) == (0,) * 4
+    return (
+        len(server._streams),
+        queued,
+        outbound.unsent_bytes,
+        server._inbound.buffered_bytes,
+    ) == (0,) * 4

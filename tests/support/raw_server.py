@@ -217,7 +217,7 @@ def no_leak(client: ClientConnection) -> bool:
     """Whether a connection has nothing left of any call."""
     outbound = client._outbound
     queued = len(outbound._ready) + len(outbound._starved) + len(client._pending)
-    left = (len(client._streams), queued, outbound.unsent_bytes, client._buffered_bytes)
+    left = (len(client._streams), queued, outbound.unsent_bytes, client._inbound.buffered_bytes)
     return left == (0, 0, 0, 0)
 
 

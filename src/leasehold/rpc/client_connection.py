@@ -21,7 +21,8 @@ from leasehold.rpc.fields import malformed
 from leasehold.rpc.frames import PREFACE, ConnectionFailed, ErrorCode, Setting, StreamFailed
 from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, RpcError
 from leasehold.rpc.hpack import Field, HeaderListTooLarge
-from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW, Http2
+from leasehold.rpc.http2 import Http2
+from leasehold.rpc.inbound import CONNECTION_WINDOW, STREAM_WINDOW
 from leasehold.rpc.limits import GIB, MIB, Limits, Rate
 from leasehold.rpc.requests import Requests
 
@@ -244,7 +245,7 @@ class ClientConnection(Http2[ClientCall]):
             why = "the server ended the call without a status"
             stream.failed(RpcError(Status.INTERNAL, why))
         else:
-            self._count(stream, frame_bytes)
+            self._inbound.count(stream, frame_bytes)
 
     def _ended(self, call: ClientCall, trailers: AnswerBlock) -> None:
         """Take the end of an answer."""

@@ -19,7 +19,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, Generic
 
-from leasehold.errors import Status
 from leasehold.rpc import frames
 from leasehold.rpc.block_assembly import BlockAssembly
 from leasehold.rpc.closed_streams import ClosedStreams
@@ -32,25 +31,19 @@ from leasehold.rpc.frames import (
     Setting,
     StreamFailed,
 )
-from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.hpack import Field, HeaderDecoder, HeaderError, HeaderListTooLarge
+from leasehold.rpc.inbound import CREDIT_BYTES, Inbound
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import Outbound, S
 from leasehold.rpc.purse import Purse
 
 logger = logging.getLogger(__name__)
 
-STREAM_WINDOW: Final = 4 * 1024 * 1024
-"""What a peer may send on a stream unasked: more than the largest message of a request."""
-
-CONNECTION_WINDOW: Final = 16 * 1024 * 1024
-
 PING_BYTES: Final = 8
 
 FRESH_S: Final = 1.0
 """Whoever waits for longer before it takes back a call can do so as often as it likes."""
 
-_TOO_MUCH: Final = "too much at once that is not complete, or that no handler has taken; send less"
 
 ACTIVE_BYTES: Final = 16
 """For so much that a peer takes it may send one frame more that carries nothing."""
@@ -86,13 +79,12 @@ class Http2(Generic[S]):
         self._assembly: BlockAssembly | None = None
         self._fault: StreamFailed | None = None
         """What is wrong with a request whose header block has yet to be decoded."""
-        self._replenish = 0
         self._said_at_ping = -1
         self._active = 0
-        self._buffered_bytes = 0
-        self._deferred_bytes = 0
         self._spend = Purse(now).spend
+        self._inbound = inbound = Inbound(outbound, limits)
         self.has_unsent = outbound.has_unsent
+        self.buffer, self.defer, self.credit = inbound.buffer, inbound.defer, inbound.credit
         self._rare_frames: dict[int, Callable[[int, int, bytes], None]] = {
             frames.PRIORITY: self._priority,
             frames.RST_STREAM: self._rst_stream,
@@ -329,9 +321,10 @@ class Http2(Generic[S]):
 
     def _data(self, flags: int, stream_id: int, payload: bytes) -> None:
         frame_bytes = len(payload)
-        self._replenish += frame_bytes
-        if self._replenish > CONNECTION_WINDOW >> 1:
-            self._check_window()
+        inbound = self._inbound
+        inbound.owed += frame_bytes
+        if inbound.owed > CREDIT_BYTES:
+            inbound.check_window()
         stream = self._streams.get(stream_id)
         if stream is None:
             self._data_of_nobody(flags, stream_id)
@@ -343,24 +336,6 @@ class Http2(Generic[S]):
         if not payload and not flags & frames.END_STREAM:
             self._spend(self.limits.empty_data, "empty DATA frames")
         self._body(stream, flags, payload, frame_bytes)
-
-    def _check_window(self) -> None:
-        """Give back the window of all streams in time, and end a connection that oversteps it."""
-        if self._replenish > CONNECTION_WINDOW:
-            raise ConnectionFailed(
-                ErrorCode.FLOW_CONTROL_ERROR, f"more than {CONNECTION_WINDOW} octets unasked"
-            )
-        self._credit_connection()
-
-    def _credit_connection(self) -> None:
-        """Let the peer send again, on all streams together, what it has sent.
-
-        But not while handlers have far too much to do with what there is: then all wait.
-        """
-        if self.is_closing or self._deferred_bytes > self.limits.max_buffered_bytes // 2:
-            return
-        self._outbound.put_frame(frames.window_update(0, self._replenish))
-        self._replenish = 0
 
     def _data_of_nobody(self, flags: int, stream_id: int) -> None:
         self._check_used(stream_id, "DATA")
@@ -376,37 +351,6 @@ class Http2(Generic[S]):
             raise ConnectionFailed(
                 ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, which was skipped"
             )
-
-    def credit(self, stream: S) -> None:
-        """Tell the peer that it may send more on a stream, if it is worth a frame."""
-        spare = stream.replenish - stream.deferred
-        if spare > STREAM_WINDOW >> 1 and not stream.is_over and not stream.remote_done:
-            self._outbound.put_frame(frames.window_update(stream.id, spare))
-            stream.replenish -= spare
-
-    def _count(self, stream: S, frame_bytes: int) -> None:
-        """Count what came in on a stream that goes on."""
-        stream.replenish += frame_bytes
-        if stream.replenish > STREAM_WINDOW:
-            raise StreamFailed(
-                ErrorCode.FLOW_CONTROL_ERROR, f"more than {STREAM_WINDOW} octets unasked"
-            )
-        if stream.replenish > STREAM_WINDOW >> 1:
-            self.credit(stream)
-
-    def buffer(self, octets: int) -> None:
-        """Count what came in and nobody has taken; refuse it if that is too much."""
-        self._buffered_bytes += octets
-        if octets > 0 and self._buffered_bytes > self.limits.max_buffered_bytes:
-            self._buffered_bytes -= octets
-            raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
-
-    def defer(self, octets: int) -> None:
-        """Count whole messages that nobody has taken, or has at last."""
-        self.buffer(octets)
-        self._deferred_bytes += octets
-        if octets < 0 and self._replenish > CONNECTION_WINDOW >> 1:
-            self._credit_connection()
 
     def pay_for_unpacking(self, excess_bytes: int) -> None:
         """Take the price of messages that were packed more tightly than is fair."""

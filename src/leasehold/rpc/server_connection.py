@@ -27,7 +27,13 @@ from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import GZIP, PREFIX, PREFIX_BYTES, RpcError
 from leasehold.rpc.host import Host, LoopHost
 from leasehold.rpc.hpack import Field, HeaderError, HeaderListTooLarge
-from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW, Http2
+from leasehold.rpc.http2 import Http2
+from leasehold.rpc.inbound import (
+    CONNECTION_WINDOW,
+    CREDIT_BYTES,
+    STREAM_CREDIT_BYTES,
+    STREAM_WINDOW,
+)
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Pages, Reply, find_page, plain
@@ -207,16 +213,17 @@ class ServerConnection(Http2[AnsweringStream]):
         ):
             super()._data(flags, stream_id, payload)
             return
-        self._replenish += length
-        if self._replenish > CONNECTION_WINDOW >> 1:
-            self._check_window()
+        inbound = self._inbound
+        inbound.owed += length
+        if inbound.owed > CREDIT_BYTES:
+            inbound.check_window()
         if not flags:
             stream.hear(payload[PREFIX_BYTES:])
             if stream.timeout is not None:
                 stream.goes_on()
             stream.replenish += length
-            if stream.replenish > STREAM_WINDOW >> 1:
-                self._count(stream, 0)
+            if stream.replenish > STREAM_CREDIT_BYTES:
+                inbound.count(stream, 0)
         elif stream.exchanges or stream.is_ending:
             stream.hear(payload[PREFIX_BYTES:])
             stream.remote_ended()
@@ -235,7 +242,7 @@ class ServerConnection(Http2[AnsweringStream]):
             return
         if isinstance(stream, ServerCall) and stream.timeout is not None:
             stream.goes_on()
-        self._count(stream, frame_bytes)
+        self._inbound.count(stream, frame_bytes)
 
     def _remote_ended(self, stream: AnsweringStream) -> None:
         if stream.body_left:

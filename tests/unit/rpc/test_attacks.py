@@ -538,11 +538,11 @@ def test_parts_of_messages_on_all_streams_are_bounded(caplog: pytest.LogCaptureF
     for number in itertools.islice(_numbers(), 1024):
         sent = raw.send(raw.request(number, MANY), frame(frames.DATA, 0, number, part))
         refused += frames.HEADERS in kinds(sent)
-        assert raw.server._buffered_bytes <= limits.max_buffered_bytes
+        assert raw.server._inbound.buffered_bytes <= limits.max_buffered_bytes
     assert refused == 1024 - 1_000_000 // len(part)
     calls = [one for one in raw.server._streams.values() if isinstance(one, ServerCall)]
     kept = sum(one.reader.buffered_bytes for one in calls if one.reader is not None)
-    assert kept == raw.server._buffered_bytes
+    assert kept == raw.server._inbound.buffered_bytes
     arena.check_bystander()
     for number in list(raw.server._streams):
         raw.send(frames.rst_stream(number, ErrorCode.CANCEL))

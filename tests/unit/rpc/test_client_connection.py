@@ -24,7 +24,7 @@ from leasehold.rpc.closed_streams import MAX_ENDED_HERE
 from leasehold.rpc.frames import END_HEADERS, END_STREAM, ErrorCode, Setting
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import PREFIX, QUEUED_BYTES, RpcError, framed
-from leasehold.rpc.http2 import STREAM_WINDOW
+from leasehold.rpc.inbound import STREAM_WINDOW
 from leasehold.rpc.limits import Limits, Rate
 from leasehold.rpc.request_heads import RequestHeads
 from leasehold.rpc.routes import Exchange
@@ -254,14 +254,14 @@ def test_a_reader_who_takes_what_came_lets_the_server_go_on(wire: Wire) -> None:
         sent += 1
     wire.pump()
     assert not [each for each in wire.server.heard(frames.WINDOW_UPDATE) if each.stream_id]
-    assert wire.client._buffered_bytes == sent * (len(message) + QUEUED_BYTES)
+    assert wire.client._inbound.buffered_bytes == sent * (len(message) + QUEUED_BYTES)
     for _ in range(sent):
         assert wire.run(call.receive()) == message
     wire.pump()
     updates = [each for each in wire.server.heard(frames.WINDOW_UPDATE) if each.stream_id]
     granted = sum(int.from_bytes(each.payload, "big") for each in updates)
     assert granted > STREAM_WINDOW // 2
-    assert wire.client._buffered_bytes == 0
+    assert wire.client._inbound.buffered_bytes == 0
     call.cancel()
     wire.pump()
     assert no_leak(wire.client)
@@ -274,11 +274,11 @@ def test_what_is_buffered_is_counted_also_behind_whole_messages(wire: Wire) -> N
     wire.server.say(1, b"x" * 100)
     wire.server.send(frame(frames.DATA, 0, 1, framed(b"y" * 50)[:10]))
     wire.pump()
-    assert wire.client._buffered_bytes == 110 + QUEUED_BYTES
+    assert wire.client._inbound.buffered_bytes == 110 + QUEUED_BYTES
     wire.run(call.receive())
-    assert wire.client._buffered_bytes == 10
+    assert wire.client._inbound.buffered_bytes == 10
     call.cancel()
-    assert wire.client._buffered_bytes == 0
+    assert wire.client._inbound.buffered_bytes == 0
 
 
 @pytest.mark.parametrize("message", [b"", b"xy"])

@@ -10,7 +10,7 @@ from leasehold.errors import Status
 from leasehold.rpc import frames
 from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.grpc import RpcError, framed
-from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW
+from leasehold.rpc.inbound import CONNECTION_WINDOW, STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.server_connection import MAX_HEADS
 from tests.support.h2_peer import (

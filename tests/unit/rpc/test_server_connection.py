@@ -19,7 +19,7 @@ from leasehold.rpc.grpc import (
     compress,
     framed,
 )
-from leasehold.rpc.http2 import STREAM_WINDOW
+from leasehold.rpc.inbound import STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply as Page
 from leasehold.rpc.routes import Speaker, Subscription
@@ -325,7 +325,7 @@ def test_what_is_sent_to_a_page_is_not_kept(peer: Peer) -> None:
     for _ in range(3 * STREAM_WINDOW // 100_000):
         peer.send(number, bytes(100_000))
     peer.pump()
-    assert peer.server._buffered_bytes == 0
+    assert peer.server._inbound.buffered_bytes == 0
     peer.client.end_stream(number)
     peer.pump()
     assert peer.reply(number).head[":status"] == "404"

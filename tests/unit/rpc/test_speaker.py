@@ -9,7 +9,7 @@ from leasehold.rpc import frames
 from leasehold.rpc.conversations import Conversation, conversation
 from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, QUEUED_BYTES, RpcError, framed
-from leasehold.rpc.http2 import CONNECTION_WINDOW, STREAM_WINDOW
+from leasehold.rpc.inbound import CONNECTION_WINDOW, STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import encode_metadata
 from leasehold.rpc.routes import Speaker, Subscription
@@ -187,14 +187,14 @@ def test_what_is_deferred_is_withheld_and_given_back_once_it_is_taken(raw: RawPe
     speaker = raw.service.ears[0].speaker
     speaker.defer(MANY_PIECES * 16_000)
     assert _updates(raw.send(PIECE * MANY_PIECES)) == []
-    assert raw.server._buffered_bytes == MANY_PIECES * 16_000
+    assert raw.server._inbound.buffered_bytes == MANY_PIECES * 16_000
     speaker.taken(16_000)
     speaker.flush()
     assert _updates(raw.taken()) == [], "so little is not worth a frame"
     speaker.taken((MANY_PIECES - 1) * 16_000)
     speaker.flush()
     assert _updates(raw.taken()) == [MANY_PIECES * OCTETS]
-    assert raw.server._buffered_bytes == 0
+    assert raw.server._inbound.buffered_bytes == 0
 
 
 def test_the_window_is_given_back_without_what_is_still_deferred(raw: RawPeer) -> None:
@@ -214,7 +214,7 @@ def test_nothing_is_given_back_to_a_client_that_has_ended_its_side(raw: RawPeer)
     speaker.taken(MANY_PIECES * 16_000)
     speaker.flush()
     assert raw.taken() == []
-    assert raw.server._buffered_bytes == 0
+    assert raw.server._inbound.buffered_bytes == 0
 
 
 def test_what_is_deferred_is_not_counted_once_the_stream_is_over(raw: RawPeer) -> None:
@@ -237,7 +237,7 @@ def test_too_much_that_is_deferred_ends_the_call_and_is_counted_right() -> None:
     service.methods[WATCH] = Subscription(lambda speaker: Hoarding(service, speaker))
     raw = RawPeer(service, limits=Limits(max_buffered_bytes=20_000))
     raw.send(raw.request(1, WATCH), PIECE)
-    assert raw.server._buffered_bytes == 16_000
+    assert raw.server._inbound.buffered_bytes == 16_000
     sent = raw.send(PIECE)
     assert kinds(sent) == [frames.HEADERS, frames.RST_STREAM]
     assert b"too much at once" in sent[0].payload
