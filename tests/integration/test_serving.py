@@ -20,6 +20,7 @@ from leasehold.rpc.conversations import (
     one_to_one,
 )
 from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.inbound import STREAM_WINDOW
 from leasehold.rpc.routes import Exchange, Method
 from leasehold.rpc.serving import Server
 
@@ -283,5 +284,28 @@ def test_a_channel_may_compress_what_it_sends(run: Run) -> None:
                     call.end()
                     assert [answer async for answer in call] == [b"stream " * 100_000]
         assert heard == [b"short", b"long " * 100_000, b"stream " * 100_000]
+
+    run(main())
+
+
+def test_a_coroutine_that_takes_lets_a_client_go_on_that_waits_for_its_window(run: Run) -> None:
+    pieces = 3 * STREAM_WINDOW // 100_000
+    begin = asyncio.Event()
+
+    async def swallow(call: Conversation) -> bytes:
+        await begin.wait()
+        return b"%d" % sum([len(message) async for message in call])
+
+    async def main() -> None:
+        async with (
+            calling(Bad=many_to_one(swallow)) as channel,
+            channel.stream(BAD, timeout=DEADLINE_S) as call,
+        ):
+            for piece in range(pieces):
+                if piece == pieces // 6:
+                    begin.set()  # its window is not used up yet, and soon will be
+                await call.send(bytes(100_000))
+            call.end()
+            assert [answer async for answer in call] == [b"%d" % (pieces * 100_000)]
 
     run(main())

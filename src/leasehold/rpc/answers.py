@@ -15,7 +15,7 @@ from typing import Final
 
 from leasehold.rpc import frames
 from leasehold.rpc.frames import ErrorCode
-from leasehold.rpc.grpc import PREFIX_BYTES, RpcError, percent_encoded
+from leasehold.rpc.grpc import PREFIX_BYTES, RpcError, framed, percent_encoded
 from leasehold.rpc.header_encoder import Fields, HeaderEncoder, Pair, literals
 from leasehold.rpc.outbound import Outbound
 from leasehold.rpc.streams import Stream
@@ -117,10 +117,12 @@ class Answers(Outbound["AnsweringStream"]):
             length > self._window
             or length > stream.window
             or length > MAX_SHORT_BYTES
-            or not self._blocks.is_primed
             or self._starved  # others have waited for longer
         ):
             return False
+        if not self._blocks.is_primed:
+            self._answer_first(stream, message)
+            return True
         stream_id = stream.id
         self._out.append(
             _ANSWER.pack(
@@ -138,6 +140,14 @@ class Answers(Outbound["AnsweringStream"]):
         )
         self._window -= length
         return True
+
+    def _answer_first(self, stream: "AnsweringStream", message: bytes) -> None:
+        """Send an answer whose fields are not in the peer's table yet: from now on they are."""
+        octets = framed(message)
+        self.put_headers(stream, self._blocks.head(), 0)
+        self._out.append(frames.frame(frames.DATA, 0, stream.id, octets))
+        self.put_headers(stream, self._blocks.trailers(), frames.END_STREAM)
+        self._window -= len(octets)
 
     def put_start(self, stream: "AnsweringStream") -> None:
         """Put out the head of an answer."""

@@ -34,13 +34,13 @@ class Outbound(Generic[S]):
 
     __slots__ = (
         "_granted",
-        "_initial_window",
         "_max_frame_bytes",
         "_out",
         "_ready",
         "_starved",
         "_transmit",
         "_window",
+        "initial_window",
         "is_paused",
         "put_bytes",
         "unsent_bytes",
@@ -61,7 +61,8 @@ class Outbound(Generic[S]):
         """Whether the transport has enough: then messages wait here, however wide the windows."""
         self._window = frames.DEFAULT_WINDOW
         self._granted = frames.DEFAULT_WINDOW
-        self._initial_window = frames.DEFAULT_WINDOW
+        self.initial_window = frames.DEFAULT_WINDOW
+        """The window that a new stream begins with."""
         self._max_frame_bytes = frames.MIN_MAX_FRAME_BYTES
 
     # What each side does in its own way.
@@ -77,19 +78,14 @@ class Outbound(Generic[S]):
     # What the peer allows.
 
     @property
-    def initial_window(self) -> int:
-        """The window that a new stream begins with."""
-        return self._initial_window
-
-    @property
     def taken_bytes(self) -> int:
         """How many octets of DATA were ever sent."""
         return self._granted - self._window
 
     def set_initial_window(self, window: int, streams: list[S]) -> None:
         """Take the window that streams begin with, and move those that there are."""
-        grown = window - self._initial_window
-        self._initial_window = window
+        grown = window - self.initial_window
+        self.initial_window = window
         for stream in streams:
             stream.window += grown
             if stream.window > MAX_WINDOW:

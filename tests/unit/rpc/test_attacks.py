@@ -21,6 +21,7 @@ from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import PREFIX, RpcError, compress, framed, percent_encoded
 from leasehold.rpc.hpack import MAX_MEMO_BLOCKS
+from leasehold.rpc.http2 import FRESH_S
 from leasehold.rpc.limits import Limits, Rate
 from leasehold.rpc.outbound import HAND_ON_BYTES, Outbound
 from leasehold.rpc.routes import Exchange, Speaker, Subscription
@@ -135,6 +136,17 @@ def test_rapid_reset(arena: Arena, path: str) -> None:
     )
     assert count == BURST
     arena.check_ended(last)
+
+
+def test_calls_that_are_given_up_after_a_while_may_be_any_number(arena: Arena) -> None:
+    raw = arena.attacker
+    numbers = [*itertools.islice(_numbers(), 3 * BURST)]
+    for number in numbers:
+        raw.send(raw.request(number, WATCH))
+    arena.host.pass_time(FRESH_S)
+    assert raw.send(*[frames.rst_stream(number, ErrorCode.CANCEL) for number in numbers]) == []
+    assert arena.warnings() == []
+    assert no_leak(raw.server)
 
 
 def test_rapid_reset_of_calls_that_wait_for_the_disk(arena: Arena) -> None:

@@ -309,3 +309,26 @@ def test_who_oversteps_the_window_of_all_is_cut_off_and_every_handler_hears_of_i
     assert (sent[-1].kind, sent[-1].code) == (frames.GOAWAY, ErrorCode.FLOW_CONTROL_ERROR)
     assert [hoarder.gone_times for hoarder in hoarders] == [1] * len(hoarders)
     assert no_leak(raw.server)
+
+
+def test_the_window_of_all_is_withheld_while_very_much_waits_and_then_given_back() -> None:
+    hoarders: list[Hoarder] = []
+
+    def open_one(speaker: Speaker) -> Hoarder:
+        hoarders.append(Hoarder(speaker))
+        return hoarders[-1]
+
+    raw = RawPeer(limits=Limits(max_buffered_bytes=CONNECTION_WINDOW - 500_000))
+    raw.service.methods[WATCH] = Subscription(open_one)
+    message = framed(bytes(16_000))
+    sent: list[Frame] = []
+    for number in (1, 3, 5):
+        sent += raw.send(raw.request(number, WATCH))
+        sent += raw.send(*[frames.frame(frames.DATA, 0, number, message)] * 190)
+    assert frames.WINDOW_UPDATE not in kinds(sent), "more than half of what may be buffered waits"
+    for hoarder in hoarders:
+        hoarder.speaker.taken(190 * 16_000)
+        hoarder.speaker.flush()
+    given = [each for each in raw.taken() if each.kind == frames.WINDOW_UPDATE]
+    of_all = [int.from_bytes(each.payload, "big") for each in given if each.stream_id == 0]
+    assert sum(of_all) == 3 * 190 * len(message)
