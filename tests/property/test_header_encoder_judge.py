@@ -4,7 +4,8 @@ from hpack.hpack import decode_integer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.rpc.header_encoder import DEFAULT_TABLE_BYTES, Fields, HeaderEncoder, integer
+from leasehold.rpc.header_encoder import Fields, HeaderEncoder, integer
+from leasehold.rpc.hpack import DEFAULT_TABLE_BYTES
 from tests.property.support import effort
 from tests.support.header_judges import SECRETS, Judges
 

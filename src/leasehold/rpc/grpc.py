@@ -165,6 +165,11 @@ def compress(message: bytes) -> bytes:
     return PREFIX.pack(1, len(packed)) + packed
 
 
+def packed(message: bytes) -> bytes:
+    """Give a message with its prefix, compressed if that is worth it."""
+    return compress(message) if len(message) >= COMPRESS_FROM_BYTES else framed(message)
+
+
 def decompress(message: bytes, max_bytes: int) -> bytes:
     """Unpack a message that is no longer than it may be, whatever it claims."""
     unpacking = zlib.decompressobj(_GZIP_FORMAT)

@@ -14,10 +14,9 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from leasehold.rpc.hpack import HeaderListTooLarge
+from leasehold.rpc.hpack import DEFAULT_TABLE_BYTES, HeaderListTooLarge
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES, STATIC_TABLE
 
-DEFAULT_TABLE_BYTES: Final = 4096
 MAX_MEMO: Final = 256
 """Blocks that are remembered; beyond it all are forgotten."""
 

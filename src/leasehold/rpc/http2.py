@@ -44,7 +44,6 @@ PING_BYTES: Final = 8
 FRESH_S: Final = 1.0
 """Whoever waits for longer before it takes back a call can do so as often as it likes."""
 
-
 ACTIVE_BYTES: Final = 16
 """For so much that a peer takes it may send one frame more that carries nothing."""
 

@@ -10,6 +10,8 @@ out of a budget (see `purse`): a burst is free, and so is a slow trickle.
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from leasehold.rpc.hpack import MAX_HEADER_LIST_BYTES
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
@@ -34,7 +36,7 @@ class Limits:
 
     max_streams: int = 1024
     """Calls under way; more are refused, and may be tried again."""
-    max_header_list_bytes: int = 16 * KIB
+    max_header_list_bytes: int = MAX_HEADER_LIST_BYTES
     """The fields of a request, decoded; a longer list loses the call."""
     max_block_bytes: int = 64 * KIB
     """The fields of a request, encoded, over all CONTINUATION frames."""

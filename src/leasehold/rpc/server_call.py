@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from leasehold.errors import LeaseholdError, Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
 from leasehold.rpc.gate import Flushable, Gate
-from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, PREFIX, MessageReader, RpcError, compress
+from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError, packed
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Alarm, Host
 from leasehold.rpc.laters import Laters
@@ -271,14 +271,10 @@ class ServerCall(AnsweringStream):
             raise TypeError(
                 f"a handler returns a message and its position, or a coroutine, not {answer!r}"
             )
-        try:
-            self.set_alarm()
-        except RpcError:
-            answer.close()
-            raise
         if self.laters is None:
             self.laters = Laters(self)
         try:
+            self.set_alarm()
             self.laters.begin(answer, 0 if self.head.is_unary else LATER_BYTES)
         except RpcError:
             answer.close()
@@ -391,8 +387,8 @@ class ServerCall(AnsweringStream):
     def put(self, message: bytes) -> Carrier:
         """Put a message into the output."""
         if not self.is_over and self.ending is None:
-            if self.head.takes_gzip and len(message) >= COMPRESS_FROM_BYTES:
-                self.append(compress(message))
+            if self.head.takes_gzip:
+                self.append(packed(message))
             else:
                 self.append(PREFIX.pack(0, len(message)) + message)
         return self.carrier

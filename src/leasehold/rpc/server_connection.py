@@ -269,7 +269,7 @@ class ServerConnection(Http2[AnsweringStream]):
                 stream.is_over = True
                 del self._streams[stream.id]
             else:
-                self.answer(stream, answer)
+                self._answer_long(stream, answer)
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             stream.fail(error)
 
@@ -329,10 +329,14 @@ class ServerConnection(Http2[AnsweringStream]):
             stream.is_over = True
             del self._streams[stream.id]
         else:
-            stream.put(message)
-            stream.put_end(b"")
-            if self._outbound.unsent_bytes >= HAND_ON_BYTES:
-                self._outbound.flush()  # else one piece that comes in could fill the memory
+            self._answer_long(stream, message)
+
+    def _answer_long(self, stream: ServerCall, message: bytes) -> None:
+        """Send the one answer of a call, and its end, when the windows allow it."""
+        stream.put(message)
+        stream.put_end(b"")
+        if self._outbound.unsent_bytes >= HAND_ON_BYTES:
+            self._outbound.flush()  # else one piece that comes in could fill the memory
 
     def _finished(self, stream: AnsweringStream) -> None:
         """Learn that a stream has sent its last frame."""

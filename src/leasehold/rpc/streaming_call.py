@@ -6,7 +6,7 @@ from typing import Final
 from leasehold.errors import Status
 from leasehold.rpc.answer_block import AnswerBlock
 from leasehold.rpc.client_call import ClientCall, Failure
-from leasehold.rpc.grpc import COMPRESS_FROM_BYTES, QUEUED_BYTES, RpcError, compress, framed
+from leasehold.rpc.grpc import QUEUED_BYTES, RpcError, framed, packed
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.receiving import Receiving
@@ -43,8 +43,7 @@ class StreamingCall(Receiving, ClientCall):
         self._writing.check_free()
         if self.unsent is None:
             self.unsent = bytearray()
-        packs = self.packs and len(message) >= COMPRESS_FROM_BYTES
-        octets = compress(message) if packs else framed(message)
+        octets = packed(message) if self.packs else framed(message)
         self.unsent += octets
         self._has_unsent(len(octets))
         while self._is_cramped():

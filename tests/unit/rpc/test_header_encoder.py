@@ -4,12 +4,12 @@ import pytest
 from hpack.struct import NeverIndexedHeaderTuple
 
 from leasehold.rpc.header_encoder import (
-    DEFAULT_TABLE_BYTES,
     MAX_MEMO,
     HeaderEncoder,
     literal,
     literals,
 )
+from leasehold.rpc.hpack import DEFAULT_TABLE_BYTES
 from leasehold.rpc.static_table import STATIC_TABLE
 from tests.support.header_judges import SECRETS, Judges
 
