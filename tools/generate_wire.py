@@ -23,6 +23,12 @@ WIRE: Final = Path(__file__).resolve().parents[1] / "src" / "leasehold" / "wire"
 PROTOS: Final = (  # each after those that it imports
     "kv",
     "rpc",
+    "cluster",
+    "maintenance",
+    "authpb",
+    "auth",
+    "lock",
+    "election",
     "journal",
     "health",
     "reflection_v1",
@@ -81,6 +87,7 @@ def _module(file: FileDescriptorProto) -> str:
         *_literal(file.SerializeToString(deterministic=True)),
         ")\n",
         *(f'{kind.name} = message_class(DESCRIPTOR, "{kind.name}")' for kind in file.message_type),
+        *(f"{each.name} = {each.number}" for kind in file.enum_type for each in kind.value),
     ]
     return _head(stem, MODULE_RULES) + "\n".join(lines) + "\n"
 

@@ -149,6 +149,15 @@ def is_whole(first_revision: Any, last_revision: Any, changes: Any, checksum: An
     return bool(expected == checksum)
 
 
+def is_lease_whole(lease: Any, ttl_s: Any, promised_s: Any, checksum: Any) -> bool:
+    """Say whether a lease is as it was written."""
+    try:
+        expected = lease_checksum(lease, ttl_s, promised_s)
+    except (TypeError, struct.error):  # damage may look like anything
+        return False
+    return bool(expected == checksum)
+
+
 def empty_journal() -> bytes:
     """Give the content of a journal that was never opened, with ids of its own."""
     connection = apsw.Connection(":memory:")

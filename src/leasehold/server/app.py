@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from leasehold.engine.committer import SWITCH_INTERVAL_S
 from leasehold.engine.runtime import Runtime
@@ -19,7 +19,7 @@ from leasehold.rpc.gate import Gate
 from leasehold.rpc.health import SERVER, Health, ServingStatus
 from leasehold.rpc.pages import Reply
 from leasehold.rpc.reflection import Reflection, services_of
-from leasehold.rpc.routes import Methods
+from leasehold.rpc.routes import Method, Methods
 from leasehold.rpc.serving import Server
 from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
 from leasehold.server.etcd.kv import KV
@@ -34,6 +34,14 @@ DRAIN_S: Final = 10.0
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Rarely: almost nothing here is in cycles, and a collection is a pause."""
+
+
+class Service(Protocol):
+    """Some methods that belong together."""
+
+    def methods(self) -> dict[str, Method]:
+        """The methods, by path."""
+        ...
 
 
 class LeaseholdServer:
@@ -61,9 +69,12 @@ class LeaseholdServer:
 
     def _methods(self) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
-        etcd = {**KV(desk).methods(), **Lease(desk).methods(), **Watch(desk).methods()}
-        for service in (SERVER, *services_of(etcd)):
-            self.health.set(service, ServingStatus.SERVING)
+        etcd: dict[str, Method] = {}
+        services: tuple[Service, ...] = (KV(desk), Lease(desk), Watch(desk))
+        for service in services:
+            etcd.update(service.methods())
+        for name in (SERVER, *services_of(etcd)):
+            self.health.set(name, ServingStatus.SERVING)
         described = {**etcd, **self.health.methods()}
         return {**described, **Reflection(POOL, services_of(described)).methods()}
 

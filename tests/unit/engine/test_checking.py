@@ -85,10 +85,11 @@ def state(directory: Path) -> dict[str, tuple[bytes, int]]:
     return {**found, ".": (b"", directory.stat().st_mtime_ns)}
 
 
-def _sql(directory: Path, statement: str, *bindings: Any) -> None:
+def _sql(directory: Path, statement: str, *bindings: Any) -> list[Any]:
     connection = apsw.Connection(str(directory / FILE_NAME))
-    connection.execute(statement, bindings)
+    rows: list[Any] = connection.execute(statement, bindings).fetchall()
     connection.close()
+    return rows
 
 
 def _found(path: Path, text: str, kind: type[StorageError] = DamagedJournal) -> None:
@@ -225,6 +226,19 @@ def test_a_rollback_journal_beside_it_is_told(directory: Path) -> None:
 )
 def test_what_was_changed_is_found(statement: str, text: str, directory: Path) -> None:
     _sql(directory, statement)
+    _found(directory, text)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [("pair", "key b'k' has the wrong checksum"), ("lease", "lease b'k' has the wrong checksum")],
+)
+def test_rows_of_nothing_are_found(table: str, text: str, directory: Path) -> None:
+    """A page that the disk forgot reads as rows of NULL, whatever the table says."""
+    columns = [row[1] for row in _sql(directory, f"PRAGMA table_info({table})")]
+    _sql(directory, f"DROP TABLE {table}")
+    _sql(directory, f"CREATE TABLE {table} ({', '.join(columns)})")
+    _sql(directory, f"INSERT INTO {table} ({columns[0]}) VALUES (x'6b')")  # noqa: S608  a table of ours
     _found(directory, text)
 
 
