@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from tests.conformance.client import Client, Granter
+from tests.conformance.etcdctl import Etcdctl, Names
 from tests.support.servers import (
     RunningServer,
     etcd_command,
@@ -64,6 +65,21 @@ def fresh_client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cli
 def key() -> bytes:
     """A key that no other test uses, and no other's prefix."""
     return b"key-%06d/" % next(_numbers)
+
+
+@pytest.fixture
+def names(key: bytes) -> Names:
+    """Keys that no other test uses, as text."""
+    return Names(key.decode())
+
+
+@pytest.fixture
+def etcdctl(server: RunningServer) -> Etcdctl:
+    """The program etcdctl, for the server."""
+    program = etcd_program("etcdctl")
+    if program is None:
+        pytest.skip(NO_ETCD)
+    return Etcdctl(program, server.endpoint)
 
 
 @pytest.fixture
