@@ -226,14 +226,23 @@ class Keyspace:
         else:
             past.append(mark)
 
+    def _mark_end(self, key: bytes, changed_at: int, revision: int) -> None:
+        """Mark what a key was last, and that it was deleted."""
+        self.marks += 2
+        past = self._past.get(key)
+        if past is None:
+            self._past[key] = array("q", (changed_at << 1, revision << 1 | 1))
+        else:
+            past.append(changed_at << 1)
+            past.append(revision << 1 | 1)
+
     def delete(self, key: bytes, revision: int) -> Change:
         """Delete a key that is there."""
         previous = self._items.pop(key)
         self.newest = revision
         self.encoded_bytes -= len(previous[0])
         self._names.remove(key)
-        self._mark(key, previous[2] << 1)
-        self._mark(key, revision << 1 | 1)
+        self._mark_end(key, previous[2], revision)
         self._dead.add(key)
         return Change(key, revision, None, previous)
 
@@ -280,8 +289,7 @@ class Keyspace:
     def restore_deleted(self, key: bytes, revision: int) -> Item:
         """Delete a key as it was deleted, and return what it was before."""
         previous = self._items.pop(key)
-        self._mark(key, previous[2] << 1)
-        self._mark(key, revision << 1 | 1)
+        self._mark_end(key, previous[2], revision)
         self.revision = revision
         return previous
 
