@@ -1,0 +1,87 @@
+"""Named policies: how long the leases may run that a client asks for on `leasehold.v1`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from leasehold.core.duration import ANY, FOREVER, Requested, from_wire_ms, to_wire_ms
+from leasehold.errors import LeaseDenied
+
+MIN_TERM_MS: Final = 1
+
+MAX_TERM_MS: Final = 9_000_000_000_000
+"""The longest term of etcd, too; what FOREVER comes to."""
+
+DEFAULT_TERM_MS: Final = 60_000
+
+DEFAULT: Final = "default"
+"""The policy of a grant that names none."""
+
+SHOWN_NAMES: Final = 20
+"""Policies that an error lists; there may be many more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermPolicy:
+    """The shortest and the longest term, and the one for who leaves the choice to the server.
+
+    All in milliseconds. A wish beyond either is brought within, and the answer says so.
+    """
+
+    minimum_ms: int = MIN_TERM_MS
+    maximum_ms: int = MAX_TERM_MS
+    default_ms: int = DEFAULT_TERM_MS
+
+    def __post_init__(self) -> None:
+        for name in ("minimum_ms", "maximum_ms", "default_ms"):
+            value = getattr(self, name)
+            if type(value) is not int:
+                raise TypeError(f"{name} must be a whole number of milliseconds, not {value!r}")
+            if not MIN_TERM_MS <= value <= MAX_TERM_MS:
+                raise ValueError(
+                    f"{name} must be from {MIN_TERM_MS} to {MAX_TERM_MS:,} ms, not {value:,}"
+                )
+        if not self.minimum_ms <= self.default_ms <= self.maximum_ms:
+            raise ValueError(
+                f"minimum_ms ({self.minimum_ms:,}), default_ms ({self.default_ms:,}) and "
+                f"maximum_ms ({self.maximum_ms:,}) must be in this order"
+            )
+
+    def term_ms(self, wanted_ms: int) -> int:
+        """Return the term for a wish in wire form: milliseconds, -1 for ANY, -2 for FOREVER.
+
+        ValueError: any other negative number, or zero.
+        """
+        wanted = from_wire_ms(wanted_ms)
+        if wanted == 0.0:
+            raise ValueError("ttl_ms must be from 1 on: a lease of no length is no lease")
+        return self._term_ms(wanted)
+
+    def _term_ms(self, wanted: Requested) -> int:
+        if wanted is ANY:
+            return self.default_ms
+        if wanted is FOREVER:
+            return self.maximum_ms
+        return min(max(to_wire_ms(wanted), self.minimum_ms), self.maximum_ms)
+
+
+Policies = Mapping[str, TermPolicy]
+"""The policies of a server by name; what has no `default` has the one below as well."""
+
+DEFAULT_POLICIES: Final[Policies] = {DEFAULT: TermPolicy()}
+
+
+def find_policy(policies: Policies, name: str) -> TermPolicy:
+    """Return the policy of this name, the default for none; `LeaseDenied` lists those there are."""
+    found = policies.get(name or DEFAULT)
+    if found is None and (name or DEFAULT) == DEFAULT:
+        return DEFAULT_POLICIES[DEFAULT]
+    if found is None:
+        raise LeaseDenied(f"no policy {name!r} here; there are {_shown({DEFAULT, *policies})}")
+    return found
+
+
+def _shown(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = len(ordered) - SHOWN_NAMES
+    return ", ".join(ordered[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
