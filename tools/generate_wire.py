@@ -30,6 +30,7 @@ PROTOS: Final = (  # each after those that it imports
     "lock",
     "election",
     "journal",
+    "leases",
     "health",
     "reflection_v1",
     "reflection_v1alpha",
@@ -81,7 +82,7 @@ def _module(file: FileDescriptorProto) -> str:
     stem = Path(file.name).stem
     lines = [
         f'"""Messages of `{file.name}`, in the private descriptor pool."""\n',
-        *(f"from leasehold.wire import {Path(name).stem}_pb2" for name in file.dependency),
+        *_imports(file),
         "from leasehold.wire.pool import add_file, message_class\n",
         "DESCRIPTOR = add_file(",
         *_literal(file.SerializeToString(deterministic=True)),
@@ -90,6 +91,12 @@ def _module(file: FileDescriptorProto) -> str:
         *(f"{each.name} = {each.number}" for kind in file.enum_type for each in kind.value),
     ]
     return _head(stem, MODULE_RULES) + "\n".join(lines) + "\n"
+
+
+def _imports(file: FileDescriptorProto) -> Iterator[str]:
+    if file.dependency:
+        modules = sorted(f"{Path(name).stem}_pb2" for name in file.dependency)
+        yield f"from leasehold.wire import {', '.join(modules)}"
 
 
 def _literal(data: bytes) -> Iterator[str]:
