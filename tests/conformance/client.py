@@ -181,7 +181,11 @@ class Stream(Generic[Q, R]):
 
     def send(self, request: Any) -> None:
         """Send one message."""
-        self._requests.put(request.SerializeToString())
+        self.send_raw(request.SerializeToString())
+
+    def send_raw(self, message: bytes) -> None:
+        """Send any bytes."""
+        self._requests.put(message)
 
     def half_close(self) -> None:
         """Say that nothing more will be sent."""

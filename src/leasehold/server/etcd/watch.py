@@ -17,6 +17,7 @@ from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Listener, Method, Speaker, Subscription
 from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.fragments import fragments
 from leasehold.wire.encode import field, key_value, varint
 from leasehold.wire.rpc_pb2 import WatchCreateRequest, WatchRequest
 
@@ -137,6 +138,14 @@ class WatchStream:
         """Send something about a watch, as of a revision."""
         self.speaker.say(self._desk.header(revision) + _watch_id(watch_id) + fields, position)
 
+    def tell_in_parts(
+        self, watch_id: int, revision: int, events: Sequence[bytes], position: int
+    ) -> None:
+        """Send events, in several responses if they would be too large for one."""
+        beside = self._desk.header(revision) + _watch_id(watch_id)
+        for part in fragments(events, len(beside)):
+            self.speaker.say(beside + part, position)
+
     def compacted(self, watch_id: int, revision: int, position: int) -> None:
         """End a watch whose next event is forgotten; in such a response etcd has no revision.
 
@@ -178,6 +187,7 @@ class OneWatch:
         "_start",
         "_store",
         "_stream",
+        "_wants_parts",
         "_wants_progress",
         "end",
         "key",
@@ -198,6 +208,7 @@ class OneWatch:
         self.end = request.range_end
         self._start = self.next_revision = request.start_revision
         self.wants_previous = request.prev_kv
+        self._wants_parts = request.fragment
         self._wants_progress = request.progress_notify
         self._is_quiet = True
         self._no_put = WatchCreateRequest.NOPUT in request.filters
@@ -223,7 +234,10 @@ class OneWatch:
         if events:
             self._is_quiet = False
             self.said = max(self.said, position)
-            self._stream.tell(self._id, revision, b"".join(events), self.said)
+            if self._wants_parts:
+                self._stream.tell_in_parts(self._id, revision, events, self.said)
+            else:
+                self._stream.tell(self._id, revision, b"".join(events), self.said)
         return True
 
     def _event(self, change: Change) -> bytes:
