@@ -28,6 +28,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from leasehold.core.callback import ignore
+from leasehold.core.histogram import Histogram
 from leasehold.engine.batch import Batch
 from leasehold.engine.journal import Journal
 from leasehold.engine.store import Store
@@ -56,6 +57,9 @@ MAX_CHORES: Final = 1_000
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the thread (`sys.setswitchinterval`)."""
+
+COMMIT_BOUNDS_S: Final = tuple(0.0001 * 2**power for power in range(16))
+"""From a tenth of a millisecond to three seconds: how the costs of commits are counted."""
 
 _CROSSINGS_S: Final = 3 * SWITCH_INTERVAL_S
 
@@ -124,6 +128,8 @@ class Committer:
     ) -> None:
         """Begin, on the running event loop. `is_alone` tells whether there is but one client."""
         self.pace = Pace()
+        self.costs_s = Histogram(COMMIT_BOUNDS_S)
+        """What commits cost, each with its sync."""
         self._store = store
         self._journal = journal
         self._on_failure = on_failure
@@ -217,6 +223,7 @@ class Committer:
 
     def _committed(self, cost_s: float) -> None:
         self.pace.note(cost_s)
+        self.costs_s.observe(cost_s)
         try:
             self._store.measure(self._journal.used_bytes)
             self._store.committed()

@@ -54,6 +54,7 @@ from leasehold.engine.journal_format import (
     Identity,
     Progress,
     batch_checksum,
+    bring_up_to_date,
     make_tables,
     pack_identity,
 )
@@ -146,6 +147,14 @@ class Journal:
     def used_bytes(self) -> int:
         """How much of the disk is in use, about: pages that are free are not counted."""
         return self._used_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """How long the file is, with pages that are free, and without the log beside it."""
+        try:
+            return self._used_bytes if self._is_in_memory else self._path.stat().st_size
+        except OSError:  # somebody has taken it away: that is not found out here
+            return self._used_bytes
 
     @property
     def wants_checkpoint(self) -> bool:
@@ -344,6 +353,8 @@ class Journal:
     def _take_office(self, connection: apsw.Connection) -> Identity:
         identity, self.progress = read_identity(connection, self._path)
         self._batches = hand_on(connection, self._path, self.progress, self._heir, self._index)
+        if not self._is_in_memory:
+            bring_up_to_date(connection, self._path)
         identity = identity._replace(term=identity.term + 1)
         self._note_batches(connection, identity)
         return identity

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.callback import ignore
+from leasehold.core.histogram import Histogram
 from leasehold.core.ops import Delete, Txn
 from leasehold.core.watchers import Watcher
 from leasehold.engine.backup import Backups
@@ -81,6 +82,11 @@ class Runtime:
         self._committer = Committer(self.store, self.journal, self.fail, is_alone=is_alone)
         self.housekeeping.start()
         self._control.start()
+
+    @property
+    def commit_costs_s(self) -> Histogram:
+        """What commits took so far, each with its sync."""
+        return self._get_committer().costs_s
 
     def _get_committer(self) -> Committer:
         assert self._committer is not None, "it was not started"

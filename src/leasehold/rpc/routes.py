@@ -11,6 +11,7 @@ There are two kinds of methods:
 """
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.hpack import Field
 from leasehold.rpc.metadata import Metadata, decode_metadata
 from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.tally import Tally
 
 Answer = tuple[bytes, int]
 """A message, and the position that must be released before it leaves."""
@@ -36,11 +38,13 @@ Later = Coroutine[Any, Any, Answer | Pieces]
 """An answer that takes a while."""
 
 
-class Exchange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Exchange:
     """A method that answers each message with one message."""
 
     call: Callable[[bytes], Answer | Later]
     is_unary: bool = True
+    tally: Tally = field(default_factory=Tally, compare=False)
 
 
 class Speaker(Protocol):
@@ -122,7 +126,8 @@ class Listener(Protocol):
         ...
 
 
-class Subscription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Subscription:
     """A method whose server speaks by itself.
 
     A server that is closed waits a while for calls that end by themselves, and for no others.
@@ -132,6 +137,7 @@ class Subscription(NamedTuple):
     ends_by_itself: bool = False
     waits_for_room: bool = False
     """Whether nothing is said without `Speaker.has_own_room`."""
+    tally: Tally = field(default_factory=Tally, compare=False)
 
 
 Method = Exchange | Subscription
@@ -157,6 +163,7 @@ class Head:
         "is_unary",
         "subscription",
         "takes_gzip",
+        "tally",
         "waits_for_room",
         "web",
     )
@@ -171,17 +178,18 @@ class Head:
         self.ends_by_itself = self.is_unary or (
             isinstance(method, Subscription) and method.ends_by_itself
         )
+        self.tally = method.tally if isinstance(method, Exchange | Subscription) else Tally()
         self.error = method if isinstance(method, RpcError) else None
         self.web = method if isinstance(method, Web) else None
         self.content_length = length
         self.encoding = IDENTITY
         self.takes_gzip = False
         """Whether the answers may be compressed: as the requests are."""
-        for field in fields:
-            if field.name == b"grpc-encoding":
-                self.encoding = field.value
-            elif field.name == b"grpc-accept-encoding":
-                self.takes_gzip = GZIP in field.value
+        for each in fields:
+            if each.name == b"grpc-encoding":
+                self.encoding = each.value
+            elif each.name == b"grpc-accept-encoding":
+                self.takes_gzip = GZIP in each.value
         self.takes_gzip = self.takes_gzip and self.encoding == GZIP
         self.is_short = self.call is not None and length is None and not self.takes_gzip
         """Whether a message in one frame can be given to the handler as it is."""
@@ -191,7 +199,7 @@ class Head:
     @property
     def path(self) -> str:
         """The path of the request, for the log."""
-        paths = (field.value for field in self._fields if field.name == b":path")
+        paths = (each.value for each in self._fields if each.name == b":path")
         return _shown(next(paths, b"?"))
 
     @property
@@ -221,7 +229,7 @@ def resolve(fields: tuple[Field, ...], methods: Methods) -> Head:
     pseudo = check_request(fields)
     length = content_length(fields)
     method, target = pseudo[b":method"], pseudo.get(b":path", b"")
-    regular = {field.name: field.value for field in fields}
+    regular = {each.name: each.value for each in fields}
     content_type = regular.get(b"content-type", b"")
     if method == b"POST" and _is_grpc(content_type):
         encoding = regular.get(b"grpc-encoding", IDENTITY)

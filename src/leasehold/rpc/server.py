@@ -56,6 +56,9 @@ class Site:
     max_connections: int = MAX_CONNECTIONS
     host: Host = field(default_factory=LoopHost)
     connections: set["ServerProtocol"] = field(default_factory=set)
+    received_bytes: int = 0
+    """What came in from clients, before it was read as anything."""
+    sent_bytes: int = 0
     _refused: int = 0
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -134,7 +137,9 @@ class ServerProtocol(asyncio.Protocol):
         """Take what came in."""
         if self._linger is not None:
             return
-        self._site.enter()
+        site = self._site
+        site.received_bytes += len(data)
+        site.enter()
         speaks = self._speaks
         if speaks is None:
             self._find_out(data)
@@ -195,6 +200,7 @@ class ServerProtocol(asyncio.Protocol):
         if transport.is_closing():
             return
         transport.write(data)
+        self._site.sent_bytes += len(data)
         if self._speaks is not None and self._speaks.is_closing:
             self._end()
         elif self._is_paused and transport.get_write_buffer_size() > MAX_UNREAD_BYTES:

@@ -121,6 +121,8 @@ class ServerCall(AnsweringStream):
     _timeout_s: float | None = None
     _is_cramped = False
     """Whether the listener was told that it has no room of its own."""
+    failure: Status | None = None
+    """What the call ends with, if not with OK."""
     held_until = 0
     """The position that must be released before all is sent that was said so far."""
     laters: "Laters | None" = None
@@ -374,6 +376,7 @@ class ServerCall(AnsweringStream):
             self._tell_gone(self.listener)  # whoever has ended it: nothing more can be said
         trailers, position = ok_trailers(metadata) if metadata else b"", self.held_until
         if error is not None:
+            self.failure = error.status
             trailers, position = failed_trailers(error), max(position, error.position)
         gate = self.carrier.gate
         if position <= gate.released:
@@ -419,6 +422,7 @@ class ServerCall(AnsweringStream):
 
     def over(self) -> None:
         """Learn that the stream is gone: nothing of it leaves any more."""
+        self._count_end()
         if self._alarm is not None:
             self._alarm.cancel()
         if self.reader is not None:
@@ -429,6 +433,14 @@ class ServerCall(AnsweringStream):
             self.laters.cancel()
         if self.listener is not None:
             self._tell_gone(self.listener)
+
+    def _count_end(self) -> None:
+        tally = self.head.tally
+        if self.ending is None:  # nobody here has ended it
+            tally.failed(Status.CANCELLED)
+        elif self.failure is not None:
+            tally.failed(self.failure)
+        tally.ended += 1
 
     def _tell_gone(self, listener: Listener) -> None:
         try:

@@ -153,6 +153,7 @@ class ServerConnection(Http2[AnsweringStream]):
             head = self._resolve(fields)
         if len(self._streams) >= self._max_streams:
             raise StreamFailed(ErrorCode.REFUSED_STREAM, f"{self._max_streams} streams are open")
+        head.tally.begun += 1
         window, began = self._outbound.initial_window, self._read_at
         stream: AnsweringStream
         if head.web is not None:
@@ -267,6 +268,7 @@ class ServerConnection(Http2[AnsweringStream]):
                 self.gate.hold_answer(position, stream.put_answer, answer)
             elif outbound.answer(stream, answer):
                 stream.is_over = True
+                stream.head.tally.ended += 1
                 del self._streams[stream.id]
             else:
                 self._answer_long(stream, answer)
@@ -327,6 +329,7 @@ class ServerConnection(Http2[AnsweringStream]):
         """Send the one answer of a call, and its end."""
         if self._outbound.answer(stream, message):
             stream.is_over = True
+            stream.head.tally.ended += 1
             del self._streams[stream.id]
         else:
             self._answer_long(stream, message)

@@ -103,6 +103,16 @@ class Server:
         """How many there are."""
         return len(self._site.connections)
 
+    @property
+    def received_bytes(self) -> int:
+        """What came in from clients so far."""
+        return self._site.received_bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        """What was sent to clients so far."""
+        return self._site.sent_bytes
+
     async def bind(
         self, addresses: Sequence[Address | str], tls: ssl.SSLContext | None = None
     ) -> None:

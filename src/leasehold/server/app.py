@@ -25,6 +25,8 @@ from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.watch import Watch
+from leasehold.server.metrics.calls import Calls
+from leasehold.server.metrics.page import Metrics
 from leasehold.wire.pool import POOL
 
 logger = logging.getLogger(__name__)
@@ -60,12 +62,15 @@ class LeaseholdServer:
         self._gate = Gate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
+        methods = self._methods()
         self._server = Server(
-            self._methods(),
-            pages={"/health": self._health},
+            methods,
+            pages={"/health": self._health, "/metrics": lambda: self._metrics.page()},
             gate=self._gate,
             enter=self.store.leases.enter,
         )
+        calls = Calls(methods, POOL)
+        self._metrics = Metrics(self.runtime, self._gate, self._server, calls)
 
     def _methods(self) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
