@@ -7,6 +7,8 @@ from google.protobuf.message import Message
 
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
+from leasehold.engine.slices import Slicer
+from leasehold.engine.transactions import Steps
 from leasehold.errors import (
     Closed,
     Compacted,
@@ -84,6 +86,14 @@ class Desk:
             raise RpcError(Status.UNAVAILABLE, STOPPED) from error
         answer = call(message)
         return answer if isinstance(answer, tuple) else await answer
+
+    async def in_pieces(self, revision: int, steps: Steps[list[bytes]], position: int) -> Pieces:
+        """Make a long answer in slices, at a revision; it leaves when `position` is on disk."""
+        header = self.header(revision)
+        slicer = Slicer(self.store.leases.monotonic)
+        pieces = await slicer.run(steps, self.runtime.reader.load)
+        await self.runtime.until_durable(position)
+        return Pieces([header, *pieces])
 
     def refuse(self, error: LeaseholdError) -> NoReturn:
         """Say no in etcd's words, once what the refusal is based on is on disk."""

@@ -3,12 +3,12 @@
 from leasehold.core import txn as txns
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Delete, Op, Put, Range, Txn
-from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid
-from leasehold.server.etcd.ranges import encode, encode_in_slices, query_of
+from leasehold.server.etcd.long_answers import deleted_steps, found_steps, outcome_steps
+from leasehold.server.etcd.ranges import encode, query_of
 from leasehold.server.etcd.txns import (
     check_put,
     check_request,
@@ -141,11 +141,9 @@ class KV:
             found, position = await self._runtime.reader.scan(query)
         except LeaseholdError as error:
             self._desk.refuse(error)
-        header = self._desk.header(revision)
-        slicer = Slicer(self._store.leases.monotonic)
-        pieces = await encode_in_slices(found, slicer, keys_only=keys_only)
-        await self._runtime.until_durable(max(position, self._store.position_of(revision)))
-        return Pieces([header, *pieces])
+        position = max(position, self._store.position_of(revision))
+        steps = found_steps(found, keys_only=keys_only)
+        return await self._desk.in_pieces(revision, steps, position)
 
     # Changing.
 
@@ -164,10 +162,10 @@ class KV:
         answer = encode_deleted(deleted, with_previous=request.prev_kv)
         return self._desk.header(deleted.revision) + answer, position
 
-    async def _delete_long(self, delete: Delete, request: DeleteRangeRequest) -> Answer:
+    async def _delete_long(self, delete: Delete, request: DeleteRangeRequest) -> Pieces:
         deleted, position = await self._runtime.in_steps(delete)
-        answer = encode_deleted(deleted, with_previous=request.prev_kv)
-        return self._desk.header(deleted.revision) + answer, position
+        steps = deleted_steps(deleted, with_previous=request.prev_kv)
+        return await self._desk.in_pieces(deleted.revision, steps, position)
 
     def txn(self, message: bytes) -> Answer | Later:
         """Do one thing or another, depending on conditions."""
@@ -187,13 +185,13 @@ class KV:
         answer = encode_outcome(outcome, request)
         return self._desk.header(outcome.revision) + answer, position
 
-    async def _txn_long(self, txn: Txn, request: TxnRequest) -> Answer:
+    async def _txn_long(self, txn: Txn, request: TxnRequest) -> Pieces:
         try:
             outcome, position = await self._runtime.in_steps(txn)
         except LeaseholdError as error:
             self._desk.refuse(error)
-        answer = encode_outcome(outcome, request)
-        return self._desk.header(outcome.revision) + answer, position
+        steps = outcome_steps(outcome, request)
+        return await self._desk.in_pieces(outcome.revision, steps, position)
 
     def compact(self, message: bytes) -> Answer | Later:
         """Forget history."""

@@ -3,13 +3,14 @@
 from typing import Final
 
 from leasehold.core.ops import Grant, Revoke
+from leasehold.core.ranges import LONG
 from leasehold.engine.leases import LeaseRecord
-from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Later, Method
+from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
 from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.long_answers import keys_steps, leases_steps
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
     LeaseGrantRequest,
@@ -21,7 +22,7 @@ from leasehold.wire.rpc_pb2 import (
 from leasehold.wire.short import short_lease
 
 MIN_TTL_S: Final = 2
-"""What a shorter term is raised to, as etcd does with its default timing."""
+"""What a shorter term is raised to unless told otherwise, as etcd does with its default timing."""
 
 MAX_TTL_S: Final = 9_000_000_000
 
@@ -42,10 +43,11 @@ _parse_time_to_live = LeaseTimeToLiveRequest.FromString
 class Lease:
     """Grants leases, and keeps them alive."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, min_ttl_s: int = MIN_TTL_S) -> None:
         self._desk = desk
         self._store = desk.store
         self._leases = desk.store.leases
+        self._min_ttl_s = min_ttl_s
         self._ids: dict[bytes, int] = {}
 
     def methods(self) -> dict[str, Method]:
@@ -64,8 +66,8 @@ class Lease:
         lease, ttl_s = short_lease(message) or self._wanted(message)
         if ttl_s > MAX_TTL_S:
             raise RpcError(Status.OUT_OF_RANGE, "etcdserver: too large lease TTL")
-        if ttl_s < MIN_TTL_S:
-            ttl_s = MIN_TTL_S
+        if ttl_s < self._min_ttl_s:
+            ttl_s = self._min_ttl_s
         self._desk.check_room(len(message))
         try:
             (_, encoded), position = self._store.apply(Grant(lease, float(ttl_s)))
@@ -138,19 +140,22 @@ class Lease:
             return answer, self._store.lease_position(lease)
         return self._alive(record, with_keys=request.keys)
 
-    def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer:
+    def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer | Later:
         store, lease = self._store, record.id
-        header, position = self._desk.durable_header(), store.lease_position(lease)
+        revision, position = store.durable_revision, store.lease_position(lease)
         if with_keys and store.keys_position(lease):
-            header, position = self._desk.header(store.revision), store.position
-        answer = header + b"\x10" + varint(lease)
+            revision, position = store.revision, store.position
+        answer = b"\x10" + varint(lease)
         remaining_s = int(self._leases.remaining_s(lease))
         if remaining_s:
             answer += b"\x18" + varint(remaining_s)
         answer += b"\x20" + varint(int(record.ttl_s))
+        if with_keys and len(record.keys) > LONG:
+            steps = keys_steps(answer, list(record.keys))
+            return self._desk.in_pieces(revision, steps, position)
         if with_keys:
             answer += b"".join([field(5, key) for key in sorted(record.keys)])
-        return answer, position
+        return self._desk.header(revision) + answer, position
 
     def leases(self, message: bytes) -> Answer | Later:
         """List all leases, those first that end first."""
@@ -159,11 +164,9 @@ class Lease:
         parse(_parse_leases, message)
         return self._list()
 
-    async def _list(self) -> Answer:
-        header, position = self._desk.durable_header(), self._store.position
-        slicer = Slicer(self._leases.monotonic)
-        found = await slicer.run(self._leases.listed(_encoded), self._desk.runtime.reader.load)
-        return header + b"".join([lease for _, lease in found]), position
+    async def _list(self) -> Pieces:
+        steps = leases_steps(self._leases.listed(_encoded))
+        return await self._desk.in_pieces(self._store.durable_revision, steps, self._store.position)
 
 
 def _encoded(record: LeaseRecord, _left_s: float) -> bytes:

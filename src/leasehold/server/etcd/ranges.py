@@ -5,8 +5,6 @@ from typing import Final
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Found, Range, SortBy
-from leasehold.core.ranges import SLICE
-from leasehold.engine.slices import Slicer
 from leasehold.server.etcd.desk import invalid
 from leasehold.wire.encode import field, key_value, varint
 from leasehold.wire.rpc_pb2 import RangeRequest
@@ -53,15 +51,6 @@ def encode_totals(found: Found) -> bytes:
 def encode(found: Found, *, keys_only: bool) -> bytes:
     """Encode everything but the header."""
     return encode_pairs(found.items, keys_only=keys_only) + encode_totals(found)
-
-
-async def encode_in_slices(found: Found, slicer: Slicer, *, keys_only: bool) -> list[bytes]:
-    """Encode very many keys, in pieces."""
-    pieces: list[bytes] = []
-    for start in range(0, len(found.items), SLICE):
-        pieces.append(encode_pairs(found.items[start : start + SLICE], keys_only=keys_only))
-        await slicer.pause()
-    return [*pieces, encode_totals(found)]
 
 
 def _without_value(item: Item) -> bytes:

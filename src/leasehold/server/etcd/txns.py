@@ -140,28 +140,36 @@ def delete_of(request: DeleteRangeRequest) -> Delete:
 
 def encode_outcome(outcome: Outcome, request: TxnRequest) -> bytes:
     """Encode everything but the header."""
+    answers = [field(3, encode_step(*each)) for each in steps_taken(outcome, request)]
+    return encode_succeeded(outcome) + b"".join(answers)
+
+
+def encode_succeeded(outcome: Outcome) -> bytes:
+    """Encode which branch was taken."""
+    return b"\x10\x01" if outcome.succeeded else b""
+
+
+def steps_taken(outcome: Outcome, request: TxnRequest) -> Iterable[tuple[Any, RequestOp]]:
+    """Give each result with the operation that it is of."""
     operations = request.success if outcome.succeeded else request.failure
-    answers = [
-        field(3, _encode_step(result, each))
-        for result, each in zip(outcome.results, operations, strict=True)
-    ]
-    return (b"\x10\x01" if outcome.succeeded else b"") + b"".join(answers)
+    return zip(outcome.results, operations, strict=True)
 
 
-def _encode_step(result: Any, operation: RequestOp) -> bytes:
+def encode_step(result: Any, operation: RequestOp) -> bytes:
+    """Encode the answer to one operation, in its field."""
     match result:
         case Outcome():
             inner = field(1, b"") + encode_outcome(result, operation.request_txn)
             return field(4, inner)
         case Deleted():
             with_previous = operation.request_delete_range.prev_kv
-            header = _inner_header(result.revision)
+            header = inner_header(result.revision)
             return field(3, header + encode_deleted(result, with_previous=with_previous))
         case Found():
             keys_only = operation.request_range.keys_only
-            return field(1, _inner_header(result.revision) + encode(result, keys_only=keys_only))
+            return field(1, inner_header(result.revision) + encode(result, keys_only=keys_only))
     revision, previous = result
-    answer = _inner_header(revision)
+    answer = inner_header(revision)
     if previous is not None and operation.request_put.prev_kv:
         answer += field(2, previous[0])
     return field(2, answer)
@@ -177,5 +185,6 @@ def encode_deleted(deleted: Deleted, *, with_previous: bool) -> bytes:
     return count + b"".join([field(3, item[0]) for item in deleted.previous])
 
 
-def _inner_header(revision: int) -> bytes:
+def inner_header(revision: int) -> bytes:
+    """Encode the header of an answer within another one: it has the revision only."""
     return field(1, b"\x18" + varint(revision))

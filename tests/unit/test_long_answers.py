@@ -1,0 +1,186 @@
+"""Answers with very many items are made in slices: the same bytes, and renewals go on meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from leasehold.core.ops import Deleted, Found, Grant, Outcome, Put, Range
+from leasehold.core.ranges import LONG, SLICE
+from leasehold.engine.journal_format import Identity
+from leasehold.engine.runtime import Runtime
+from leasehold.engine.transactions import Steps
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.routes import Answer, Later, Pieces
+from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.kv import KV
+from leasehold.server.etcd.lease import Lease
+from leasehold.server.etcd.long_answers import deleted_steps, found_steps, outcome_steps
+from leasehold.server.etcd.ranges import encode
+from leasehold.server.etcd.txns import encode_deleted, encode_outcome
+from leasehold.wire import rpc_pb2 as pb
+from tests.conformance.client import delete_op, put_op, range_op, txn_op
+
+MANY: Final = 20_000
+KEPT, KEEPER = 7, 8
+Handler = Callable[[bytes], Answer | Later]
+
+
+class Shop:
+    """The services on a store in memory, with very many keys under one lease."""
+
+    def __init__(self) -> None:
+        self.runtime = Runtime(None)
+        self.runtime.start()
+        self.store = self.runtime.store
+        desk = Desk(self.runtime, Gate(), Identity(1, 2, 3))
+        self.kv, self.lease = KV(desk), Lease(desk)
+        for lease in (KEPT, KEEPER):
+            self.store.apply(Grant(lease, 1000.0))
+        self.names = [b"k%05d" % number for number in range(MANY)]
+        for name in self.names:
+            self.store.apply(Put(name, b"value", KEPT))
+
+    async def ask(self, call: Handler, request: Any) -> tuple[bytes, int]:
+        """Make a call; give its answer, and how often a lease was renewed meanwhile."""
+        answer = call(request.SerializeToString())
+        assert not isinstance(answer, tuple), "this takes a while"
+        asking = asyncio.ensure_future(answer)
+        renewal = pb.LeaseKeepAliveRequest(ID=KEEPER).SerializeToString()
+        renewals = 0
+        while not asking.done():
+            self.lease.keep_alive(renewal)
+            renewals += 1
+            await asyncio.sleep(0)
+        result = await asking
+        assert isinstance(result, Pieces)
+        assert max(map(len, result.pieces)) < 100 * SLICE, "no piece has very many items"
+        return b"".join(result.pieces), renewals
+
+
+def in_shop(test: Callable[[Shop], Any]) -> Callable[[], None]:
+    async def main() -> None:
+        shop = Shop()
+        await test(shop)
+        await shop.runtime.stop()
+
+    def run() -> None:
+        asyncio.run(main())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@in_shop
+async def test_renewals_go_on_while_a_transaction_has_read_very_many_keys(shop: Shop) -> None:
+    every = range_op(b"k", b"l")
+    request = pb.TxnRequest(success=[every, put_op(b"k00000"), txn_op(success=[every])])
+    body, renewals = await shop.ask(shop.kv.txn, request)
+    answer = pb.TxnResponse.FromString(body)
+    first, _, nested = answer.responses
+    assert [kv.key for kv in first.response_range.kvs] == shop.names
+    assert [kv.lease for kv in nested.response_txn.responses[0].response_range.kvs[:2]] == [0, KEPT]
+    assert renewals > 3
+
+
+@in_shop
+async def test_renewals_go_on_while_very_many_deleted_pairs_are_told(shop: Shop) -> None:
+    request = pb.DeleteRangeRequest(key=b"k", range_end=b"l", prev_kv=True)
+    body, renewals = await shop.ask(shop.kv.delete_range, request)
+    answer = pb.DeleteRangeResponse.FromString(body)
+    assert [kv.key for kv in answer.prev_kvs] == shop.names
+    assert (answer.deleted, answer.header.revision) == (MANY, shop.store.revision)
+    assert renewals > 3
+
+
+@in_shop
+async def test_renewals_go_on_while_the_keys_of_a_lease_are_listed(shop: Shop) -> None:
+    request = pb.LeaseTimeToLiveRequest(ID=KEPT, keys=True)
+    body, renewals = await shop.ask(shop.lease.time_to_live, request)
+    answer = pb.LeaseTimeToLiveResponse.FromString(body)
+    assert list(answer.keys) == shop.names
+    assert (answer.ID, answer.TTL in (999, 1000), answer.grantedTTL) == (KEPT, True, 1000)
+    assert renewals > 3
+
+
+@in_shop
+async def test_renewals_go_on_while_very_many_leases_are_listed(shop: Shop) -> None:
+    for lease in range(10, MANY):
+        shop.store.apply(Grant(lease, float(2000 + lease)))
+    body, renewals = await shop.ask(shop.lease.leases, pb.LeaseLeasesRequest())
+    answer = pb.LeaseLeasesResponse.FromString(body)
+    ids = [lease.ID for lease in answer.leases]
+    assert (set(ids[:2]), ids[2:]) == ({KEPT, KEEPER}, list(range(10, MANY)))
+    assert renewals > 3
+
+
+@in_shop
+async def test_a_lease_with_few_keys_is_answered_at_once(shop: Shop) -> None:
+    for name in shop.names[LONG:]:
+        shop.store.apply(Put(name, b"value", 0))
+    request = pb.LeaseTimeToLiveRequest(ID=KEPT, keys=True)
+    answer = shop.lease.time_to_live(request.SerializeToString())
+    assert isinstance(answer, tuple)
+    assert len(pb.LeaseTimeToLiveResponse.FromString(answer[0]).keys) == LONG
+
+
+# The same bytes.
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    async def main() -> Found:
+        shop = Shop()
+        result, _ = await shop.runtime.reader.scan(Range(b"k", b"l"))
+        await shop.runtime.stop()
+        return result
+
+    return asyncio.run(main())
+
+
+def pieces_of(steps: Steps[list[bytes]]) -> tuple[bytes, int]:
+    """Give what all pieces are together, and the number of steps."""
+    count = 0
+    try:
+        while True:
+            assert next(steps) == [], "nothing is needed from the past"
+            count += 1
+    except StopIteration as done:
+        return b"".join(done.value), count
+
+
+@pytest.mark.parametrize("keys_only", [False, True])
+def test_a_range_has_the_same_bytes_in_pieces(found: Found, keys_only: bool) -> None:
+    body, steps = pieces_of(found_steps(found, keys_only=keys_only))
+    assert body == encode(found, keys_only=keys_only)
+    assert steps >= len(found.items) / SLICE
+
+
+@pytest.mark.parametrize("with_previous", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 3 * SLICE])
+def test_a_delete_has_the_same_bytes_in_pieces(
+    found: Found, with_previous: bool, count: int
+) -> None:
+    deleted = Deleted(9, found.items[:count])
+    body, _ = pieces_of(deleted_steps(deleted, with_previous=with_previous))
+    assert body == encode_deleted(deleted, with_previous=with_previous)
+
+
+@pytest.mark.parametrize("succeeded", [False, True])
+def test_a_transaction_has_the_same_bytes_in_pieces(found: Found, succeeded: bool) -> None:
+    steps = [
+        range_op(b"k", b"l", keys_only=True),
+        put_op(b"k", prev_kv=True),
+        delete_op(b"k", b"l", prev_kv=True),
+        delete_op(b"k", b"l"),
+    ]
+    request = pb.TxnRequest(
+        success=[*steps, txn_op(failure=steps)], failure=[*steps, txn_op(success=steps)]
+    )
+    results = [found, (5, found.items[0]), Deleted(6, found.items), Deleted(6, found.items)]
+    inner = Outcome(not succeeded, results, 6)
+    outcome = Outcome(succeeded, [*results, inner], 6)
+    body, count = pieces_of(outcome_steps(outcome, request))
+    assert body == encode_outcome(outcome, request)
+    assert count >= 4 * len(found.items) / SLICE
