@@ -116,6 +116,7 @@ class ServerConnection(Http2[AnsweringStream]):
         if head is None or not head.is_short or len(self._streams) >= self._max_streams:
             self._request(stream_id, flags, fields)
         else:
+            head.tally.begun += 1
             window, timeout = self._outbound.initial_window, self._decoder.timeout
             self._streams[stream_id] = ServerCall(
                 self, stream_id, head, window, timeout, self._read_at
