@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from leasehold.cli.reporting import ProgressBar, file, size, told
-from leasehold.cli.serve import DEFAULT_DIRECTORY, directory
+from leasehold.cli.reporting import DEFAULT_DIRECTORY, ProgressBar, directory, file, size, told
 from leasehold.errors import DirectoryInUse
 
 _EPILOG: Final = """\
@@ -27,7 +26,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             "work, and goes on serving; if there is none, the directory is read."
         ),
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",

@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leasehold.cli.reporting import ProgressBar, count, size, told
-from leasehold.cli.serve import DEFAULT_DIRECTORY, directory
+from leasehold.cli.reporting import DEFAULT_DIRECTORY, ProgressBar, count, directory, size, told
 from leasehold.core.keyspace import FIRST_REVISION
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="look whether a data directory, or a backup, is in order",
         description="Read all of a data directory, or of a backup, and say whether it is in order.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "path",

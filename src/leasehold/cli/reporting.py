@@ -13,6 +13,9 @@ from leasehold.errors import LeaseholdError
 FAILURE: Final = 1
 INTERRUPTED: Final = 128 + SIGINT
 
+DEFAULT_DIRECTORY: Final = Path("leasehold.data")
+"""Where `leasehold serve` keeps everything unless told otherwise."""
+
 REDRAW_S: Final = 0.1
 BAR_COLUMNS: Final = 24
 _CLEAR: Final = "\r\x1b[K"
@@ -41,6 +44,13 @@ def told(work: Callable[[], str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def directory(text: str) -> Path:
+    """Read the name of a directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("no directory was named; such as ./leasehold.data")
+    return Path(text)
 
 
 def file(text: str) -> Path:

@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from leasehold.cli.reporting import ProgressBar, count, file, told
-from leasehold.cli.serve import DEFAULT_DIRECTORY, directory
+from leasehold.cli.reporting import DEFAULT_DIRECTORY, ProgressBar, count, directory, file, told
 
 _EPILOG: Final = """\
 example:
@@ -24,7 +23,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="make a new data directory from a backup",
         description="Make a new data directory from a backup, which is checked first.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",

@@ -3,28 +3,46 @@
 import argparse
 import asyncio
 import contextlib
-import ipaddress
 import logging
+import os
 import signal
-from pathlib import Path
+import ssl
+import sys
 from typing import TYPE_CHECKING, Final
 
-from leasehold.cli.reporting import INTERRUPTED, complain, say
+from leasehold.cli.parser import USAGE_ERROR
+from leasehold.cli.reporting import INTERRUPTED, complain
+from leasehold.cli.settings.flags import add_flags, flags_of
+from leasehold.cli.settings.reading import Reading, read_settings
+from leasehold.cli.settings.tls import read_tls
 from leasehold.errors import StorageError
-from leasehold.rpc.addresses import UnixAddress, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from leasehold.cli.voice import Voice
     from leasehold.server.app import LeaseholdServer
+    from leasehold.server.settings import Settings
 
-DEFAULT_DIRECTORY: Final = Path("leasehold.data")
-DEFAULT_LISTEN: Final = "127.0.0.1:2379"
+logger = logging.getLogger(__name__)
+
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
+_DESCRIPTION: Final = """\
+Serve keys and leases to clients of etcd v3, and keep them on disk.
+
+Each option is also a variable, such as LEASEHOLD_DATA_DIR, and a key of a TOML
+file, such as data-dir = "./leasehold.data". Flags count before variables, and
+those before the file; `leasehold config` shows what is in force, and why.
+"""
+
 _EPILOG: Final = """\
-example:
+examples:
   leasehold serve --data-dir ./leasehold.data --listen 127.0.0.1:2379
+  leasehold serve --data-dir memory: --listen unix:./leasehold.sock
+  leasehold serve --listen 0.0.0.0:2379 --cert server.pem --key server-key.pem
+
+then:
   etcdctl --endpoints 127.0.0.1:2379 put greeting hello
 """
 
@@ -34,71 +52,41 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser = commands.add_parser(
         "serve",
         help="run the server",
-        description="Serve keys and leases to clients of etcd v3, and keep them on disk.",
+        usage="%(prog)s [options]",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--data-dir",
-        type=directory,
-        default=DEFAULT_DIRECTORY,
-        metavar="DIR",
-        help=f"where everything is kept; made if it is not there (default: ./{DEFAULT_DIRECTORY})",
-    )
-    parser.add_argument(
-        "--listen",
-        type=address,
-        default=address(DEFAULT_LISTEN),
-        metavar="HOST:PORT",
-        help=f"where to listen; port 0 takes a free one (default: {DEFAULT_LISTEN})",
-    )
+    add_flags(parser)
     parser.set_defaults(run=run)
 
 
-def directory(text: str) -> Path:
-    """Read the name of a directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("no directory was named; such as ./leasehold.data")
-    return Path(text)
-
-
-def address(text: str) -> tuple[str, int]:
-    """Read HOST:PORT; an IPv6 host is in brackets."""
-    try:
-        read = parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if isinstance(read, UnixAddress) or read.is_tls:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is for later: this version serves HOST:PORT without TLS, such as "
-            f"{DEFAULT_LISTEN}"
-        )
-    if not _is_loopback(read.host):
-        raise argparse.ArgumentTypeError(
-            f"{read.host!r} is not a loopback address: this version has no TLS and no passwords, "
-            "so it serves this machine only, such as 127.0.0.1 or [::1]"
-        )
-    return read.host, read.port
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop; 0 if that went well."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    host, port = arguments.listen
-    try:
-        return _run_on_best_loop(_serve(arguments.data_dir, host, port))
-    except StorageError as error:
-        return complain(str(error))
-    except KeyboardInterrupt:  # while it was starting, or for the second time: nothing is lost
-        return INTERRUPTED
+    """Serve until told to stop; 0 if that went well, 2 if settings are wrong, else 1."""
+    reading = read_settings(flags_of(arguments), os.environ)
+    tls = read_tls(reading)
+    for mistake in reading.mistakes:
+        complain(mistake)
+    return USAGE_ERROR if reading.mistakes else _run(reading, tls)
+
+
+def _run(reading: Reading, tls: ssl.SSLContext | None) -> int:
+    from leasehold.cli.logs import set_up_logs  # noqa: PLC0415  what is wrong is said sooner
+    from leasehold.cli.voice import Voice  # noqa: PLC0415
+
+    settings = reading.settings
+    voice = Voice(settings.log_format)
+    with contextlib.closing(set_up_logs(settings.log_level, settings.log_format)):
+        for warning in reading.warnings:
+            logger.warning(warning)
+        try:
+            return _run_on_best_loop(_serve(settings, tls, voice))
+        except StorageError as error:
+            return voice.complain(str(error))
+        except KeyboardInterrupt:  # while it was starting, or for the second time: nothing is lost
+            return INTERRUPTED
+        except Exception:
+            logger.critical("the server has failed", exc_info=sys.exc_info())
+            return 1
 
 
 def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
@@ -112,21 +100,25 @@ def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
         return runner.run(main)
 
 
-async def _serve(directory: Path, host: str, port: int) -> int:
+async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice") -> int:
+    from leasehold.cli.voice import taken  # noqa: PLC0415
     from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
 
-    server = LeaseholdServer(directory)
+    server = LeaseholdServer(settings)
     async with server:
         try:
-            bound = await server.start(host, port)
+            bound = await server.start_on(settings.listen, tls)
         except OSError as error:
-            return complain(error.strerror or str(error))
+            return voice.complain(taken(error, settings.listen))
         tune_interpreter()
         _stop_on_signals(server)
-        _greet(directory, host, bound)
+        voice.greet(settings, bound, server.runtime)
         await server.stopped.wait()
     if server.failure is not None:
-        return complain(f"stopped, because a commit failed: {server.failure}")
+        return voice.complain(f"stopped, because a commit failed: {server.failure}")
+    if not server.is_closed:
+        return voice.complain("stopped, and the disk has not taken the last changes")
+    voice.part(settings)
     return 0
 
 
@@ -141,9 +133,3 @@ def _stop_on_signals(server: "LeaseholdServer") -> None:
 
     for number in _STOPPING:
         loop.add_signal_handler(number, stop)
-
-
-def _greet(directory: Path, host: str, port: int) -> None:
-    shown = f"[{host}]" if ":" in host else host
-    say(f"leasehold serves etcd v3 on {shown}:{port}, from {directory} (one disk, no replicas)")
-    say(f"try it: etcdctl --endpoints {shown}:{port} put greeting hello")

@@ -44,6 +44,7 @@ from leasehold.engine.folding import Unfolded
 from leasehold.engine.journal_files import (
     FILE_NAME,
     LOG_SUFFIXES,
+    is_log_left,
     lengthen_log,
     make_file,
     settle_log,
@@ -120,6 +121,8 @@ class Journal:
         self._unfolded: list[Unfolded] = []
         self._used_bytes = 0
         self.progress = Progress()
+        self.was_left_open = False
+        """Whether whoever had it before did not get to close it."""
         if vfs is not None and vfs not in apsw.vfs_names():
             raise ValueError(f"there is no vfs {vfs!r}, only {', '.join(apsw.vfs_names())}")
         try:
@@ -130,6 +133,7 @@ class Journal:
         try:
             if self._directory is not None:
                 make_file(self._directory, self._path)
+                self.was_left_open = is_log_left(self._path)
                 settle_log(self._path, vfs)
             self._connection: apsw.Connection | None = self._connect(vfs)
         except BaseException as error:

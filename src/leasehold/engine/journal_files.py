@@ -32,6 +32,11 @@ def make_file(directory: DataDirectory, path: Path) -> None:
     directory.write_whole(FILE_NAME, empty_journal())
 
 
+def is_log_left(path: Path) -> bool:
+    """Say whether there is a log: a journal that was closed has none."""
+    return path.with_name(FILE_NAME + LOG_SUFFIXES[0]).exists()
+
+
 def settle_log(path: Path, vfs: str | None) -> None:
     """Write a log that was left behind once more, and sync it.
 

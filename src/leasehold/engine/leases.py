@@ -93,17 +93,17 @@ class LeaseRecord:
             self.keys.remove(key)
             self.key_bytes -= len(key)
 
-    def check_room(self, key: bytes) -> None:
+    def check_room(self, key: bytes, max_keys: int) -> None:
         """Refuse a further key: all of them must be deleted at one revision, in one row."""
-        if len(self.keys) >= MAX_KEYS or self.key_bytes + len(key) > MAX_KEY_BYTES:
-            self.check_room_for((key,))
+        if len(self.keys) >= max_keys or self.key_bytes + len(key) > MAX_KEY_BYTES:
+            self.check_room_for((key,), max_keys)
 
-    def check_room_for(self, keys: Iterable[bytes]) -> None:
+    def check_room_for(self, keys: Iterable[bytes], max_keys: int) -> None:
         """Refuse further keys if they are too many."""
         new = [key for key in keys if key not in self.keys]
         key_bytes = self.key_bytes + sum(map(len, new))
-        if new and (len(self.keys) + len(new) > MAX_KEYS or key_bytes > MAX_KEY_BYTES):
-            raise LeaseFull(self.id, MAX_KEYS, MAX_KEY_BYTES)
+        if new and (len(self.keys) + len(new) > max_keys or key_bytes > MAX_KEY_BYTES):
+            raise LeaseFull(self.id, max_keys, MAX_KEY_BYTES)
 
 
 class Leases:
@@ -119,6 +119,8 @@ class Leases:
         self._on_promise = on_promise
         self._long: dict[int, float] = {}
         """Leases of long terms, and when they are to be looked at; the next one first."""
+        self.max_keys = MAX_KEYS
+        """Keys that one lease may take with it, from now on."""
         self.monotonic = clock.monotonic
         self.table: LeaseTable[LeaseRecord] = LeaseTable(
             DurationPolicy(maximum=FOREVER, default=FOREVER),

@@ -48,6 +48,7 @@ class Runtime:
         *,
         quota_bytes: int = DEFAULT_QUOTA_BYTES,
         compaction: AutoCompaction | None = None,
+        keys_per_lease: int | None = None,
         vfs: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -61,6 +62,8 @@ class Runtime:
         self._committer: Committer | None = None
         self._long: set[asyncio.Task[Any]] = set()
         self.store = Store(clock, quota_bytes=quota_bytes)
+        if keys_per_lease is not None:
+            self.store.leases.max_keys = keys_per_lease
         self.journal = Journal(directory, heir=self.store, vfs=vfs)
         self.store.complete()
         self.store.on_torn = self.fail

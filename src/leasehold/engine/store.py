@@ -240,7 +240,7 @@ class Store:
             self.check_room()
         record = self.leases.current(lease) if lease else None
         if record is not None:
-            record.check_room(key)
+            record.check_room(key, self.leases.max_keys)
         if value is None or lease is None:
             value, lease = self._transactions.kept(op)
         revision = self.keyspace.revision + 1

@@ -49,7 +49,7 @@ class Transactions:
     def _touched_by(self, txn: Txn) -> int:
         touched = 0
         for step in (*txn.compares, *txn.success, *txn.failure):
-            touched += self.touched(step)
+            touched += 1 if type(step) is Put else self.touched(step)
             if touched > LONG:
                 break
         return touched
@@ -84,7 +84,7 @@ class Transactions:
             if isinstance(step, Range) and step.revision:
                 self.check_revision(step.revision)
         for lease, keys in added.items():
-            used[lease].check_room_for(keys)
+            used[lease].check_room_for(keys, self._leases.max_keys)
         _check_deleted(steps)
         return used
 

@@ -27,6 +27,7 @@ from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.watch import Watch
 from leasehold.server.metrics.calls import Calls
 from leasehold.server.metrics.page import Metrics
+from leasehold.server.settings import Settings
 from leasehold.wire.pool import POOL
 
 logger = logging.getLogger(__name__)
@@ -52,17 +53,28 @@ class LeaseholdServer:
     Opening reads the journal, which takes as long as it is long. `start` needs an event loop.
     """
 
-    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
+    def __init__(self, settings: Settings | Path, *, vfs: str | None = None) -> None:
+        """Open the directory; a path alone stands for settings that say nothing else."""
+        if not isinstance(settings, Settings):
+            settings = Settings(directory=settings)
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         """Set when the server is to end. If it cannot go on, `failure` says why."""
-        self.runtime = Runtime(directory, vfs=vfs)
+        self.is_closed = False
+        """Whether it has ended in good order, with a clean journal."""
+        self.runtime = Runtime(
+            settings.directory,
+            quota_bytes=settings.quota_bytes,
+            compaction=settings.compaction,
+            keys_per_lease=settings.keys_per_lease,
+            vfs=vfs,
+        )
         self.store = self.runtime.store
         self.health = Health()
         self._gate = Gate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
-        methods = self._methods()
+        methods = self._methods(settings)
         self._server = Server(
             methods,
             pages={"/health": self._health, "/metrics": lambda: self._metrics.page()},
@@ -72,10 +84,10 @@ class LeaseholdServer:
         calls = Calls(methods, POOL)
         self._metrics = Metrics(self.runtime, self._gate, self._server, calls)
 
-    def _methods(self) -> Methods:
+    def _methods(self, settings: Settings) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
         etcd: dict[str, Method] = {}
-        services: tuple[Service, ...] = (KV(desk), Lease(desk), Watch(desk))
+        services: tuple[Service, ...] = (KV(desk), Lease(desk, settings.min_ttl_s), Watch(desk))
         for service in services:
             etcd.update(service.methods())
         for name in (SERVER, *services_of(etcd)):
@@ -114,6 +126,7 @@ class LeaseholdServer:
             return
         await self._server.part(STOPPED)
         self.runtime.journal.close()
+        self.is_closed = True
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,0 +1,71 @@
+"""`leasehold config`: what is in force, and where each value comes from."""
+
+import argparse
+import os
+from typing import Any, Final
+
+from leasehold.cli.reporting import FAILURE, complain, say
+from leasehold.cli.settings.flags import add_flags, flags_of
+from leasehold.cli.settings.options import OPTIONS
+from leasehold.cli.settings.policy_kind import shown_terms
+from leasehold.cli.settings.reading import Reading, read_settings
+from leasehold.cli.settings.tls import read_tls
+from leasehold.cli.settings.toml_file import toml_of
+
+_DESCRIPTION: Final = """\
+Print the settings that `leasehold serve` would have here and now, each with the
+place that it comes from. What is printed is a TOML file: it can be kept as one.
+
+If anything is wrong, all of it is told, and the exit code is 1. Nothing is
+started, and no data is looked at.
+"""
+
+_EPILOG: Final = """\
+examples:
+  leasehold config
+  leasehold config --config ./leasehold.toml --quota 4GiB
+  leasehold config > leasehold.toml
+"""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `config` to the commands."""
+    parser = commands.add_parser(
+        "config",
+        help="show the settings in force, and where they come from; or what is wrong",
+        usage="%(prog)s [options]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the settings; 0 if they are all right."""
+    reading = read_settings(flags_of(arguments), os.environ)
+    read_tls(reading)
+    for line in (*reading.warnings, *reading.mistakes):
+        complain(line)
+    if reading.mistakes:
+        return FAILURE
+    say("\n".join(_lines(reading)))
+    return 0
+
+
+def _lines(reading: Reading) -> list[str]:
+    rows = [_row(reading, name) for name in (option.name for option in OPTIONS) if name != "policy"]
+    policies = reading.values["policy"]
+    for name, policy in policies.value:
+        rows += [("", ""), (f'[policy."{name}"]', policies.where)]
+        rows += [(f'{key} = "{term}"', "") for key, term in shown_terms(policy).items()]
+    width = max(len(text) for text, _ in rows)
+    return [f"{text:<{width}}  # {where}" if where else text for text, where in rows]
+
+
+def _row(reading: Reading, name: str) -> tuple[str, str]:
+    option = next(option for option in OPTIONS if option.name == name)
+    given: Any = reading.values[name]
+    if given.value is None and not option.has_default:
+        return f"# {name}", "not set"
+    return f"{name} = {toml_of(option, given.value)}", given.where

@@ -1,0 +1,114 @@
+"""Logs: lines for people, or an object a line for machines, on standard error.
+
+Whoever reads them may be slow, or gone. A server must not wait for it, nor fail because of it:
+lines are written by a thread, those for which there is no room are dropped and counted, and what
+cannot be written is let go.
+"""
+
+import contextlib
+import json
+import logging
+import queue
+import sys
+import threading
+import time
+from typing import Any, Final, TextIO
+
+MAX_WAITING: Final = 10_000
+"""Lines that wait for the reader."""
+
+LAST_LINES_S: Final = 1.0
+"""How long the end waits for the last lines to be read."""
+
+FIELDS: Final = "fields"
+"""What a record has beside its message, for machines: `extra={FIELDS: {...}}`."""
+
+
+class ConsoleFormatter(logging.Formatter):
+    """`2025-03-01 12:00:00 warning: the message`, in local time."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(lowered)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as a line, with a traceback below it if there is one."""
+        record.lowered = record.levelname.lower()
+        return super().format(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """An object with time (RFC 3339, UTC), level, logger, message, and exception if there is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as one line."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, FIELDS, {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line, default=str)
+
+
+FORMATTERS: Final = {"console": ConsoleFormatter, "json": JsonFormatter}
+
+
+class BackgroundHandler(logging.Handler):
+    """Writes lines in a thread of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a record written soon, if there is room."""
+        try:
+            line = self.format(record)
+        except Exception as error:  # noqa: BLE001  a bad record must not hurt whoever made it
+            line = f"a record from {record.name} could not be written: {error!r}"
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                record = logging.makeLogRecord(
+                    {"name": __name__, "levelname": "WARNING", "msg": f"{dropped} lines were lost"}
+                )
+                line = f"{line}\n{self.format(record)}"
+            with contextlib.suppress(OSError, ValueError):  # nobody reads, or it is closed
+                self._stream.write(line + "\n")
+                self._stream.flush()
+
+    def close(self) -> None:
+        """Wait a moment for the last lines."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(None)
+            self._thread.join(LAST_LINES_S)
+        super().close()
+
+
+def set_up_logs(level: str, format_name: str) -> logging.Handler:
+    """Have everything logged; `close` what is returned in the end."""
+    handler: logging.Handler = (
+        logging.NullHandler()  # standard error was closed, and its number may be another file's now
+        if sys.stderr is None
+        else BackgroundHandler(sys.stderr)
+    )
+    handler.setFormatter(FORMATTERS[format_name]())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+    return handler

@@ -1,0 +1,51 @@
+"""Command lines: `argparse`, with one clear line for what is wrong, and what may be meant."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from leasehold.cli.settings.nearest import hint
+
+USAGE_ERROR: Final = 2
+HELP_COLUMN: Final = 26
+
+
+class Parser(argparse.ArgumentParser):
+    """Knows its options by their whole names only, and says what is meant by those of etcd."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", HelpFormatter)
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(**kwargs)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Read what is known; nothing else is let through."""
+        read, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(self._unknown(rest[0]))
+        return read, rest
+
+    def _unknown(self, argument: str) -> str:
+        name = argument.partition("=")[0]
+        if not name.startswith("-"):
+            return f"{argument!r} is one argument too many"
+        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        said = hint(name.lstrip("-"), [flag.removeprefix("--") for flag in flags])
+        if said is None:
+            return f"there is no option {name}"
+        return f"there is no option {name}: {said.replace('did you mean ', 'did you mean --')}"
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong, and where help is."""
+        sys.stderr.write(f"{self.prog}: {message} (`{self.prog} --help` says more)\n")
+        sys.exit(USAGE_ERROR)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Descriptions as they are written, and options with their help beside them."""
+
+    def __init__(self, prog: str, **kwargs: Any) -> None:
+        super().__init__(prog, max_help_position=HELP_COLUMN, **kwargs)

@@ -1,0 +1,193 @@
+"""Kinds of values: how each is read from a text, and how it is written to be read again.
+
+Whatever is wrong is a `ValueError` that names what was written, and ends with the right form.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from leasehold.engine.opening import MEMORY
+from leasehold.rpc.addresses import Address, parse_address
+
+OFF: Final = "off"
+
+_SIZE: Final = re.compile(r"(\d{1,15})\s?([A-Za-z]*)")
+_SIZE_UNITS: Final = {
+    "": 1, "B": 1,
+    "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4,
+    "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
+}  # fmt: skip
+_KNOWN_SIZES: Final = {unit.lower(): octets for unit, octets in _SIZE_UNITS.items()}
+
+_TERM_PART: Final = r"(\d{1,12}(?:\.\d{1,3})?)(ms|s|m|h|d)"
+_TERM: Final = re.compile(f"(?:{_TERM_PART})+")
+_PART: Final = re.compile(_TERM_PART)
+_TERM_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+_COUNT: Final = re.compile(r"\d{1,3}(?:[_,]\d{3})+|\d{1,15}")
+
+_SWITCH: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value."""
+
+    metavar: str
+    """What stands for it in the help."""
+    example: str
+    """One that is right, as it is written after a flag."""
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+    takes: tuple[type, ...] = (str,)
+    """What it may be in TOML."""
+    is_bare: bool = False
+    """Whether it has no quotes in TOML."""
+    is_list: bool = False
+
+
+def _directory(text: str) -> Path | None:
+    if not text or "\0" in text:
+        raise ValueError(f"{text!r} names no directory: write one such as ./leasehold.data")
+    return None if text == MEMORY else Path(text)
+
+
+def _file(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(f"{text!r} names no file: write one such as ./server.pem")
+    return Path(text)
+
+
+def _address(text: str) -> Address:
+    if "," in text and not text.startswith("unix:"):
+        raise ValueError(f"{text!r} has a comma: write several addresses one by one")
+    return parse_address(text)
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError(f"{text!r} is neither true nor false: write one of these")
+    return _SWITCH[text.lower()]
+
+
+DIRECTORY: Final = Kind(
+    "DIR", "./leasehold.data", _directory, lambda path: MEMORY if path is None else str(path)
+)
+FILE: Final = Kind("FILE", "./server.pem", _file)
+ADDRESS: Final = Kind("ADDRESS", "127.0.0.1:2379", _address, is_list=True)
+SWITCH: Final = Kind(
+    "", "true", _switch, lambda value: str(value).lower(), takes=(bool,), is_bare=True
+)
+
+
+def choice(names: Sequence[str]) -> Kind:
+    """One of some words."""
+    several = f"{', '.join(names[:-1])} or {names[-1]}"
+
+    def parse(text: str) -> str:
+        if text.lower() not in names:
+            raise ValueError(f"{text!r} is not known: write {several}")
+        return text.lower()
+
+    return Kind("|".join(names), names[0], parse)
+
+
+def size(example: str, least: int, most: int) -> Kind:
+    """So many bytes."""
+
+    def parse(text: str) -> int:
+        found = _SIZE.fullmatch(text)
+        if found is None or found[2].lower() not in _KNOWN_SIZES:
+            raise ValueError(
+                f"{text!r} is not a size: write a whole number of bytes, or one with KiB, MiB, "
+                f"GiB, kB, MB or GB, such as {example}"
+            )
+        octets = int(found[1]) * _KNOWN_SIZES[found[2].lower()]
+        return _within(text, octets, least, most, show_size, example)
+
+    return Kind("SIZE", example, parse, show_size, takes=(str, int))
+
+
+def show_size(octets: int) -> str:
+    """Write a size exactly, in the largest unit that does."""
+    units = sorted(_SIZE_UNITS.items(), key=lambda unit: unit[1], reverse=True)
+    return next(
+        f"{octets // each}{unit}" if each > 1 else str(octets)
+        for unit, each in units
+        if (octets and not octets % each) or each == 1
+    )
+
+
+def count(example: str, least: int, most: int, *, may_be_off: bool = False) -> Kind:
+    """A whole number, or None for `off` if that may be."""
+    form = f"write a whole number, such as {example}" + (f", or {OFF}" if may_be_off else "")
+
+    def parse(text: str) -> int | None:
+        if may_be_off and text.lower() == OFF:
+            return None
+        if not _COUNT.fullmatch(text):
+            raise ValueError(f"{text!r} is not a number: {form}")
+        number = int(re.sub("[_,]", "", text))
+        return _within(text, number, least, most, "{:,}".format, example)
+
+    def show(value: int | None) -> str:
+        return OFF if value is None else str(value)
+
+    takes = (str, int) if may_be_off else (int,)
+    return Kind("N|off" if may_be_off else "N", example, parse, show, takes=takes, is_bare=True)
+
+
+def term(
+    example: str, least_ms: int, most_ms: int, *, may_be_off: bool = False, unit_ms: int = 1
+) -> Kind:
+    """A length of time in seconds, or None for `off` if that may be."""
+    form = f"write a number with ms, s, m, h or d, such as {example}" + (
+        f", or {OFF}" if may_be_off else ""
+    )
+
+    def parse(text: str) -> float | None:
+        if may_be_off and text.lower() == OFF:
+            return None
+        length_ms = parse_term_ms(text, form)
+        if length_ms % unit_ms:
+            raise ValueError(f"{text!r} is not in whole seconds: write them, such as {example}")
+        return _within(text, length_ms, least_ms, most_ms, show_term_ms, example) / 1000
+
+    def show(value: float | None) -> str:
+        return OFF if value is None else show_term_ms(round(value * 1000))
+
+    return Kind("TIME|off" if may_be_off else "TIME", example, parse, show)
+
+
+def parse_term_ms(text: str, form: str) -> int:
+    """Read a length of time, such as 1h30m; `form` says how it is to be written."""
+    if not _TERM.fullmatch(text):
+        raise ValueError(f"{text!r} is not a length of time: {form}")
+    parts_ms = [float(number) * _TERM_UNITS_MS[unit] for number, unit in _PART.findall(text)]
+    length_ms = sum(parts_ms)
+    if length_ms != int(length_ms):
+        raise ValueError(f"{text!r} is not in whole milliseconds: {form}")
+    return int(length_ms)
+
+
+def show_term_ms(length_ms: int) -> str:
+    """Write a length of time exactly, such as 1h30m."""
+    shown = ""
+    for unit, each_ms in _TERM_UNITS_MS.items():
+        number, length_ms = divmod(length_ms, each_ms)
+        shown += f"{number}{unit}" if number else ""
+    return shown or "0s"
+
+
+def _within(
+    text: str, value: int, least: int, most: int, show: Callable[[int], str], example: str
+) -> int:
+    if not least <= value <= most:
+        is_less = value < least
+        wanted = f"at least {show(least)}" if is_less else f"at most {show(most)}"
+        what = "little" if is_less else "much"
+        raise ValueError(f"{text!r} is too {what}: write {wanted}, such as {example}")
+    return value

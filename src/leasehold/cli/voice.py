@@ -1,0 +1,129 @@
+"""What a server says of itself: plain lines for people, log lines for machines.
+
+The words are here, too: where it listens, how to try it, what was recovered, that it has stopped.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from leasehold.cli.logs import FIELDS
+from leasehold.cli.reporting import FAILURE, complain, count, say
+from leasehold.engine.runtime import Runtime
+from leasehold.rpc.addresses import Address, TcpAddress
+from leasehold.server.settings import Settings, is_local
+
+logger = logging.getLogger("leasehold.serve")
+
+_ADVICE: Final = {
+    errno.EADDRINUSE: "stop whoever has it, or choose another with --listen, such as {free}",
+    errno.EADDRNOTAVAIL: "this machine has no such address; choose another with --listen",
+    errno.EACCES: "choose a port from 1024 on with --listen, or a path that may be written to",
+}
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  that is what is looked for
+
+
+class Voice:
+    """Speaks to whom the format of the logs is for."""
+
+    def __init__(self, log_format: str) -> None:
+        self._is_for_machines = log_format == "json"
+
+    def say(self, line: str, **fields: Any) -> None:
+        """Say something; machines are given the fields as well. If nobody hears, so be it."""
+        if self._is_for_machines:
+            logger.info(line, extra={FIELDS: fields})
+        elif sys.stdout is not None:
+            try:
+                say(line)
+            except (OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError):  # or it would be tried again at exit
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def complain(self, line: str) -> int:
+        """Say what went wrong; return the exit code."""
+        if self._is_for_machines:
+            logger.error(line)
+            return FAILURE
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            complain(line)
+        return FAILURE
+
+    # First words.
+
+    def greet(self, settings: Settings, bound: Sequence[Address], runtime: Runtime) -> None:
+        """Say where it serves, what was recovered, and how to try it."""
+        shown = [_shown(each, settings) for each in bound]
+        directory = settings.directory
+        kept = "nothing is kept" if directory is None else "one disk, no replicas"
+        self.say(
+            f"leasehold serves etcd v3 on {_and(shown)}, from {directory or 'memory'} ({kept})",
+            listen=shown,
+            data_dir=None if directory is None else str(directory),
+        )
+        if runtime.journal.was_left_open:
+            self._tell_recovered(settings, runtime)
+        for each in bound:
+            if settings.tls is None and not is_local(each):
+                logger.warning(
+                    "whoever reaches %s can read and change everything: there is no TLS", each
+                )
+        self.say(f"try it: {try_it(settings, bound)}")
+
+    def _tell_recovered(self, settings: Settings, runtime: Runtime) -> None:
+        store = runtime.store
+        revision, keys, leases = store.revision, len(store.keyspace), len(store.leases)
+        self.say(
+            f"{settings.directory} was not closed last time; recovered: revision {revision}, "
+            f"{count(keys, 'key')}, {count(leases, 'lease')}",
+            revision=revision,
+            keys=keys,
+            leases=leases,
+        )
+
+    # Last words.
+
+    def part(self, settings: Settings) -> None:
+        """Say that it has stopped in good order."""
+        kept = "nothing is kept" if settings.directory is None else "everything is on disk"
+        self.say(f"leasehold has stopped; {kept}")
+
+
+def _shown(address: Address, settings: Settings) -> str:
+    if settings.tls is None or not isinstance(address, TcpAddress):
+        return str(address)
+    return str(TcpAddress(address.host, address.port, is_tls=True))
+
+
+def _and(shown: Sequence[str]) -> str:
+    *others, last = shown
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def try_it(settings: Settings, bound: Sequence[Address]) -> str:
+    """Write a line for a shell that works, where the server's own certificate is for this host."""
+    address = next((each for each in bound if isinstance(each, TcpAddress)), bound[0])
+    words = ["etcdctl", "--endpoints"]
+    if isinstance(address, TcpAddress):
+        host = _EVERYWHERE.get(address.host, address.host)
+        words.append(_shown(TcpAddress(host, address.port), settings))
+    else:
+        words.append(f"unix://{address.path}")
+    if settings.tls is not None:
+        words += ["--cacert", str(settings.tls.cert)]
+        if settings.tls.client_ca is not None:
+            words += ["--cert", "CLIENT.pem", "--key", "CLIENT-KEY.pem"]
+    return shlex.join([*words, "put", "greeting", "hello"])
+
+
+def taken(error: OSError, listen: Sequence[Address]) -> str:
+    """Say why an address could not be had, and what to do about it."""
+    hosts = [each.host for each in listen if isinstance(each, TcpAddress)] or ["127.0.0.1"]
+    free = TcpAddress(hosts[0], 0)
+    advice = _ADVICE.get(error.errno or 0, "choose another with --listen").format(free=free)
+    return f"{error.strerror or error}: {advice}"
