@@ -1,8 +1,7 @@
 """Random calls from a seed: few keys and leases, so that they meet; many of them wrong.
 
-What etcd does not define is left out: an unknown sort target, and in a transaction a put that keeps
-what a delete from a key on may have taken away (both end its process); the order of equals, see
-the answers in `test_differential`.
+They depend on nothing but the seed, and on the revision that they begin at: revisions are counted
+on from there. So any of them may be left out, and the others stay what they are.
 """
 
 from random import Random
@@ -12,23 +11,26 @@ from leasehold.wire import rpc_pb2 as pb
 from tests.conformance.client import delete_op, put_op, range_op, txn_op
 
 KEYS: Final = tuple(b"k%d" % number for number in range(7))
-LEASES: Final = (1, 2, 3, -4)
+LEASES: Final = (1, 2, 3, -4, -(1 << 63))
 UNKNOWN_LEASE: Final = 404
 FROM_KEY: Final = b"\x00"
 KEY, VALUE = pb.RangeRequest.KEY, pb.RangeRequest.VALUE
 DEPTH_MAX: Final = 2
-SPAN: Final = 40
+SPAN: Final = 30
 """How far back most revisions are that are asked for."""
+
+TOO_LONG_S: Final = 9_000_000_001
+INT64: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 class RandomCalls:
-    """The calls of a seed. They depend on nothing but the revision now and at the beginning."""
+    """The calls of a seed."""
 
-    def __init__(self, seed: int, revision: int) -> None:
-        self.random = Random(seed)
+    def __init__(self, random: Random, revision: int) -> None:
+        self.random = random
         self.first = revision
         self.revision = revision
-        """The current one; whoever makes the calls keeps it so."""
+        """About the current one: it cannot be known before the calls were made."""
         self._values = 0
 
     def chance(self, probability: float) -> bool:
@@ -44,10 +46,14 @@ class RandomCalls:
                 lambda: pb.DeleteRangeRequest(**self._delete()),
                 lambda: pb.TxnRequest(**self._txn()),
                 self._lease,
+                self.compaction,
             ),
-            (30, 25, 8, 30, 12),
+            (30, 25, 8, 30, 14, 2),
         )[0]
-        return make()
+        request = make()
+        if isinstance(request, pb.PutRequest | pb.TxnRequest | pb.DeleteRangeRequest):
+            self.revision += self.chance(0.7)
+        return request
 
     def compaction(self) -> pb.CompactionRequest:
         """Make up a compaction; of ten about seven can be done."""
@@ -151,11 +157,37 @@ class RandomCalls:
 
     def _lease(self) -> Any:
         lease = self.random.choice(LEASES)
-        kind = self.random.choices(("grant", "revoke", "time", "list"), (6, 3, 2, 1))[0]
+        kinds = ("grant", "odd grant", "revoke", "time", "list")
+        kind = self.random.choices(kinds, (10, 2, 5, 4, 2))[0]
         if kind == "grant":  # one term for each id, so that the order of a list is defined
             return pb.LeaseGrantRequest(ID=lease, TTL=1000 * (2 + LEASES.index(lease)))
+        if kind == "odd grant":
+            return self._odd_grant()
+        if self.chance(0.05):
+            lease = self.random.choice((0, UNKNOWN_LEASE))
         if kind == "revoke":
             return pb.LeaseRevokeRequest(ID=lease)
         if kind == "time":
             return pb.LeaseTimeToLiveRequest(ID=lease, keys=self.chance(0.7))
         return pb.LeaseLeasesRequest()
+
+    def _odd_grant(self) -> pb.LeaseGrantRequest:
+        """Ask for a term that is not given as it is; one that may end has an id nobody knows."""
+        lease = self.random.choice((0, *LEASES))
+        if self.chance(0.5):
+            return pb.LeaseGrantRequest(ID=lease, TTL=self.random.choice((TOO_LONG_S, INT64[1])))
+        return pb.LeaseGrantRequest(TTL=self.random.choice((INT64[0], -1, 0, 1, 2, TOO_LONG_S - 1)))
+
+    def full_txn(self) -> pb.TxnRequest:
+        """Make up a transaction with as many operations as may be, or one too many."""
+        counts = [self.random.choice((0, 1, 127, 128, 129)) for _ in range(4)]
+        compares = [pb.Compare(key=KEYS[0]) for _ in range(counts[0])]
+        success, failure, inner = (
+            [range_op(self.random.choice(KEYS), count_only=True) for _ in range(count)]
+            for count in counts[1:]
+        )
+        success[:1] = [
+            put_op(KEYS[1], self.value()),
+            txn_op(success=inner[: self.random.choice((1, 128))]),
+        ]
+        return pb.TxnRequest(compare=compares, success=success, failure=failure)
