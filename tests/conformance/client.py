@@ -51,9 +51,9 @@ class Client:
     are cleared after that check, and only the revision is left to compare.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *options: tuple[str, int]) -> None:
         self.endpoint = endpoint
-        self._channel = grpc.insecure_channel(endpoint, options=NO_LIMIT)
+        self._channel = grpc.insecure_channel(endpoint, options=(*NO_LIMIT, *options))
         self._identity: tuple[int, int, int] | None = None
 
     def close(self) -> None:
@@ -135,6 +135,16 @@ class Client:
         call = self._channel.unary_unary(path, _as_it_is, _as_it_is)
         answer: bytes = call(body, timeout=CALL_S)
         return answer
+
+    def begin(self, path: str, body: bytes, timeout_s: float = CALL_S) -> Any:
+        """Call anything with any bytes, and do not wait for the answer."""
+        call = self._channel.unary_unary(path, _as_it_is, _as_it_is)
+        return call.future(body, timeout=timeout_s)
+
+    def begin_stream(self, path: str, body: bytes) -> Any:
+        """Call anything that answers with any number of messages."""
+        call = self._channel.unary_stream(path, _as_it_is, _as_it_is)
+        return call(body, timeout=CALL_S)
 
     def raw_stream(self, path: str, requests: Iterator[bytes]) -> Any:
         """Open a stream on anything."""
