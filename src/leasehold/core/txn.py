@@ -14,32 +14,31 @@ from operator import eq, gt, lt, ne
 from typing import Final, NamedTuple
 
 from leasehold.core.keyspace import FROM_KEY, Item, Keyspace, covers
-from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Step, Target, Txn
+from leasehold.core.ops import Compare, Delete, Put, Range, Step, Target, Txn
 from leasehold.core.ranges import SLICE
 from leasehold.errors import DuplicateKey, EmptyKey, TooManyOperations
 
 MAX_OPERATIONS: Final = 128
 """Conditions, and operations of a branch; those of a nested transaction count on top."""
 
-_RELATIONS: Final = {
-    Relation.EQUAL: eq,
-    Relation.GREATER: gt,
-    Relation.LESS: lt,
-    Relation.NOT_EQUAL: ne,
-}
-_COLUMNS: Final = {
-    Target.VERSION: 3,
-    Target.CREATE_REVISION: 1,
-    Target.MOD_REVISION: 2,
-    Target.LEASE: 4,
-}
+# By number, because to look an enumeration's member up in a dict takes several times as long.
+_RELATIONS: Final = (eq, gt, lt, ne)
+"""In the order of `Relation`."""
+_COLUMNS: Final = (3, 1, 2, -1, 4)
+"""Where an item has what is compared, in the order of `Target`; a value has to be decoded."""
 
 
 def check(txn: Txn, max_operations: int = MAX_OPERATIONS) -> None:
     """Refuse a transaction that nobody could execute, whatever is in the keyspace."""
     _check_sizes(txn, max_operations)
-    _check_overlaps(txn.success)
-    _check_overlaps(txn.failure)
+    check_overlaps(txn)
+
+
+def check_overlaps(txn: Txn) -> None:
+    """Refuse a transaction with a branch that changes a key twice."""
+    for branch in (txn.success, txn.failure):
+        if len(branch) > 1 or (branch and type(branch[0]) is Txn):
+            _check_overlaps(branch)
 
 
 def _check_sizes(txn: Txn, max_operations: int) -> None:
@@ -132,22 +131,44 @@ def decide(txn: Txn, keyspace: Keyspace) -> Generator[None, None, Branch]:
     return Branch(succeeded, steps)
 
 
+def choose(txn: Txn, keyspace: Keyspace) -> tuple[bool, Put | None] | None:
+    """Decide a transaction that comes to one put or to nothing; None if it may be any other.
+
+    Almost all transactions are like this, and such a put needs nothing of what others need.
+    """
+    succeeded = True
+    for compare in txn.compares:
+        if compare.end:
+            return None
+        if not compares(compare, keyspace.get(compare.key), keyspace):
+            succeeded = False
+            break
+    branch = txn.success if succeeded else txn.failure
+    if not branch:
+        return succeeded, None
+    (step,) = branch if len(branch) == 1 else (None,)
+    if type(step) is not Put or step.value is None or step.lease is None:
+        return None
+    return succeeded, step
+
+
 def _holds(compare: Compare, keyspace: Keyspace) -> Generator[None, None, bool]:
     if not compare.end:
-        return _compares(compare, keyspace.get(compare.key), keyspace)
+        return compares(compare, keyspace.get(compare.key), keyspace)
     names = keyspace.names(compare.key, compare.end)
     slices = iter(lambda: list(islice(names, SLICE)), [])
     is_empty = True
     for some in slices:
         is_empty = False
-        if not all(_compares(compare, keyspace.get(name), keyspace) for name in some):
+        if not all(compares(compare, keyspace.get(name), keyspace) for name in some):
             return False
         if len(some) == SLICE:
             yield
-    return not is_empty or _compares(compare, None, keyspace)
+    return not is_empty or compares(compare, None, keyspace)
 
 
-def _compares(compare: Compare, item: Item | None, keyspace: Keyspace) -> bool:
+def compares(compare: Compare, item: Item | None, keyspace: Keyspace) -> bool:
+    """Say whether a condition holds for one key, or for one that is not there."""
     if compare.target == Target.VALUE:
         if item is None:
             return False

@@ -80,7 +80,7 @@ async def test_a_write_that_breaks_off_half_way_stops_the_engine(
 
         monkeypatch.setattr(engine._store, "_close", fail)
         with pytest.raises(Broken):
-            await engine.txn([], [Put(b"a", b"1")])
+            await engine.txn([], [Put(b"a", b"1"), Put(b"b", b"1")])
         with pytest.raises(JournalFailed):
             await engine.range(b"a")
     async with kept.open() as engine:

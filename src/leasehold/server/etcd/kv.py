@@ -11,13 +11,12 @@ from leasehold.server.etcd.long_answers import deleted_steps, found_steps, outco
 from leasehold.server.etcd.ranges import encode, query_of
 from leasehold.server.etcd.txns import (
     check_put,
-    check_request,
     delete_of,
     encode_deleted,
     encode_outcome,
     is_read_only,
     put_of,
-    txn_of,
+    read_txn,
 )
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
@@ -173,10 +172,9 @@ class KV:
             return self._desk.when_idle(self.txn, message)
         request = parse(_parse_txn, message)
         try:
-            check_request(request)
-            txn = txn_of(request)
-            txns.check(txn)
-            self._desk.check_room(0 if is_read_only(request) else len(message))
+            txn = read_txn(request)
+            txns.check_overlaps(txn)
+            self._desk.check_room(0 if is_read_only(txn) else len(message))
             if self._store.is_long(txn):
                 return self._txn_long(txn, request)
             outcome, position = self._store.apply(txn)

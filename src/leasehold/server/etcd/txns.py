@@ -10,6 +10,7 @@ from leasehold.core.ops import (
     Found,
     Outcome,
     Put,
+    Range,
     Relation,
     Step,
     Target,
@@ -23,93 +24,67 @@ from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import Compare as WireCompare
 from leasehold.wire.rpc_pb2 import DeleteRangeRequest, PutRequest, RequestOp, TxnRequest
 
-_OPERANDS: Final = {
-    Target.VERSION: "version",
-    Target.CREATE_REVISION: "create_revision",
-    Target.MOD_REVISION: "mod_revision",
-    Target.VALUE: "value",
-    Target.LEASE: "lease",
-}
+_OPERANDS: Final = ("version", "create_revision", "mod_revision", "value", "lease")
+"""The fields that have what is compared with, in the order of the targets."""
 _NEVER: Final = Compare(b"\0", Target.VERSION, Relation.LESS, 0)
 """A condition that never holds."""
 
-_TARGETS: Final[frozenset[int]] = frozenset(Target)
-_RELATIONS: Final[frozenset[int]] = frozenset(Relation)
+_TARGETS: Final[dict[int, Target]] = {target.value: target for target in Target}
+_RELATIONS: Final[dict[int, Relation]] = {relation.value: relation for relation in Relation}
 
 
-def txn_of(request: TxnRequest) -> Txn:
-    """Read a transaction."""
+def read_txn(request: TxnRequest, max_operations: int = MAX_OPERATIONS) -> Txn:
+    """Read a transaction; refuse what makes no sense, in the order in which etcd does."""
+    size = max(len(request.compare), len(request.success), len(request.failure))
+    if size > max_operations:
+        raise TooManyOperations(size, max_operations)
+    compares: list[Compare] = []
+    for compare in request.compare:
+        check_key(compare.key)
+        compares += _compares_of(compare)
+    left = max_operations - size
     return Txn(
-        [each for compare in request.compare for each in _compares_of(compare)],
-        _steps_of(request.success),
-        _steps_of(request.failure),
+        compares,
+        [_step_of(each, left) for each in request.success],
+        [_step_of(each, left) for each in request.failure],
     )
 
 
 def _compares_of(compare: WireCompare) -> list[Compare]:
     """Read a condition. What etcd does not know either holds, or does not, without a look."""
-    if compare.target not in _TARGETS:
-        holds = compare.result == WireCompare.EQUAL or compare.result not in _RELATIONS
+    target, relation = _TARGETS.get(compare.target), _RELATIONS.get(compare.result)
+    if target is None:
+        holds = relation is None or relation == Relation.EQUAL
         return [] if holds else [_NEVER]
-    target = Target(compare.target)
-    if compare.result not in _RELATIONS:
+    if relation is None:
         is_there = Compare(compare.key, Target.VERSION, Relation.GREATER, 0, compare.range_end)
         return [is_there] if target == Target.VALUE else []
-    return [_known_compare_of(compare, target)]
+    operand = getattr(compare, _OPERANDS[target])
+    return [Compare(compare.key, target, relation, operand, compare.range_end)]
 
 
-def _known_compare_of(compare: WireCompare, target: Target) -> Compare:
-    return Compare(
-        compare.key,
-        target,
-        Relation(compare.result),
-        getattr(compare, _OPERANDS[target]),
-        compare.range_end,
-    )
-
-
-def _steps_of(operations: Iterable[RequestOp]) -> list[Step]:
-    return [_step_of(each) for each in operations]
-
-
-def _step_of(operation: RequestOp) -> Step:
+def _step_of(operation: RequestOp, max_operations: int) -> Step:
     match operation.WhichOneof("request"):
-        case "request_range":
-            return query_of(operation.request_range)
         case "request_put":
-            return put_of(operation.request_put)
+            put = operation.request_put
+            check_put(put)
+            return put_of(put)
+        case "request_range":
+            query = operation.request_range
+            check_key(query.key)
+            return query_of(query)
         case "request_delete_range":
-            return delete_of(operation.request_delete_range)
+            delete = operation.request_delete_range
+            check_key(delete.key)
+            return delete_of(delete)
         case "request_txn":
-            return txn_of(operation.request_txn)
+            return read_txn(operation.request_txn, max_operations)
     raise invalid("key not found")  # etcd's words for an operation that is none
 
 
-def check_request(request: TxnRequest, max_operations: int = MAX_OPERATIONS) -> None:
-    """Refuse what makes no sense, in the order in which etcd does."""
-    size = max(len(request.compare), len(request.success), len(request.failure))
-    if size > max_operations:
-        raise TooManyOperations(size, max_operations)
-    for compare in request.compare:
-        check_key(compare.key)
-    for operation in (*request.success, *request.failure):
-        match operation.WhichOneof("request"):
-            case "request_range":
-                check_key(operation.request_range.key)
-            case "request_put":
-                check_put(operation.request_put)
-            case "request_delete_range":
-                check_key(operation.request_delete_range.key)
-            case "request_txn":
-                check_request(operation.request_txn, max_operations - size)
-            case None:
-                raise invalid("key not found")  # etcd's words for an operation that is none
-
-
-def is_read_only(request: TxnRequest) -> bool:
+def is_read_only(txn: Txn) -> bool:
     """Say whether there are but ranges in it; what is nested counts as a change."""
-    operations = (*request.success, *request.failure)
-    return all(each.WhichOneof("request") == "request_range" for each in operations)
+    return not any(type(step) is not Range for step in (*txn.success, *txn.failure))
 
 
 def check_put(request: PutRequest) -> None:
