@@ -93,7 +93,7 @@ class Metrics:
         what = "How long after its deadline a lease that expired was ended, in seconds."
         out.histogram("leasehold_lease_expiry_lateness_seconds", what, tally.lateness_s)
         what = "How far lease time is behind, from all stalls of this server together, in seconds."
-        out.counter("leasehold_lease_time_lag_seconds", what, leases.table.clock.lag_s)
+        out.counter("leasehold_lease_time_lag_seconds_total", what, leases.table.clock.lag_s)
 
     def _show_watches(self, out: Exposition) -> None:
         watchers = self._store.watchers
