@@ -38,7 +38,7 @@ from leasehold.engine.values import (
     RangeResult,
     TxnResult,
 )
-from leasehold.errors import LeaseholdError
+from leasehold.errors import EndReason, LeaseholdError
 from leasehold.wire import kv_pb2
 from tests.property import naive_store
 from tests.property.naive_store import (
@@ -342,9 +342,9 @@ class SpiedStore(Store):
 
     spy: Spy
 
-    def _lease_ended(self, record: LeaseRecord) -> None:
+    def _lease_ended(self, record: LeaseRecord, reason: EndReason) -> None:
         self.spy.lease_ended(record.id)
-        super()._lease_ended(record)
+        super()._lease_ended(record, reason)
         if not self.is_ending(record.id):
             self.spy.keys_gone(record.id)
 

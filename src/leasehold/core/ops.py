@@ -176,6 +176,8 @@ class Grant(Op[tuple[int, bytes]]):
 
     lease: int
     ttl_s: float
+    holder: str = ""
+    """Who holds it; a name for people, and to look leases up by."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ that no caller ever sees a lease that should be gone.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -236,6 +236,20 @@ class LeaseTable(Generic[R]):
             return None
         leased.deadline = self.clock.now + leased.term_s
         return leased
+
+    def repeat_all(self, cookies: Iterable[Hashable]) -> list[LeasedResource[R] | None]:
+        """`repeat` for many leases, each by itself."""
+        now, get = self.clock.now, self._leases.get
+        found = []
+        for cookie in cookies:
+            leased = get(cookie)
+            if leased is not None:
+                if now < leased.deadline < NEVER:
+                    leased.deadline = now + leased.term_s
+                else:
+                    leased = None
+            found.append(leased)
+        return found
 
     def _shorten(self, leased: LeasedResource[R], requested: Requested, term_s: float) -> Duration:
         """Renew to an earlier end than the current one, as far as that was asked for."""

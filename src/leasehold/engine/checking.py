@@ -27,7 +27,7 @@ from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import LOCK_NAME, PID_DIGITS
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal import FILE_NAME
-from leasehold.engine.journal_format import FORMAT_VERSION, Identity, Progress, check_header
+from leasehold.engine.journal_format import Identity, Progress, check_header, read_version
 from leasehold.engine.journal_rows import (
     Row,
     damage,
@@ -192,7 +192,7 @@ def _examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report
     keyspace = survey.replay.keyspace
     return Report(
         path=path,
-        format=FORMAT_VERSION,
+        format=read_version(connection),
         identity=identity,
         revision=keyspace.revision,
         compacted=keyspace.compacted,

@@ -35,6 +35,7 @@ class StoredLease(NamedTuple):
     id: int
     ttl_s: float
     promised_s: float
+    holder: str = ""
 
 
 class _Folded:
@@ -42,8 +43,8 @@ class _Folded:
 
     def __init__(self) -> None:
         self.pairs: dict[bytes, bytes | None] = {}
-        self.leases: dict[int, float | None] = {}
-        """Terms of leases that were granted; None for those that ended."""
+        self.leases: dict[int, tuple[float, str] | None] = {}
+        """Terms and holders of leases that were granted; None for those that ended."""
         self.promises: dict[int, float] = {}
 
     def take(self, record: records.Record) -> None:
@@ -53,8 +54,9 @@ class _Folded:
                 self.pairs[item[5]] = item[0]
             case records.Deleted(key, _):
                 self.pairs[key] = None
-            case records.Granted(lease, ttl_s):
-                self.leases[lease] = self.promises[lease] = ttl_s
+            case records.Granted(lease, ttl_s, holder):
+                self.leases[lease] = ttl_s, holder
+                self.promises[lease] = ttl_s
             case records.Promised(lease, promised_s):
                 self.promises[lease] = promised_s
             case records.Ended(lease):
@@ -68,19 +70,22 @@ class _Folded:
         kept = [(key, pair, zlib.crc32(pair)) for key, pair in pairs if pair is not None]
         connection.executemany("DELETE FROM pair WHERE key = ?", gone)
         connection.executemany("REPLACE INTO pair VALUES (?, ?, ?)", kept)
-        ended = [(lease,) for lease, ttl_s in self.leases.items() if ttl_s is None]
+        ended = [(lease,) for lease, terms in self.leases.items() if terms is None]
         connection.executemany("DELETE FROM lease WHERE id = ?", ended)
         for lease, promised_s in self.promises.items():
-            ttl_s = self.leases.get(lease) or _ttl_s(connection, lease)
-            row = (lease, ttl_s, promised_s, lease_checksum(lease, ttl_s, promised_s))
-            connection.execute("REPLACE INTO lease VALUES (?, ?, ?, ?)", row)
+            ttl_s, holder = self.leases.get(lease) or _terms(connection, lease)
+            checksum = lease_checksum(lease, ttl_s, promised_s, holder)
+            row = (lease, ttl_s, promised_s, checksum, holder)
+            connection.execute("REPLACE INTO lease VALUES (?, ?, ?, ?, ?)", row)
 
 
-def _ttl_s(connection: apsw.Connection, lease: int) -> float:
-    ttl_s = connection.execute("SELECT ttl_s FROM lease WHERE id = ?", (lease,)).get
-    if ttl_s is None:
+def _terms(connection: apsw.Connection, lease: int) -> tuple[float, str]:
+    query = "SELECT ttl_s, holder FROM lease WHERE id = ?"
+    found: list[Any] = connection.execute(query, (lease,)).fetchall()
+    if not found:
         raise DamagedJournal(f"lease {lease:x} was never granted; restore a backup")
-    return float(ttl_s)
+    ttl_s, holder = found[0]
+    return float(ttl_s), str(holder)
 
 
 class Unfolded(NamedTuple):
@@ -167,10 +172,11 @@ def _checked(row: Any) -> Item:
 def read_leases(connection: apsw.Connection) -> Iterator[StoredLease]:
     """Give the leases that are in the tables, each checked."""
     found: list[Any] = connection.execute("SELECT * FROM lease").fetchall()
-    for lease, ttl_s, promised_s, checksum in found:
-        if not is_lease_whole(lease, ttl_s, promised_s, checksum):
+    for lease, ttl_s, promised_s, checksum, *rest in found:
+        stored = StoredLease(lease, ttl_s, promised_s, *rest)  # the first formats had no holders
+        if not is_lease_whole(*stored, checksum=checksum):
             raise DamagedJournal(f"lease {_shown(lease)} has the wrong checksum")
-        yield StoredLease(lease, ttl_s, promised_s)
+        yield stored
 
 
 def _shown(lease: object) -> str:

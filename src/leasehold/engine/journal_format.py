@@ -26,7 +26,9 @@ from leasehold.core.keyspace import FIRST_REVISION, NEVER_COMPACTED
 from leasehold.errors import ForeignJournal
 
 APPLICATION_ID: Final = 0x4C454153  # "LEAS"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+WITHOUT_HOLDERS: Final = 2
+"""A format that is still read, and brought up to date when a journal is opened for writing."""
 PAGE_BYTES: Final = 4096
 
 HEADER_BYTES: Final = 100
@@ -53,7 +55,8 @@ SCHEMA: Final = """
         id INTEGER PRIMARY KEY,
         ttl_s REAL NOT NULL,
         promised_s REAL NOT NULL,
-        checksum INTEGER NOT NULL
+        checksum INTEGER NOT NULL,
+        holder TEXT NOT NULL DEFAULT ''
     ) STRICT;
     CREATE TABLE identity (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -114,9 +117,9 @@ def batch_checksum(first_revision: int, last_revision: int, changes: bytes) -> i
     return zlib.crc32(changes, zlib.crc32(struct.pack("<qq", first_revision, last_revision)))
 
 
-def lease_checksum(lease: int, ttl_s: float, promised_s: float) -> int:
-    """Sum up a lease."""
-    return zlib.crc32(struct.pack("<qdd", lease, ttl_s, promised_s))
+def lease_checksum(lease: int, ttl_s: float, promised_s: float, holder: str = "") -> int:
+    """Sum up a lease; one without a holder has the same sum as in the format before holders."""
+    return zlib.crc32(holder.encode(), zlib.crc32(struct.pack("<qdd", lease, ttl_s, promised_s)))
 
 
 def pack_identity(identity: Identity, progress: Progress) -> tuple[Any, ...]:
@@ -149,11 +152,11 @@ def is_whole(first_revision: Any, last_revision: Any, changes: Any, checksum: An
     return bool(expected == checksum)
 
 
-def is_lease_whole(lease: Any, ttl_s: Any, promised_s: Any, checksum: Any) -> bool:
+def is_lease_whole(lease: Any, ttl_s: Any, promised_s: Any, holder: Any, *, checksum: Any) -> bool:
     """Say whether a lease is as it was written."""
     try:
-        expected = lease_checksum(lease, ttl_s, promised_s)
-    except (TypeError, struct.error):  # damage may look like anything
+        expected = lease_checksum(lease, ttl_s, promised_s, holder)
+    except (AttributeError, TypeError, UnicodeError, struct.error):  # damage looks like anything
         return False
     return bool(expected == checksum)
 
@@ -178,8 +181,46 @@ def make_tables(connection: apsw.Connection) -> None:
     connection.execute(WRITE_IDENTITY, pack_identity(new_identity(), Progress()))
 
 
+def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
+    """Make a journal of an older format one of this format, and have its first page say so.
+
+    A start before this one may have come as far as the log, which the first page knows nothing of.
+    """
+    if _read_header(path).version == FORMAT_VERSION:
+        return
+    if read_version(connection) == WITHOUT_HOLDERS:
+        with connection:
+            connection.execute("ALTER TABLE lease ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
+            connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+
+def read_version(connection: apsw.Connection) -> int:
+    """Say which format an open journal has: its log may know better than its first page."""
+    return int(connection.pragma("user_version"))
+
+
 def check_header(path: Path) -> None:
     """Refuse a file that is no journal of ours, without touching it."""
+    application_id, version = _read_header(path)
+    if application_id != APPLICATION_ID:
+        raise ForeignJournal(
+            f"{path} belongs to another program (its application id is {application_id:#010x}, "
+            f"ours is {APPLICATION_ID:#010x}): choose another directory"
+        )
+    if version not in (WITHOUT_HOLDERS, FORMAT_VERSION):
+        raise ForeignJournal(
+            f"{path} has format {version}, this release reads format {FORMAT_VERSION}: "
+            "use the release that wrote it, or a newer one"
+        )
+
+
+class _Header(NamedTuple):
+    application_id: int
+    version: int
+
+
+def _read_header(path: Path) -> _Header:
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
@@ -187,15 +228,7 @@ def check_header(path: Path) -> None:
             f"{path} is not a journal (not even a SQLite database): "
             "move it away, or choose another directory"
         )
-    application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
-    if application_id != APPLICATION_ID:
-        raise ForeignJournal(
-            f"{path} belongs to another program (its application id is {application_id:#010x}, "
-            f"ours is {APPLICATION_ID:#010x}): choose another directory"
-        )
-    version = int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big")
-    if version != FORMAT_VERSION:
-        raise ForeignJournal(
-            f"{path} has format {version}, this release reads format {FORMAT_VERSION}: "
-            "use the release that wrote it, or a newer one"
-        )
+    return _Header(
+        int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big"),
+        int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big"),
+    )

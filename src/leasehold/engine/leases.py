@@ -14,9 +14,10 @@ nobody a lease.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from operator import itemgetter
 from struct import Struct
+from sys import intern
 from typing import Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -27,7 +28,8 @@ from leasehold.core.ordering import in_order
 from leasehold.core.policy import DurationPolicy
 from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.core.table import LeasedResource, LeaseTable
-from leasehold.errors import LeaseExists, LeaseFull
+from leasehold.engine.lease_tally import LeaseTally
+from leasehold.errors import EndReason, LeaseExists, LeaseFull, UnknownLease
 from leasehold.expiry import exact
 from leasehold.wire.encode import long_varint
 
@@ -58,14 +60,18 @@ class LeaseRecord:
         "answer",
         "answer_header",
         "encoded_id",
+        "holder",
         "id",
         "key_bytes",
         "keys",
         "promised_s",
+        "told_at",
         "ttl_s",
     )
 
-    def __init__(self, lease: int, ttl_s: float, promised_s: float | None = None) -> None:
+    def __init__(
+        self, lease: int, ttl_s: float, promised_s: float | None = None, holder: str = ""
+    ) -> None:
         self.id = lease
         self.encoded_id = long_varint(lease)
         self.ttl_s = ttl_s
@@ -76,6 +82,9 @@ class LeaseRecord:
         self.answer = b""
         """The encoded answer to a renewal, valid with the header `answer_header`."""
         self.answer_header: bytes | None = None
+        self.holder = intern(holder)  # mostly one that has others, too
+        self.told_at = 0.0
+        """When watchers were last told of a renewal, in lease time."""
 
     def attach(self, key: bytes) -> None:
         """Let a key end with this lease."""
@@ -111,7 +120,7 @@ class Leases:
 
     def __init__(
         self,
-        on_ended: Callable[[LeaseRecord], None],
+        on_ended: Callable[[LeaseRecord, EndReason], None],
         on_promise: Callable[[LeaseRecord], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -127,8 +136,11 @@ class Leases:
             LeaseClock(clock.monotonic()),
             self._on_placed,
         )
+        self.on_renewed: Callable[[LeaseRecord], None] | None = None
+        """Told of each renewal, if anybody wants to know."""
         self._caretaker = exact().attend(self)
         self._spare_ids: list[int] = []
+        self.tally = LeaseTally()
         self.enter = self._caretaker.enter
 
     def __len__(self) -> int:
@@ -147,14 +159,15 @@ class Leases:
         self._caretaker.prepare()
         self.enter()
 
-    def grant(self, lease: int, ttl_s: float) -> LeasedResource[LeaseRecord]:
+    def grant(self, lease: int, ttl_s: float, holder: str = "") -> LeasedResource[LeaseRecord]:
         """Make a lease whose term begins when it is `answered`; for id 0 one is chosen."""
         if lease == 0:
             lease = self._free_id()
         elif self.is_live(lease):
             raise LeaseExists(lease)
-        record = LeaseRecord(lease, ttl_s)
+        record = LeaseRecord(lease, ttl_s, holder=holder)
         leased, _ = self.table.grant(lease, record, ttl_s, pending=True)
+        self.tally.granted += 1
         self._watch_long(record)
         return leased
 
@@ -241,11 +254,38 @@ class Leases:
             leased = self._current(lease)
             if not leased.pending:
                 self.table.renew(lease, leased.resource.ttl_s)
+        self.tally.renewed += 1
         record = leased.resource
         if record.promised_s < record.ttl_s:
             record.promised_s = record.ttl_s
             self._on_promise(record)
+        if self.on_renewed is not None:
+            self.on_renewed(record)
         return record
+
+    def renew_all(self, leases: Sequence[int], ttl_s: float) -> dict[int, float | UnknownLease]:
+        """`renew` for many leases; say of which ones the term is not `ttl_s`, by their places.
+
+        Those are given with their terms, or with the reason why they could not be renewed.
+        """
+        exceptions: dict[int, float | UnknownLease] = {}
+        is_quiet = self.on_renewed is None
+        by_itself = 0
+        for place, leased in enumerate(self.table.repeat_all(leases)):
+            if leased is not None and is_quiet:
+                record = leased.resource
+                if record.ttl_s == ttl_s <= record.promised_s:
+                    continue  # almost always
+            by_itself += 1
+            try:
+                renewed_s = self.renew(leases[place]).ttl_s
+            except UnknownLease as error:
+                exceptions[place] = error
+                continue
+            if renewed_s != ttl_s:
+                exceptions[place] = renewed_s
+        self.tally.renewed += len(leases) - by_itself
+        return exceptions
 
     def remaining_s(self, lease: int) -> float:
         """How long a live lease has to run: its whole term while that has not begun."""
@@ -311,6 +351,7 @@ class Leases:
     def _deliver(self) -> None:
         ended = self.table.ended
         while ended:
-            leased, _, _ = ended.popleft()
+            leased, reason, late_s = ended.popleft()
+            self.tally.ended(reason, late_s)
             self._caretaker.left(leased)
-            self._on_ended(leased.resource)
+            self._on_ended(leased.resource, reason)

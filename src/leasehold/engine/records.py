@@ -39,9 +39,12 @@ def deleted(key: bytes, revision: int) -> bytes:
     return b"\x0a%b\x12%b\x0a%b%b\x10%b" % (outer, length, key_length, key, number)
 
 
-def granted(encoded_lease: bytes, ttl_s: float) -> bytes:
+def granted(encoded_lease: bytes, ttl_s: float, holder: str = "") -> bytes:
     """Record that a lease was granted."""
-    return _of_lease(b"\x1a", encoded_lease, ttl_s)
+    if not holder:
+        return _of_lease(b"\x1a", encoded_lease, ttl_s)
+    term = b"\x08%b\x11%b" % (encoded_lease, _DOUBLE.pack(ttl_s))
+    return field(1, field(3, term + field(3, holder.encode())))
 
 
 def promised(encoded_lease: bytes, promised_s: float) -> bytes:
@@ -97,6 +100,7 @@ class Granted(NamedTuple):
 
     lease: int
     ttl_s: float
+    holder: str = ""
 
 
 class Ended(NamedTuple):
@@ -147,7 +151,7 @@ def decode(changes: bytes) -> Iterator[Record]:
 def _rare(change: journal_pb2.Change, what: str | None) -> Record:
     match what:
         case "granted":
-            return Granted(change.granted.id, change.granted.ttl_s)
+            return Granted(change.granted.id, change.granted.ttl_s, change.granted.holder)
         case "ended":
             return Ended(change.ended.id)
         case "promised":

@@ -22,8 +22,8 @@ class Replay:
         self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress
     ) -> None:
         """Take what was folded."""
-        for lease, ttl_s, promised_s in leases:
-            self.leases[lease] = LeaseRecord(lease, ttl_s, promised_s)
+        for lease in leases:
+            self.leases[lease.id] = LeaseRecord(*lease)
         self.keyspace.load(self._attached(items))
         self.keyspace.revision = progress.base_revision
         self.keyspace.compacted = progress.compacted
@@ -59,8 +59,8 @@ class Replay:
                 self._put(item)
             case records.Deleted(key, revision):
                 self._detach(key, self.keyspace.restore_deleted(key, revision)[4])
-            case records.Granted(lease, ttl_s):
-                self.leases[lease] = LeaseRecord(lease, ttl_s)
+            case records.Granted(lease, ttl_s, holder):
+                self.leases[lease] = LeaseRecord(lease, ttl_s, holder=holder)
             case records.Promised(lease, promised_s):
                 self.leases[lease].promised_s = promised_s
             case records.Ended(lease):

@@ -21,7 +21,7 @@ Renewals change memory only, but for the two cases that `engine.leases` tells of
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -42,17 +42,19 @@ from leasehold.core.ops import (
 )
 from leasehold.core.ranges import LONG, read_now, read_past
 from leasehold.core.recent import Recent, octets_of
+from leasehold.core.txn import choose
 from leasehold.core.watchers import Watchers
 from leasehold.engine import records
 from leasehold.engine.batch import MAX_BATCH_BYTES, Batch
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal_format import Progress
 from leasehold.engine.journal_rows import Row
+from leasehold.engine.lease_watchers import LeaseWatchers
 from leasehold.engine.leases import LeaseRecord, Leases
 from leasehold.engine.replay import Replay
 from leasehold.engine.transactions import Steps, Transactions
 from leasehold.engine.writing import Writing
-from leasehold.errors import Compacted, FutureRevision, LeaseExists, NoSpace
+from leasehold.errors import Compacted, EndReason, FutureRevision, LeaseExists, NoSpace
 from leasehold.wire.encode import key_value
 
 T = TypeVar("T")
@@ -74,6 +76,7 @@ class Store:
         self.recent = Recent(self.keyspace.revision + 1)
         self.leases = Leases(self._lease_ended, self._lease_promised, clock)
         self.watchers = Watchers()
+        self.lease_watchers = LeaseWatchers(self)
         self.durable = 0
         """The position up to which everything is on disk."""
         self.durable_revision = self.keyspace.revision
@@ -93,10 +96,14 @@ class Store:
         """Called if an operation broke off half-way: then memory is not what it should be."""
         self.ends: deque[LeaseRecord] = deque()
         """Leases that ended, and whose keys have yet to go, in order."""
-        self._ending: set[int] = set()
+        self._ending: dict[int, EndReason] = {}
         self.pins: Counter[int] = Counter()
         """Revisions that somebody is reading at: they must not be forgotten meanwhile."""
         self.quota_bytes = quota_bytes
+        self._room_bytes = quota_bytes
+        """What `used_bytes` may be at most: the quota, or less than nothing (`cap`)."""
+        self.on_no_space: Callable[[], None] = ignore
+        """Called when something is refused because the quota is used up."""
         self.used_bytes = 0
         """What the data takes, in memory or on disk, whichever is more, as of late."""
         self._transactions = Transactions(self.keyspace, self.leases, self.check_room)
@@ -109,7 +116,7 @@ class Store:
             Revoke: self._revoke,
             Compact: self._compact,
             Delete: lambda op: _finish(self._delete_steps(op)),
-            Txn: lambda op: _finish(self._txn_steps(op)),
+            Txn: self._txn,
         }
 
     # What is there.
@@ -157,6 +164,15 @@ class Store:
             return self._open.number
         if self._under_way is not None and lease in self._under_way.leases:
             return self._under_way.number
+        return 0
+
+    def leases_position(self, leases: Collection[int]) -> int:
+        """What must be durable before it may be told whether there are these leases."""
+        if self._open.leases and not self._open.leases.isdisjoint(leases):
+            return self._open.number
+        under_way = self._under_way
+        if under_way is not None and not under_way.leases.isdisjoint(leases):
+            return under_way.number
         return 0
 
     def keys_position(self, lease: int) -> int:
@@ -229,14 +245,22 @@ class Store:
         if self.keyspace.newest > self.keyspace.revision:
             self.on_torn(error)
 
+    def cap(self, *, is_capped: bool) -> None:
+        """Refuse to make the data any larger, whatever room there is, until this is called again.
+
+        Deletes, compactions and the ends of leases go on.
+        """
+        self._room_bytes = -1 if is_capped else self.quota_bytes
+
     def check_room(self) -> None:
         """Refuse to make the data any larger once the quota is used up."""
-        if self.used_bytes > self.quota_bytes:
+        if self.used_bytes > self._room_bytes:
+            self.on_no_space()
             raise NoSpace(self.used_bytes, self.quota_bytes)
 
     def _put(self, op: Put) -> tuple[int, Item | None]:
         key, value, lease = op.key, op.value, op.lease
-        if self.used_bytes > self.quota_bytes:
+        if self.used_bytes > self._room_bytes:
             self.check_room()
         record = self.leases.current(lease) if lease else None
         if record is not None:
@@ -271,22 +295,36 @@ class Store:
         self._close(writing)
         return Deleted(self.revision, previous)
 
+    def _txn(self, op: Txn) -> Outcome:
+        chosen = choose(op, self.keyspace)
+        if chosen is None:
+            return _finish(self._txn_steps(op))
+        succeeded, put = chosen
+        if put is None:
+            return Outcome(succeeded, [], self.revision)
+        done = self._put(put)
+        return Outcome(succeeded, [done], done[0])
+
     def _txn_steps(self, op: Txn) -> Steps[Outcome]:
+        if self.used_bytes > self._room_bytes and _may_put(op):
+            self.check_room()
         branch, writing = yield from self._transactions.prepare(op)
         results = yield from self._transactions.carry_out(branch, writing)
         self._close(writing)
         return Outcome(branch.succeeded, results, self.revision)
 
     def _grant(self, op: Grant) -> tuple[int, bytes]:
-        if self.used_bytes > self.quota_bytes:
+        if self.used_bytes > self._room_bytes:
             self.check_room()
         if self.ends and self.is_ending(op.lease):
             raise LeaseExists(op.lease)
-        leased = self.leases.grant(op.lease, op.ttl_s)
+        leased = self.leases.grant(op.lease, op.ttl_s, op.holder)
         record = leased.resource
         self._open.granted.append(leased)
         self._open.leases.add(record.id)
-        self._record(records.granted(record.encoded_id, record.ttl_s))
+        self._record(records.granted(record.encoded_id, record.ttl_s, record.holder))
+        if self.lease_watchers.any:
+            self.lease_watchers.granted(record, self._open.number)
         return record.id, record.encoded_id
 
     def _revoke(self, op: Revoke) -> int:
@@ -311,30 +349,33 @@ class Store:
         """
         return lease in self._ending
 
-    def _lease_ended(self, record: LeaseRecord) -> None:
+    def _lease_ended(self, record: LeaseRecord, reason: EndReason) -> None:
         """Take a lease's keys with it, all at one revision; very many of them a little later."""
         self._open.leases.add(record.id)
         if self.is_busy or len(record.keys) > LONG:
             self.ends.append(record)
-            self._ending.add(record.id)
+            self._ending[record.id] = reason
             self.is_busy = True
             self.on_long_end()
             return
         try:
-            self._end_at_once(record)
+            self._end_at_once(record, reason)
         except BaseException as error:
             self._look_for_tears(error)
             raise
 
-    def _end_at_once(self, record: LeaseRecord) -> None:
+    def _end_at_once(self, record: LeaseRecord, reason: EndReason) -> None:
         """Take a lease's few keys: very many leases may end together, most with a key or none."""
         batch, keyspace = self._open, self.keyspace
         ended = records.ended(record.encoded_id)
         if not record.keys:
             self._record(ended)
+            if self.lease_watchers.any:
+                self.lease_watchers.ended(record, reason, (), batch.number)
             return
         revision = keyspace.revision + 1
-        changes = [keyspace.delete(name, revision) for name in sorted(record.keys)]
+        names = sorted(record.keys)
+        changes = [keyspace.delete(name, revision) for name in names]
         batch.keys.update(record.keys)
         deleted = [records.deleted(change.key, revision) for change in changes]
         self._record(b"".join([*deleted, ended]))
@@ -342,6 +383,8 @@ class Store:
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
         keyspace.revision = revision
+        if self.lease_watchers.any:
+            self.lease_watchers.ended(record, reason, names, batch.number)
 
     def next_end_steps(self) -> Steps[None]:
         """Take the keys of the next of the `ends`, in steps; not while another one is under way."""
@@ -350,7 +393,7 @@ class Store:
         except BaseException as error:
             self._look_for_tears(error)
             raise
-        self._ending.remove(self.ends.popleft().id)
+        del self._ending[self.ends.popleft().id]
         self.is_busy = bool(self.ends)
 
     def _end_steps(self, record: LeaseRecord) -> Steps[None]:
@@ -358,6 +401,9 @@ class Store:
         yield from writing.end(record)
         self._open.leases.add(record.id)
         self._close(writing)
+        if self.lease_watchers.any:
+            reason = self._ending[record.id]
+            self.lease_watchers.ended(record, reason, writing.keys, self._open.number)
 
     def _lease_promised(self, record: LeaseRecord) -> None:
         """Write down how long a lease runs at least after a restart."""
@@ -452,6 +498,11 @@ class Store:
         self.durable_revision = self.revision
         self.durable_compacted = self.keyspace.compacted
         self._open = Batch(1, self.revision + 1)
+
+
+def _may_put(txn: Txn) -> bool:
+    """Say whether a transaction puts anything, whichever branch it takes."""
+    return any(isinstance(step, Put) for step in (*txn.success, *txn.failure))
 
 
 def _finish(steps: Steps[T]) -> T:

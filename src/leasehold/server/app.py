@@ -25,6 +25,7 @@ from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.watch import Watch
+from leasehold.server.leases.service import Leases
 from leasehold.server.metrics.calls import Calls
 from leasehold.server.metrics.page import Metrics
 from leasehold.server.settings import Settings
@@ -87,7 +88,12 @@ class LeaseholdServer:
     def _methods(self, settings: Settings) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
         etcd: dict[str, Method] = {}
-        services: tuple[Service, ...] = (KV(desk), Lease(desk, settings.min_ttl_s), Watch(desk))
+        services: tuple[Service, ...] = (
+            KV(desk),
+            Lease(desk, settings.min_ttl_s),
+            Watch(desk),
+            Leases(desk, settings.policies),
+        )
         for service in services:
             etcd.update(service.methods())
         for name in (SERVER, *services_of(etcd)):

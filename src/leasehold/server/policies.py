@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from leasehold.core.duration import ANY, FOREVER, Requested, from_wire_ms, to_wire_ms
-from leasehold.errors import LeaseDenied
 
 MIN_TERM_MS: Final = 1
 
@@ -72,12 +71,12 @@ DEFAULT_POLICIES: Final[Policies] = {DEFAULT: TermPolicy()}
 
 
 def find_policy(policies: Policies, name: str) -> TermPolicy:
-    """Return the policy of this name, the default for none; `LeaseDenied` lists those there are."""
+    """Return the policy of this name, the default for none; a ValueError lists those there are."""
     found = policies.get(name or DEFAULT)
     if found is None and (name or DEFAULT) == DEFAULT:
         return DEFAULT_POLICIES[DEFAULT]
     if found is None:
-        raise LeaseDenied(f"no policy {name!r} here; there are {_shown({DEFAULT, *policies})}")
+        raise ValueError(f"no policy {name!r} here; there are {_shown({DEFAULT, *policies})}")
     return found
 
 

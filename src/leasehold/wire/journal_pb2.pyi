@@ -44,12 +44,14 @@ class Deleted(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Granted(_message.Message):
-    __slots__ = ("id", "ttl_s")
+    __slots__ = ("id", "ttl_s", "holder")
     ID_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     id: int
     ttl_s: float
-    def __init__(self, id: _Optional[int] = ..., ttl_s: _Optional[float] = ...) -> None: ...
+    holder: str
+    def __init__(self, id: _Optional[int] = ..., ttl_s: _Optional[float] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class Ended(_message.Message):
     __slots__ = ("id",)

@@ -342,7 +342,7 @@ def test_a_row_that_was_folded_already_is_found(directory: Path) -> None:
 
 
 def test_a_lease_too_many_is_no_damage(directory: Path) -> None:
-    _sql(directory, "INSERT INTO lease VALUES (9, 5.0, 5.0, ?)", lease_checksum(9, 5.0, 5.0))
+    _sql(directory, "INSERT INTO lease VALUES (9, 5.0, 5.0, ?, '')", lease_checksum(9, 5.0, 5.0))
     assert check(directory).leases == 2
 
 
