@@ -1,13 +1,13 @@
 """Measure the engine, print the tables, and write them into the documentation."""
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.common.command import DOCS, command, disk_of, show, with_data_dir
 from benchmarks.common.machine import machine_line
 from benchmarks.common.plotting import NO_PLOT, can_plot
 from benchmarks.common.progress import tell
@@ -16,24 +16,13 @@ from benchmarks.engine.parts import PARTS, Run
 from benchmarks.engine.plot import write_pauses_plot, write_plot
 from benchmarks.engine.report import Results, tables
 from benchmarks.engine.scale import FULL, QUICK, Scale
-from benchmarks.etcd.servers import on_memory
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark from the command line."""
     options = _parse(arguments)
-    base = options.data_dir or Path(tempfile.gettempdir())
-    if on_memory(base):
-        sys.exit(f"{base} is kept in memory, where a sync costs nothing: give --data-dir on a disk")
-    results = _measure(options, base)
-    print(f"\n{results.machine}")
-    for table in tables(results):
-        print(table.as_text())
-    if options.json is not None:
-        text = json.dumps(results.as_json(), indent=1)
-        options.json.write_text(text, encoding="utf-8")
+    results = _measure(options, disk_of(options))
+    show(results, tables(results), options.json)
     if options.output is not None:
         _write(options.output, results)
     if results.missing:
@@ -60,8 +49,8 @@ def _write(directory: Path, results: Results) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute, to see that it works")
+    parser = command("benchmarks.engine", __doc__, PARTS)
+    with_data_dir(parser)
     parser.add_argument(
         "--sizes", type=_sizes, metavar="N,N,...", help="numbers of keys for calls, ascending"
     )
@@ -69,21 +58,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--most", type=int, metavar="N", help="no number of keys, watches or leases above this"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measurement")
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=PARTS,
-        metavar="PART",
-        help=f"only this part (may be given again): {', '.join(PARTS)}",
-    )
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="on a disk; a temporary one")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="where page and plots are written (docs/, if everything is measured at full size)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw results as well")
     options = parser.parse_args(arguments)
     options.scale = _scale(options)
     if options.output is None and not (options.quick or options.only or options.most):

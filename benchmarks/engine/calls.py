@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
+from benchmarks.common.children import Child
 from benchmarks.common.progress import tell
 from benchmarks.common.tables import count
-from benchmarks.engine.budget import rounds_within
-from benchmarks.engine.children import Child
 from benchmarks.engine.engines import VALUE, calls_per_s, key_of, load_keys, opened, tune
 from benchmarks.engine.samples import PLACES, Cell, Cells, Sample
 from benchmarks.engine.scale import Scale

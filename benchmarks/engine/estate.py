@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common.children import in_child
 from benchmarks.common.progress import tell
 from benchmarks.common.tables import count
-from benchmarks.engine.children import in_child
 from benchmarks.engine.engines import (
     KEEP_ALL,
     grant_leases,

@@ -12,8 +12,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
 from benchmarks.common.stats import quantile
-from benchmarks.engine.budget import rounds_within
 from benchmarks.engine.engines import grant_leases, key_of, opened, pieces, put_keys, tune
 from benchmarks.engine.samples import Cell, Cells
 from benchmarks.engine.scale import Scale

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from benchmarks.engine.budget import rounds_within
+from benchmarks.common.budget import rounds_within
 from benchmarks.engine.engines import KEEP_ALL, LONG_TTL_S, MEMORY_PATH, key_of, put_keys, tune
 from benchmarks.engine.estate import fill_estate, fill_history
 from benchmarks.engine.renewals import Renewals

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
+from benchmarks.common.children import in_child
 from benchmarks.common.progress import tell
-from benchmarks.engine.budget import rounds_within
-from benchmarks.engine.children import in_child
 from benchmarks.engine.engines import MEMORY_PATH, grant_leases, key_of, put_keys
 from benchmarks.engine.samples import MEMORY, PLACES, Cell, Cells, Sample
 from benchmarks.engine.scale import Scale

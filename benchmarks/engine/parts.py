@@ -6,10 +6,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
+from benchmarks.common.children import MeasurementFailed, in_child
 from benchmarks.common.progress import tell
-from benchmarks.engine.budget import rounds_within
 from benchmarks.engine.calls import measure_calls
-from benchmarks.engine.children import MeasurementFailed, in_child
 from benchmarks.engine.estate import folded, history
 from benchmarks.engine.expiry import measure_expiry
 from benchmarks.engine.long_calls import (

@@ -1,9 +1,8 @@
 """From measurements to tables."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
+from benchmarks.common import results as common
 from benchmarks.common.stats import Spread
 from benchmarks.common.tables import Table, count, figure, spread
 from benchmarks.engine import calls, expiry, long_calls, memory, renewals, start, watches
@@ -26,24 +25,7 @@ MS = 1e3
 MB = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """All that one run measured."""
-
-    machine: str
-    cells: Cells
-    missing: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        """The same in plain lists and dicts."""
-        return {
-            "machine": self.machine,
-            "missing": self.missing,
-            "cells": [
-                {"cell": asdict(cell), "samples": [asdict(each) for each in samples]}
-                for cell, samples in self.cells.items()
-            ],
-        }
+Results = common.Results[Cell, Sample]
 
 
 def tables(results: Results) -> list[Table]:

@@ -1,24 +1,17 @@
 """What is measured: cells, each with a sample for every round, and how samples become one figure.
 
-On a shared machine a core may be several times slower in one second than in the next. So a fixed
-piece of work is timed before and after each sample. Where that shows that the speed changed, the
-sample is left out, if enough others are left to go by.
+Samples during which the machine's speed changed are left out: see `benchmarks.common.steadiness`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from benchmarks.common.stats import Spread
-from benchmarks.etcd.rounds import is_steady
-
-FEWEST_STEADY: Final = 3
-"""With fewer, unsteady samples count as well: one lucky sample must not decide for the others."""
+from benchmarks.common.steadiness import is_steady, kept
 
 MEMORY, DISK = "in memory", "on disk"
 PLACES: Final = (MEMORY, DISK)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +56,6 @@ class Sample:
 
 
 Cells = dict[Cell, list[Sample]]
-
-
-def kept(samples: Sequence[T], steady: Callable[[T], bool]) -> Sequence[T]:
-    """The steady ones, or all if those are too few to go by."""
-    found = [each for each in samples if steady(each)]
-    return found if len(found) >= FEWEST_STEADY else samples
 
 
 def spread_of(samples: Sequence[Sample], value: Callable[[Sample], float]) -> Spread:

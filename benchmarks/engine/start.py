@@ -7,9 +7,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
+from benchmarks.common.children import in_child
 from benchmarks.common.progress import tell
-from benchmarks.engine.budget import rounds_within
-from benchmarks.engine.children import in_child
 from benchmarks.engine.engines import VALUE, key_of, tune
 from benchmarks.engine.estate import check_estate, estate, folded
 from benchmarks.engine.memory import directory_bytes, peak_bytes

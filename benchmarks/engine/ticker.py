@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from time import monotonic, thread_time
 from typing import Final, Self, TypeVar
 
+from benchmarks.common.steadiness import work_s
 from benchmarks.engine.samples import Pause, Sample
-from benchmarks.etcd.rounds import work_s
 from benchmarks.lease_core.collector import CollectorMeter
 
 TICK_S: Final = 0.001

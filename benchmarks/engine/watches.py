@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from benchmarks.engine.budget import rounds_within
+from benchmarks.common.budget import rounds_within
 from benchmarks.engine.engines import VALUE, calls_per_s, key_of, opened, tune
 from benchmarks.engine.samples import Cell, Cells, Sample
 from benchmarks.engine.scale import Scale

@@ -4,7 +4,9 @@ Both keep as many calls in flight as they were told to: a completed one makes ro
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from benchmarks.etcd.connection import Connection, LoadFailed
 from benchmarks.etcd.script import (
@@ -54,10 +56,23 @@ class UnaryCalls(Calls):
         self._script: Script | None = None
         self._sent_at: list[float] = []
         self._owed = 0
+        self._first = 0
 
     def prepare(self, script: Script) -> None:
-        """What to send."""
+        """What to send next; nothing may be in flight."""
         self._script = script
+        self._first = script.first
+        self.sent = self.done = self._owed = 0
+        self._sent_at.clear()
+
+    def restock(self, headers: HeaderWriter, path: str, bodies: Iterator[bytes], ahead: int) -> int:
+        """Encode calls until so many are ahead; return how many were acknowledged since last."""
+        done, rest, first = self.done, None, 0
+        if self._script is not None:
+            rest, first = self._script.after(self.sent), self._first + self.sent
+        missing = max(0, ahead - (0 if rest is None else len(rest)))
+        self.prepare(Script(headers, path, islice(bodies, missing), first=first, rest=rest))
+        return done
 
     @property
     def exhausted(self) -> bool:
@@ -85,7 +100,7 @@ class UnaryCalls(Calls):
 
     def _ended(self, stream: int, now: float) -> int:
         self.done += 1
-        self.latencies_s.append(now - self._sent_at[stream >> 1])
+        self.latencies_s.append(now - self._sent_at[(stream >> 1) - self._first])
         return 1
 
     def _data(self, _stream: int, data: bytes, start: int, end: int, _now: float) -> int:
@@ -121,7 +136,7 @@ class StreamCalls(Calls):
             number = stream_of(call)
             frames = [frame(DATA, 0, number, with_prefix(message)) for message in messages]
             self._streams[number] = _Stream(frames, self.stream_window, owed=share)
-            self._send(headers.next_frame(number, path))
+            self._send(headers.next_frame(number, path, is_timed=False))
 
     def begin(self, now: float) -> None:
         """Send the first messages."""

@@ -50,6 +50,9 @@ _WORD = Struct(">I")
 _PADDED_OR_PRIORITY = 0x28
 
 
+Trailers = dict[bytes, bytes]
+
+
 class LoadFailed(Exception):
     """The server did something that makes the round worthless."""
 
@@ -57,7 +60,7 @@ class LoadFailed(Exception):
 class BadStatus(LoadFailed):
     """A call ended with another status than OK."""
 
-    def __init__(self, trailers: dict[bytes, bytes]) -> None:
+    def __init__(self, trailers: Trailers) -> None:
         super().__init__(f"an answer that ends with {trailers}")
         self.status = int(trailers.get(b"grpc-status", b"-1"))
 
@@ -76,6 +79,7 @@ class Connection:
         self._decoder = Decoder()
         self._known: set[bytes] = set()
         self._known_trailers: set[bytes] = set()
+        self._known_failures: dict[bytes, Trailers] = {}
         self._consumed = 0
         self._settled = False
         setting = _SETTING.pack(INITIAL_WINDOW_SIZE, OUR_WINDOW)
@@ -111,10 +115,10 @@ class Connection:
                 if not flags & END_STREAM:
                     if block not in known:
                         self._learn(block, flags)
-                else:
-                    if block not in known_trailers:
-                        self._learn(block, flags)
+                elif block in known_trailers or (failure := self._failure(block, flags)) is None:
                     done += self._ended(stream, now)
+                else:
+                    done += self._failed(stream, failure, now)
             elif kind == DATA:
                 self._consumed += end - start
                 if flags & END_STREAM:
@@ -132,6 +136,10 @@ class Connection:
     def _ended(self, stream: int, now: float) -> int:
         raise NotImplementedError
 
+    def _failed(self, _stream: int, trailers: Trailers, _now: float) -> int:
+        """Learn that a call ended with another status than OK; most loads cannot go on then."""
+        raise BadStatus(trailers)
+
     def _data(self, stream: int, data: bytes, start: int, end: int, now: float) -> int:
         raise NotImplementedError
 
@@ -143,7 +151,15 @@ class Connection:
         if sent != len(data):
             raise LoadFailed(f"the socket took {sent} of {len(data)} bytes: too much is in flight")
 
-    def _learn(self, block: bytes, flags: int) -> None:
+    def _failure(self, block: bytes, flags: int) -> Trailers | None:
+        """What a call has failed with, by its trailers; None if it has not."""
+        failure = self._known_failures.get(block)
+        if failure is None:
+            fields = self._learn(block, flags)
+            failure = None if fields.get(b"grpc-status") == b"0" else fields
+        return failure
+
+    def _learn(self, block: bytes, flags: int) -> Trailers:
         if flags & _PADDED_OR_PRIORITY or not flags & END_HEADERS:
             raise LoadFailed(f"a HEADERS frame with flags {flags:#x} is not handled here")
         table = self._decoder.header_table
@@ -157,16 +173,17 @@ class Connection:
         if changed:
             self._known.clear()
             self._known_trailers.clear()
+            self._known_failures.clear()
         if b":status" in fields and fields[b":status"] != b"200":
             raise LoadFailed(f"an answer with {fields}")
-        if flags & END_STREAM and fields.get(b"grpc-status") != b"0":
-            raise BadStatus(fields)
-        if changed:
-            return
-        if flags & END_STREAM:
-            self._known_trailers.add(block)
-        else:
-            self._known.add(block)
+        if not changed:
+            if not flags & END_STREAM:
+                self._known.add(block)
+            elif fields.get(b"grpc-status") == b"0":
+                self._known_trailers.add(block)
+            else:
+                self._known_failures[block] = fields
+        return fields
 
     def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == WINDOW_UPDATE:

@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.common.processes import cpu_s_of
 from benchmarks.etcd.connection import LoadFailed
 from benchmarks.etcd.control import Control
-from benchmarks.etcd.load import LoadResult, cpu_s_of
+from benchmarks.etcd.load import LoadResult
 from benchmarks.etcd.script import with_prefix
 from benchmarks.etcd.workloads import Case, Unverified, Workload
 

@@ -11,25 +11,26 @@ the machine.
 import argparse
 import gc
 import json
-import os
 import select
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from pathlib import Path
 from random import Random
 from time import perf_counter, process_time
 
+from benchmarks.common.children import in_child
+from benchmarks.common.processes import cpu_s_of
+from benchmarks.common.stats import quantile
 from benchmarks.etcd.calls import Calls, StreamCalls, UnaryCalls
 from benchmarks.etcd.connection import LoadFailed
 from benchmarks.etcd.control import Control
 from benchmarks.etcd.script import (
     MESSAGE_PREFIX,
     HeaderWriter,
-    Script,
     constant_timeout,
     timeouts,
 )
+from benchmarks.etcd.servers import Server
 from benchmarks.etcd.workloads import CASES, Case, Workload
 
 WARM_UP_S = 0.3
@@ -38,6 +39,10 @@ POLL_S = 5.0
 
 DRAIN_S = 20.0
 """For the calls that are in flight when time is up."""
+
+LOAD_TIMEOUT_S = 90.0
+ALL_S = 300.0
+"""For a number of calls, however many."""
 
 LEASES_ON_A_STREAM = 50
 
@@ -69,18 +74,14 @@ class LoadResult:
     verified: str = ""
 
 
-def cpu_s_of(pid: int) -> float:
-    """User and system time of a process, all of its threads."""
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Load:
     """All connections of one load."""
 
-    def __init__(self, port: int, case: Case, *, changing: bool) -> None:
+    def __init__(self, port: int, case: Case, *, changing: bool, first_connection: int = 0) -> None:
         self.case = case
+        self._first_connection = first_connection
+        """Connections have numbers, so that two loads can do different things."""
+        self._sources: list[tuple[HeaderWriter, Iterator[bytes]]] = []
         self._authority = f"127.0.0.1:{port}"
         self._changing = changing
         kind = StreamCalls if case.streams else UnaryCalls
@@ -93,24 +94,32 @@ class Load:
                 raise LoadFailed(f"the server takes only {connection.max_streams} streams")
 
     def encode(self, workload: Workload, calls: int) -> None:
-        """Encode all that will be sent."""
-        for number, connection in enumerate(self.connections):
+        """Encode what will be sent; again, between two runs, to have so many calls ahead."""
+        if not self._sources:
+            self._open(workload)
+        share = calls // len(self.connections) + 1
+        for connection, (headers, bodies) in zip(self.connections, self._sources, strict=True):
+            if isinstance(connection, UnaryCalls):
+                connection.restock(headers, workload.path, bodies, share)
+
+    def _open(self, workload: Workload) -> None:
+        for number, connection in enumerate(self.connections, self._first_connection):
             rng = Random(number)
             chosen = timeouts(rng) if self._changing else constant_timeout()
             headers = HeaderWriter(self._authority, chosen, connection.table_size)
             bodies = workload.bodies(number)
-            if isinstance(connection, UnaryCalls):
-                share = calls // len(self.connections) + 1
-                connection.prepare(Script(headers, workload.path, islice(bodies, share)))
-            else:
-                assert isinstance(connection, StreamCalls)
+            self._sources.append((headers, bodies))
+            if isinstance(connection, StreamCalls):
                 loops = [list(islice(bodies, LEASES_ON_A_STREAM)) for _ in range(self.case.streams)]
                 connection.prepare(headers, workload.path, loops)
 
-    def run(self, seconds: float, server_pid: int | None) -> LoadResult:
+    def run(
+        self, seconds: float, server_pid: int | None, warm_up_s: float = WARM_UP_S
+    ) -> LoadResult:
         """Keep the calls in flight until time is up, then wait for the last of them."""
         server_cpu_s = None if server_pid is None else cpu_s_of(server_pid)
         own_cpu_s = process_time()
+        before = self._done()
         with select.epoll(len(self.connections)) as poller:
             by_fd = {each.sock.fileno(): each for each in self.connections}
             for fd in by_fd:
@@ -118,17 +127,19 @@ class Load:
             started = perf_counter()
             for connection in self.connections:
                 connection.begin(started)
-            self._turn(poller, by_fd, started + WARM_UP_S)
+            self._turn(poller, by_fd, started + warm_up_s)
             warm, begun = self._done(), perf_counter()
             for connection in self.connections:
                 connection.latencies_s.clear()
             ended_early = self._turn(poller, by_fd, begun + seconds)
             ended = perf_counter()
             counted = self._done() - warm
-            latencies_s = sorted(each for one in self.connections for each in one.latencies_s)
+            latencies_s = [each for one in self.connections for each in one.latencies_s]
             self._drain(poller, by_fd, ended + DRAIN_S)
         own_cpu_s = process_time() - own_cpu_s
-        acknowledged = self._done()
+        acknowledged = self._done() - before
+        if not counted:
+            raise LoadFailed(f"no call was answered within {ended - begun:.1f} s")
         server_cpu_us = None
         if server_cpu_s is not None and server_pid is not None:
             server_cpu_us = 1e6 * (cpu_s_of(server_pid) - server_cpu_s) / acknowledged
@@ -139,11 +150,30 @@ class Load:
             acknowledged=acknowledged,
             own_cpu_us_per_call=1e6 * own_cpu_s / acknowledged,
             server_cpu_us_per_call=server_cpu_us,
-            p50_ms=1e3 * latencies_s[len(latencies_s) // 2],
-            p99_ms=1e3 * latencies_s[len(latencies_s) * 99 // 100],
-            max_ms=1e3 * latencies_s[-1],
+            p50_ms=1e3 * quantile(latencies_s, 0.5),
+            p99_ms=1e3 * quantile(latencies_s, 0.99),
+            max_ms=1e3 * max(latencies_s),
             ended_early=ended_early,
         )
+
+    def make_all(self, workload: Workload, calls: int) -> int:
+        """Make so many calls, as fast as they are answered; return how many were."""
+        self.encode(workload, calls - len(self.connections))
+        deadline = perf_counter() + ALL_S
+        with select.epoll(len(self.connections)) as poller:
+            by_fd = {each.sock.fileno(): each for each in self.connections}
+            for fd, connection in by_fd.items():
+                poller.register(fd, select.EPOLLIN)
+                connection.begin(perf_counter())
+            while any(not each.exhausted or each.done < each.sent for each in self.connections):
+                now = perf_counter()
+                ready = poller.poll(POLL_S)
+                if not ready or now > deadline:
+                    raise LoadFailed(f"not all of {calls} calls were answered")
+                for fd, _ in ready:
+                    connection = by_fd[fd]
+                    connection.advance(connection.receive(now), now)
+        return self._done()
 
     def samples(self) -> list[bytes]:
         """The last answer on each connection."""
@@ -206,6 +236,18 @@ def put_load(
     load.close()
     control.close()
     return replace(result, verified=verified)
+
+
+def put_load_on(server: Server, case: str, seconds: float) -> LoadResult:
+    """The same in a process of its own."""
+    return in_child(
+        LOAD_TIMEOUT_S,
+        put_load,
+        server.port,
+        CASES[case],
+        seconds=seconds,
+        server_pid=server.pid,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,20 +3,25 @@
 Written by hand so that the load does not depend on the code that it measures.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 KV = "/etcdserverpb.KV/"
 LEASE = "/etcdserverpb.Lease/"
 
 PUT = KV + "Put"
+TXN = KV + "Txn"
 RANGE = KV + "Range"
 LEASE_GRANT = LEASE + "LeaseGrant"
 LEASE_KEEP_ALIVE = LEASE + "LeaseKeepAlive"
 LEASE_TIME_TO_LIVE = LEASE + "LeaseTimeToLive"
 LEASE_LEASES = LEASE + "LeaseLeases"
+RENEW_ALL = "/leasehold.v1.Leases/RenewAll"
+WATCH = "/etcdserverpb.Watch/Watch"
 
 _VARINT, _BYTES = 0, 2
 _WORD_BITS = 64
+_EQUAL, _VALUE = 0, 3
+"""How a transaction compares, and what."""
 
 Value = int | bytes
 
@@ -89,9 +94,15 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number of more than ten bytes")
 
 
-def put_request(key: bytes, value: bytes) -> bytes:
+def put_request(key: bytes, value: bytes, lease_id: int = 0) -> bytes:
     """A PutRequest."""
-    return message(key, value)
+    return message(key, value, lease_id)
+
+
+def compare_and_put_request(key: bytes, expected: bytes, value: bytes) -> bytes:
+    """A TxnRequest: if the key has the expected value, put another one."""
+    compare = message(_EQUAL, _VALUE, key, None, None, None, expected)
+    return message(compare, message(None, put_request(key, value)))
 
 
 def range_request(key: bytes, range_end: bytes = b"") -> bytes:
@@ -124,6 +135,11 @@ def lease_grant_request(ttl_s: int, lease_id: int = 0) -> bytes:
 def lease_request(lease_id: int) -> bytes:
     """A LeaseKeepAliveRequest, LeaseTimeToLiveRequest or LeaseRevokeRequest: they are the same."""
     return message(lease_id)
+
+
+def renew_all_request(lease_ids: Iterable[int]) -> bytes:
+    """A RenewAllRequest of ours: each lease for the term that it was granted for."""
+    return message(b"".join(map(varint, lease_ids)))
 
 
 def lease_id_and_ttl_s(response: bytes) -> tuple[int, int]:

@@ -7,8 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.etcd.load import LoadResult
-from benchmarks.etcd.rounds import run_load
+from benchmarks.etcd.load import LoadResult, put_load_on
 from benchmarks.etcd.servers import OURS, running
 
 HOW_TO_GET = "py-spy is not there: pip install py-spy"
@@ -43,7 +42,7 @@ def profile(case: str, seconds: float, base: Path) -> tuple[LoadResult, Path]:
             stderr=subprocess.DEVNULL,
         )
         try:
-            result = run_load(case, server, seconds)
+            result = put_load_on(server, case, seconds)
         finally:
             recorder.send_signal(signal.SIGINT)  # it writes what it has, and ends
             recorder.wait(WRITING_S)

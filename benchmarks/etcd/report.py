@@ -1,203 +1,165 @@
 """From measurements to tables."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import Final
 
 from benchmarks.common.stats import Spread
 from benchmarks.common.tables import Table, figure, spread
-from benchmarks.etcd import h2load, syncs
-from benchmarks.etcd.load import LoadResult
-from benchmarks.etcd.rounds import ALL_CORES, CHANGING, CONSTANT, PER_CORE, Cell, Pair
+from benchmarks.etcd.samples import (
+    LAST_S,
+    LATENCY,
+    LEASE_BYTES,
+    MEDIAN_S,
+    OFFERED,
+    OWN_US,
+    P50_MS,
+    P99_MS,
+    PER_CPU,
+    RATE,
+    START_S,
+    THROUGHPUT,
+    Cell,
+    Pair,
+    Results,
+    ratio,
+    spread_of,
+)
 from benchmarks.etcd.servers import ETCD, OURS
 from benchmarks.etcd.syncs import Syncs
-from benchmarks.etcd.workloads import CASES, Case
+from benchmarks.etcd.targets import TARGETS, Target
+from benchmarks.etcd.workloads import CASES
 
-COLUMNS = [
-    (ALL_CORES, CONSTANT),
-    (ALL_CORES, CHANGING),
-    (PER_CORE, CONSTANT),
-    (PER_CORE, CHANGING),
-]
-NOTHING = "-"
-
-FEWEST_STEADY = 3
-"""With fewer, unsteady pairs count as well: one lucky pair must not decide for all the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """All that one run measured."""
-
-    machine: str
-    seconds: float
-    pairs: list[Pair]
-    syncs: list[Syncs] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    def of(self, cell: Cell) -> list[Pair]:
-        """One cell, round by round: the steady pairs, or all if those are too few to go by."""
-        pairs = [pair for pair in self.pairs if pair.cell == cell]
-        steady = [pair for pair in pairs if pair.steady]
-        return steady if len(steady) >= FEWEST_STEADY else pairs
-
-    def cells(self) -> list[Cell]:
-        """What was measured, in order."""
-        return list(dict.fromkeys(pair.cell for pair in self.pairs))
-
-    def cases(self) -> list[Case]:
-        """The workloads that were measured, in order."""
-        return [CASES[name] for name in dict.fromkeys(cell.case for cell in self.cells())]
+NOTHING: Final = "-"
+SERVERS: Final = (ETCD, OURS)
+OTHER_FIGURES: Final = {
+    LAST_S: "until the last is gone, s",
+    MEDIAN_S: "until half are gone, s",
+    LEASE_BYTES: "bytes of memory for a lease",
+    START_S: "start until the first answer, s",
+}
 
 
-def ratio(pairs: Iterable[Pair]) -> Spread | None:
-    """Our throughput to etcd's, pair by pair: the median, the least and the most."""
-    values = [
-        pair.results[OURS].calls_per_s / pair.results[ETCD].calls_per_s
-        for pair in pairs
-        if OURS in pair.results and ETCD in pair.results
+def tables(results: Results, syncs: Sequence[Syncs] = ()) -> list[Table]:
+    """Every table of the report, in order; those of parts that were not measured are left out."""
+    made = [
+        asked_for(results),
+        _throughput(results),
+        _latencies(results),
+        _others(results),
+        _costs(results),
+        _syncs(syncs),
     ]
-    return Spread(Spread.of(values).median, min(values), max(values)) if values else None
+    return [table for table in made if table.rows]
 
 
-def worst(results: Results, case: Case, cores: str) -> float | None:
-    """The lesser of the ratios with constant and with changing headers: the one that counts."""
-    found = [
-        value.median
-        for headers in (CONSTANT, CHANGING)
-        if (value := ratio(results.of(Cell(case.name, headers, cores)))) is not None
-    ]
-    return min(found, default=None)
-
-
-def tables(results: Results) -> list[Table]:
-    """Every table of the report, in order."""
-    report = []
-    if any(len(pair.results) > 1 for pair in results.pairs):
-        report.append(_ratios(results))
-    report += [_throughput(results), _latencies(results), _costs(results)]
-    if results.syncs:
-        report.append(_syncs(results.syncs))
-    return report
-
-
-def _ratios(results: Results) -> Table:
+def asked_for(results: Results) -> Table:
+    """What was asked for, what was measured, and whether it is reached."""
     rows = []
-    for case in results.cases():
-        cells = [ratio(results.of(Cell(case.name, headers, cores))) for cores, headers in COLUMNS]
-        shown = [
-            _missing(case, headers) if value is None else spread(value)
-            for value, (_, headers) in zip(cells, COLUMNS, strict=True)
-        ]
-        reached = [_reached(worst(results, case, cores), case) for cores in (ALL_CORES, PER_CORE)]
-        rows.append([case.title, f"{case.bar:.1f}", *shown, *reached])
-    headings = [
-        "workload",
-        "asked for",
-        *(f"{cores}, {headers} headers" for cores, headers in COLUMNS),
-        *(f"reached on {cores}" for cores in ("all cores", "one core")),
-    ]
-    counts = [len(results.of(cell)) for cell in results.cells()]
-    unsteady = sum(not pair.steady for pair in results.pairs)
-    left_out = len(results.pairs) - sum(counts)
+    for target in TARGETS:
+        values = [target.measured(results, name) for name in target.figures]
+        if any(values):
+            shown = [cell for value in values for cell in (_shown(value), _verdict(target, value))]
+            rows.append([target.title, str(target), *shown, *[NOTHING] * (4 - len(shown))])
+    pairs = [len(some) for cell, some in results.cells.items() if cell.part == THROUGHPUT]
     note = (
-        f"ours to etcd's, of calls answered in a second; {min(counts)} to {max(counts)} pairs of "
-        f"{figure(results.seconds)} s for each, median (least..most); in {unsteady} of "
-        f"{len(results.pairs)} pairs the machine's speed changed, of which {left_out} are left "
-        "out; the worse of constant (h2load) and "
-        "changing headers (our own load) says whether it is reached"
+        "ours to etcd's, pair by pair: median (quartiles); throughput: "
+        f"{min(pairs, default=0)} to {max(pairs, default=0)} pairs for each kind of headers, and "
+        "the worse of constant and changing headers counts"
     )
-    return Table("Throughput beside etcd 3.5.1", headings, rows, _with_missing(note, results))
+    headings = ["", "asked for", "on all cores", "reached", "per processor second", "reached"]
+    return Table("What was asked for", headings, rows, "; ".join([note, *results.missing]))
 
 
-def _missing(case: Case, headers: str) -> str:
-    return "h2load cannot" if case.streams and headers == CONSTANT else NOTHING
+def _verdict(target: Target, value: Spread | None) -> str:
+    return NOTHING if value is None else target.verdict(value)
 
 
-def _reached(value: float | None, case: Case) -> str:
-    if value is None:
-        return NOTHING
-    return f"{'yes' if value >= case.bar else 'NO'}, {figure(value)}"
+def _shown(value: Spread | None) -> str:
+    return NOTHING if value is None else spread(value)
 
 
-def _with_missing(note: str, results: Results) -> str:
-    return "; ".join([note, *results.missing])
+def _both(pairs: Sequence[Pair], name: str) -> list[str]:
+    return [_shown(spread_of(pairs, server, name)) for server in SERVERS]
 
 
-def _values(
-    pairs: Sequence[Pair], server: str, value: Callable[[LoadResult], float | None]
-) -> list[float]:
-    found = (value(pair.results[server]) for pair in pairs if server in pair.results)
-    return [each for each in found if each is not None]
-
-
-def _cell(pairs: Sequence[Pair], server: str, value: Callable[[LoadResult], float | None]) -> str:
-    values = _values(pairs, server, value)
-    return spread(Spread.of(values)) if values else NOTHING
+def _title(cell: Cell) -> str:
+    return CASES[cell.what].title if cell.what in CASES else cell.what
 
 
 def _throughput(results: Results) -> Table:
-    rows = []
-    for cell in results.cells():
-        pairs = results.of(cell)
-        row = [_cell(pairs, server, lambda one: one.calls_per_s) for server in (ETCD, OURS)]
-        row += [_cell(pairs, server, _calls_per_cpu_s) for server in (ETCD, OURS)]
-        rows.append([CASES[cell.case].title, cell.headers, cell.cores, *row])
+    rows = [
+        [
+            _title(cell),
+            cell.headers,
+            *_both(pairs, RATE),
+            _shown(ratio(pairs, RATE)),
+            *_both(pairs, PER_CPU),
+            _shown(ratio(pairs, PER_CPU)),
+        ]
+        for cell, pairs in results.cells.items()
+        if cell.part == THROUGHPUT
+    ]
     headings = [
         "workload",
         "headers",
-        "cores",
         "etcd, calls/s",
         "ours, calls/s",
+        "ratio",
         "etcd, calls per processor second",
         "ours, calls per processor second",
+        "ratio",
     ]
     note = (
-        "median and quartiles; a processor second is one of the server's process, in user and "
-        "system, on whatever core; 'per core' has the server on one core and the load on another"
+        "median (quartiles); a processor second is one of the server's process, in user and "
+        "system, on whatever core; RenewAll is counted in leases, beside messages of etcd's"
     )
-    return Table("Throughput and processor time", headings, rows, _with_missing(note, results))
-
-
-def _calls_per_cpu_s(result: LoadResult) -> float | None:
-    cost_us = result.server_cpu_us_per_call
-    return 1e6 / cost_us if cost_us else None
+    return Table("Throughput and processor time", headings, rows, note)
 
 
 def _latencies(results: Results) -> Table:
     rows = [
         [
-            CASES[cell.case].title,
-            cell.cores,
-            *(
-                _cell(results.of(cell), server, value)
-                for value in (lambda one: one.p50_ms, lambda one: one.p99_ms)
-                for server in (ETCD, OURS)
-            ),
+            _title(cell),
+            figure(max(pair.figures[ETCD][OFFERED] for pair in pairs)),
+            *_both(pairs, P50_MS),
+            *_both(pairs, P99_MS),
+            _shown(ratio(pairs, P99_MS)),
         ]
-        for cell in results.cells()
-        if cell.headers == CHANGING
+        for cell, pairs in results.cells.items()
+        if cell.part == LATENCY
     ]
-    headings = ["workload", "cores", *(f"{s}, {p}" for p in ("p50", "p99") for s in (ETCD, OURS))]
-    note = "our own load; with many in flight most of it is waiting for one's turn"
-    return Table("How long a call takes, ms", headings, rows, note)
+    headings = ["call", "calls/s", *(f"{s}, {p}" for p in ("p50", "p99") for s in SERVERS), "ratio"]
+    note = "half of etcd's peak; counted from when a call was due; the ratio is that of the p99"
+    return Table("How long a call takes at a fixed rate, ms", [*headings], rows, note)
+
+
+def _others(results: Results) -> Table:
+    rows = [
+        [f"{cell.what}: {title}", *_both(pairs, name), _shown(ratio(pairs, name)), f"{len(pairs)}"]
+        for cell, pairs in results.cells.items()
+        for name, title in OTHER_FIGURES.items()
+        if spread_of(pairs, OURS, name) or spread_of(pairs, ETCD, name)
+    ]
+    return Table("Expiry, memory, start-up", ["", *SERVERS, "ratio", "rounds"], rows)
 
 
 def _costs(results: Results) -> Table:
     rows = [
-        [
-            CASES[cell.case].title,
-            "h2load" if cell.headers == CONSTANT else "our own",
-            cell.cores,
-            *(
-                _cell(results.of(cell), server, lambda one: one.own_cpu_us_per_call)
-                for server in (ETCD, OURS)
-            ),
-        ]
-        for cell in results.cells()
+        [_title(cell), cell.headers, *_both(pairs, OWN_US), *_both(pairs, P50_MS)]
+        for cell, pairs in results.cells.items()
+        if cell.part == THROUGHPUT
     ]
-    headings = ["workload", "load", "cores", *(f"on {server}" for server in (ETCD, OURS))]
-    note = "the load shares the machine with the server, so its own cost matters"
-    return Table("What the load itself costs, µs of processor time per call", headings, rows, note)
+    headings = [
+        "workload",
+        "headers",
+        *(f"processor time on {server}, µs per call" for server in SERVERS),
+        *(f"p50 on {server}, ms" for server in SERVERS),
+    ]
+    note = (
+        "the load shares the machine with the server, so its own cost matters; with many calls in "
+        "flight, how long one takes is mostly how many others are before it"
+    )
+    return Table("The load itself", headings, rows, note)
 
 
 def _syncs(counted: Sequence[Syncs]) -> Table:
@@ -228,9 +190,3 @@ def _syncs(counted: Sequence[Syncs]) -> Table:
         "asks for at least one sync for each"
     )
     return Table("Syncs", headings, rows, note)
-
-
-def missing_tools() -> list[str]:
-    """What could not be run, and how to get it."""
-    tools = ((h2load.is_there(), h2load.HOW_TO_GET), (syncs.is_there(), syncs.HOW_TO_GET))
-    return [how for there, how in tools if not there]

@@ -5,6 +5,7 @@ the order of the calls, so they are in it too; to send the next so many calls is
 """
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import cycle
 from random import Random
 
@@ -14,6 +15,9 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6
 END_STREAM, ACK, END_HEADERS = 0x01, 0x01, 0x04
 FRAME_HEADER = 9
 MESSAGE_PREFIX = 5
+
+CONSTANT, CHANGING = "constant", "changing"
+"""What headers can be from one call to the next."""
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -74,23 +78,46 @@ class HeaderWriter:
             (b"te", b"trailers"),
         )
 
-    def next_frame(self, stream: int, path: str) -> bytes:
-        """The HEADERS frame that opens a stream."""
-        method: Field = (b":path", path.encode())
-        timeout: Field = (b"grpc-timeout", next(self._timeouts))
-        block = self._encoder.encode((*self._before, method, *self._after, timeout, API_VERSION))
+    def next_frame(self, stream: int, path: str, *, is_timed: bool = True) -> bytes:
+        """The HEADERS frame that opens a stream; one that is to stay open has no timeout."""
+        fields = [*self._before, (b":path", path.encode()), *self._after]
+        if is_timed:
+            fields.append((b"grpc-timeout", next(self._timeouts)))
+        block = self._encoder.encode((*fields, API_VERSION))
         return frame(HEADERS, END_HEADERS, stream, block)
 
 
 class Script:
-    """The calls of one connection in the order in which they go out."""
+    """The calls of one connection in the order in which they go out.
 
-    def __init__(self, headers: HeaderWriter, path: str, bodies: Iterable[bytes]) -> None:
-        pieces: list[bytes] = []
+    The first of them is the connection's call number `first`. `rest` has calls that are encoded
+    already and come before the others: header blocks build on each other, so none may be left out.
+    """
+
+    def __init__(
+        self,
+        headers: HeaderWriter,
+        path: str,
+        bodies: Iterable[bytes],
+        *,
+        first: int = 0,
+        rest: "Script | None" = None,
+    ) -> None:
+        pieces: list[bytes | memoryview] = []
+        self.content: memoryview
+        self.first = first
         self.starts = [0]
         self.data_bytes = [0]
         size = payload = 0
-        for call, body in enumerate(bodies):
+        if rest is not None and len(rest):
+            pieces.append(rest.content)
+            self.first, self.starts, self.data_bytes = (
+                rest.first,
+                [*rest.starts],
+                [*rest.data_bytes],
+            )
+            size, payload = self.starts[-1], self.data_bytes[-1]
+        for call, body in enumerate(bodies, self.first + len(self)):
             stream = stream_of(call)
             data = frame(DATA, END_STREAM, stream, with_prefix(body))
             piece = headers.next_frame(stream, path) + data
@@ -103,3 +130,13 @@ class Script:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def after(self, sent: int) -> "Script":
+        """What is left when so many of the calls were sent."""
+        left = copy(self)
+        start, payload = self.starts[sent], self.data_bytes[sent]
+        left.first = self.first + sent
+        left.starts = [each - start for each in self.starts[sent:]]
+        left.data_bytes = [each - payload for each in self.data_bytes[sent:]]
+        left.content = self.content[start:]
+        return left

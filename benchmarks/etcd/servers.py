@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,7 +19,6 @@ from time import monotonic, sleep
 READY_S = 30.0
 STOP_S = 15.0
 LOOK_S = 0.02
-MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 ETCD, OURS = "etcd", "ours"
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,37 +38,53 @@ class Server:
     data: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a server has on disk, while it does not run."""
+
+    name: str
+    data: Path
+
+
 @contextmanager
 def running(
     name: str,
     directory: Path,
     *,
-    cores: set[int] | None = None,
     before: Sequence[str] = (),
 ) -> Iterator[Server]:
     """Start a server in a new directory, and stop it; what it wrote stays until `directory` goes.
 
-    `cores` pins it; `before` is a command that is to run it, such as strace.
+    `before` is a command that is to run it, such as strace.
     """
-    data = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=directory))
+    made = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=directory))
+    with starting(Place(name, made / "data"), before=before) as server:
+        _wait_ready(server)
+        yield replace(server, pid=_child_of(server.pid)) if before else server
+
+
+@contextmanager
+def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
+    """Start a server on what there is, without waiting for it, and stop it."""
     port = _free_port()
-    log = data / "server.log"
+    log = _log_of(place.data)
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603  our own command
-            [*before, *_command(name, data / "data", port)],
+            [*before, *_command(place.name, place.data, port)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=None if cores is None else lambda: os.sched_setaffinity(0, cores),  # noqa: PLW1509  one thread
             start_new_session=True,
         )
     try:
-        _wait_ready(process, port, log)
-        pid = _child_of(process.pid) if before else process.pid
-        yield Server(name, port, pid, data / "data")
+        yield Server(place.name, port, process.pid, place.data)
     finally:
         _stop(process)
+
+
+def _log_of(data: Path) -> Path:
+    return data.with_name("server.log")
 
 
 def etcd_binary() -> Path:
@@ -81,20 +96,6 @@ def etcd_binary() -> Path:
     if not os.access(binary, os.X_OK):
         binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
     return binary
-
-
-def on_memory(directory: Path) -> bool:
-    """Whether a directory is on a file system that keeps nothing, where a sync costs nothing."""
-    mounts = Path("/proc/mounts")
-    if not mounts.exists():
-        return False
-    kinds = {}
-    for line in mounts.read_text(encoding="utf-8").splitlines():
-        _, point, kind, *_ = line.split()
-        kinds[Path(point)] = kind
-    resolved = directory.resolve()
-    nearest = next((each for each in (resolved, *resolved.parents) if each in kinds), None)
-    return nearest is not None and kinds[nearest] in MEMORY_FILE_SYSTEMS
 
 
 def get(port: int, path: str) -> str:
@@ -128,19 +129,26 @@ def _free_port() -> int:
     return port
 
 
-def _wait_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_ready(server: Server) -> None:
     deadline = monotonic() + READY_S
-    while monotonic() < deadline:
-        if process.poll() is not None:
-            break
+    while monotonic() < deadline and not _has_ended(server.pid):
         try:
-            get(port, "/health")
+            get(server.port, "/health")
         except (urllib.error.URLError, OSError):
             sleep(LOOK_S)
         else:
             return
-    told = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-    raise CannotStart(f"not ready after {READY_S} s, or ended: {process.args!r}\n{told}")
+    told = _log_of(server.data).read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise CannotStart(f"{server.name} is not ready after {READY_S} s, or has ended:\n{told}")
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended, waited for or not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
 
 
 def _child_of(pid: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.etcd.journals import count_batches
-from benchmarks.etcd.rounds import run_load
+from benchmarks.etcd.load import put_load_on
 from benchmarks.etcd.servers import ETCD, get, running
 
 HOW_TO_GET = "strace is not there (Debian: apt-get install strace)"
@@ -42,7 +42,7 @@ def measure_syncs(name: str, case: str, seconds: float, base: Path) -> Syncs:
         with running(name, Path(directory), before=strace) as server:
             before = len(_SYNC.findall(trace.read_bytes()))
             batches = _wal_syncs(server.port) if name == ETCD else 0
-            result = run_load(case, server, seconds)
+            result = put_load_on(server, case, seconds)
             syncs = len(_SYNC.findall(trace.read_bytes())) - before
             if name == ETCD:
                 batches = _wal_syncs(server.port) - batches

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, repeat
 from random import Random
 from time import monotonic
 from typing import ClassVar
@@ -25,6 +25,12 @@ TTL_S = 3_600
 
 UNIMPLEMENTED = 12
 COUNT_IN_JOURNAL = "to be counted in the journal"
+
+SENT_FOR_SURE = 8
+"""A connection has sent at least this part of what all have sent on average."""
+
+LEASES_AT_ONCE = 1_000
+"""Leases in one message of RenewAll."""
 
 CHECKED = 50
 """How many leases are looked at, one by one, after a load."""
@@ -102,6 +108,52 @@ class Put(Workload):
         )
 
 
+class LeasedPut(Put):
+    """Write a key under a lease: the same lease for a key each time."""
+
+    def prepare(self) -> None:
+        """Grant the leases."""
+        super().prepare()
+        self._leases = granted(self.control, KEYS)
+
+    def body(self) -> bytes:
+        """Always the same key and lease."""
+        return messages.put_request(LONE_KEY, VALUE, self._leases[0])
+
+    def bodies(self, _connection: int) -> Iterator[bytes]:
+        """Any of the keys, with its lease."""
+        encoded = [
+            messages.put_request(key_of(number), VALUE, lease_id)
+            for number, lease_id in enumerate(self._leases)
+        ]
+        while True:
+            yield from self.rng.sample(encoded, KEYS)
+
+
+class CompareAndPut(Put):
+    """Write a key if it has the value that it has."""
+
+    path = messages.TXN
+
+    def prepare(self) -> None:
+        """Write the keys."""
+        for key in (LONE_KEY, *map(key_of, range(KEYS))):
+            self.control.call(messages.PUT, messages.put_request(key, VALUE))
+        super().prepare()
+
+    def body(self) -> bytes:
+        """Always the same key."""
+        return messages.compare_and_put_request(LONE_KEY, VALUE, VALUE)
+
+    def bodies(self, _connection: int) -> Iterator[bytes]:
+        """Any of the keys."""
+        encoded = [
+            messages.compare_and_put_request(key_of(number), VALUE, VALUE) for number in range(KEYS)
+        ]
+        while True:
+            yield from self.rng.sample(encoded, KEYS)
+
+
 class Range(Workload):
     """Read one key."""
 
@@ -133,6 +185,15 @@ class Range(Workload):
         return f"{len(answers)} answers had the key's value"
 
 
+def granted(control: Control, many: int) -> list[int]:
+    """Have so many leases."""
+    request = messages.lease_grant_request(TTL_S)
+    return [
+        messages.lease_id_and_ttl_s(control.call(messages.LEASE_GRANT, request))[0]
+        for _ in range(many)
+    ]
+
+
 class Grant(Workload):
     """Make a lease. Our own load chooses the IDs; h2load leaves it to the server."""
 
@@ -159,7 +220,7 @@ class Grant(Workload):
         """
         for connection in range(len(samples)):
             for _ in range(CHECKED // len(samples)):
-                sent_for_sure = max(1, done // len(samples) // 2)
+                sent_for_sure = max(1, done // len(samples) // SENT_FOR_SURE)
                 _check_ttl(self.control, self._id(connection, self.rng.randrange(sent_for_sure)), 0)
         if self._before is None:
             return COUNT_IN_JOURNAL
@@ -189,10 +250,7 @@ class KeepAlive(Workload):
 
     def prepare(self) -> None:
         """Grant the leases."""
-        self._ids = [
-            messages.lease_id_and_ttl_s(self.control.call(messages.LEASE_GRANT, request))[0]
-            for request in [messages.lease_grant_request(TTL_S)] * KEYS
-        ]
+        self._ids = granted(self.control, KEYS)
 
     def body(self) -> bytes:
         """Always the same lease."""
@@ -215,6 +273,37 @@ class KeepAlive(Workload):
         for lease_id in renewed:
             _check_ttl(self.control, lease_id, TTL_S - RENEWED_WITHIN_S)
         return f"{len(renewed)} leases were renewed"
+
+
+class RenewAll(Workload):
+    """Renew many leases with one message."""
+
+    path = messages.RENEW_ALL
+    same_answer = True
+
+    def prepare(self) -> None:
+        """Grant the leases."""
+        self._ids = granted(self.control, LEASES_AT_ONCE)
+
+    def body(self) -> bytes:
+        """All of the leases."""
+        return messages.renew_all_request(self._ids)
+
+    def bodies(self, _connection: int) -> Iterator[bytes]:
+        """All of the leases."""
+        return repeat(self.body())
+
+    def verify(self, _done: int, samples: Sequence[bytes]) -> str:
+        """The last answers promise all leases their full term, without exception."""
+        for answer in samples or [self.control.call(self.path, self.body())]:
+            kept = {number for number, _ in messages.fields(answer)}
+            if messages.number(answer, 2) != TTL_S * 1_000 or not kept <= {1, 2}:
+                raise Unverified(
+                    f"a renewal of {len(self._ids)} leases was answered with {answer!r}"
+                )
+        for lease_id in self._ids[:CHECKED]:
+            _check_ttl(self.control, lease_id, TTL_S - RENEWED_WITHIN_S)
+        return f"{len(self._ids)} leases were renewed with each call"
 
 
 RENEWED_WITHIN_S = 3
@@ -245,15 +334,33 @@ class Case:
     most_per_s: int = 60_000
     """More calls than any server here answers in a second: so many are encoded."""
 
+    worth: int = 1
+    """What one call counts for, such as the leases that it renews."""
+
+    beside: str = ""
+    """The case that etcd is measured with, where it has nothing of the kind."""
+
 
 CASES = {
     case.name: case
     for case in (
         Case("put", "Put", Put, 1.5),
         Case("put-one", "Put, one in flight", Put, 1.0, 1, 1, most_per_s=15_000),
+        Case("put-lease", "Put with a lease", LeasedPut, 1.5),
         Case("grant", "LeaseGrant", Grant, 6.0),
         Case("range", "Range of one key", Range, 1.5, most_per_s=90_000),
+        Case("txn", "Txn: compare and put", CompareAndPut, 1.2),
         Case("keepalive", "KeepAlive, one-shot", KeepAlive, 1.3, most_per_s=90_000),
         Case("stream", "KeepAlive on long streams", KeepAlive, 1.0, streams=4),
+        Case(
+            name="renew-all",
+            title="RenewAll, leases, beside KeepAlive on long streams",
+            workload=RenewAll,
+            bar=5.0,
+            in_flight=2,
+            most_per_s=3_000,
+            worth=LEASES_AT_ONCE,
+            beside="stream",
+        ),
     )
 }

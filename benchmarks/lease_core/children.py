@@ -1,15 +1,14 @@
 """Every measurement in a process of its own: no heap, cache or collector shared with another."""
 
-import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from benchmarks.common.children import SPAWN
+
 P = ParamSpec("P")
 T = TypeVar("T")
-
-SPAWN = multiprocessing.get_context("spawn")
 
 
 def in_child(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

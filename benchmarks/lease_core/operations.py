@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Final
 
-from benchmarks.lease_core.children import SPAWN
+from benchmarks.common.children import SPAWN
 from benchmarks.lease_core.collector import CollectorMeter, collector, full_collection_ns
 from benchmarks.lease_core.estate import Built, Estate, long_terms
 

@@ -1,12 +1,12 @@
 """Measure the transport, print the tables, and write them into the documentation."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common.command import DOCS, command, show
 from benchmarks.common.machine import machine_line
 from benchmarks.common.plotting import NO_PLOT, can_plot
 from benchmarks.common.progress import tell
@@ -19,7 +19,6 @@ from benchmarks.transport.samples import Run
 from benchmarks.transport.scale import FULL, QUICK
 from benchmarks.transport.server_side import SERVER, ServerSide
 
-DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 CLIENT: Final = "client"
 PARTS: Final = (SERVER, CLIENT, MEMORY)
 
@@ -28,12 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark from the command line."""
     options = _parse(arguments)
     results = _measure(options)
-    print(f"\n{results.machine}")
-    for table in tables(results):
-        print(table.as_text())
-    if options.json is not None:
-        text = json.dumps(results.as_json(), indent=1)
-        options.json.write_text(text, encoding="utf-8")
+    show(results, tables(results), options.json)
     if options.output is not None:
         _write(options.output, results)
 
@@ -62,25 +56,10 @@ def _write(directory: Path, results: Results) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.transport", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute, to see that it works")
+    parser = command("benchmarks.transport", __doc__, PARTS)
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds, if there is time for them")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one sample")
     parser.add_argument("--connections", type=int, metavar="N", help="idle ones to be weighed")
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=PARTS,
-        metavar="PART",
-        help=f"only this part (may be given again): {', '.join(PARTS)}",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="where page and plot are written (docs/, if everything is measured at full length)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw results as well")
     options = parser.parse_args(arguments)
     scale = QUICK if options.quick else FULL
     if options.rounds:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
 from benchmarks.common.progress import tell
-from benchmarks.engine.budget import rounds_within
-from benchmarks.etcd.rounds import CHANGING, CONSTANT
+from benchmarks.etcd.script import CHANGING, CONSTANT
 from benchmarks.transport import grpcio_clients, our_client
 from benchmarks.transport.echo import PIECE
 from benchmarks.transport.samples import BYTES_RATE, RATE, Cell, Figures, Run, in_turns

@@ -10,6 +10,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from benchmarks.common.processes import raise_file_limit
 from benchmarks.transport.echo import (
     DOWNLOAD,
     PIECE,
@@ -19,7 +20,6 @@ from benchmarks.transport.echo import (
     name_of,
     pieces_wanted,
 )
-from benchmarks.transport.files import raise_file_limit
 from benchmarks.transport.our_server import until_closed
 
 THREADS: Final = 16

@@ -13,11 +13,12 @@ from socket import socket
 from time import perf_counter, process_time
 from typing import Final
 
+from benchmarks.common.processes import cpu_s_of
 from benchmarks.common.stats import quantile
 from benchmarks.etcd.calls import UnaryCalls
 from benchmarks.etcd.connection import Connection, LoadFailed
 from benchmarks.etcd.h2load import put_h2load
-from benchmarks.etcd.load import POLL_S, WARM_UP_S, LoadResult, cpu_s_of, put_load
+from benchmarks.etcd.load import POLL_S, WARM_UP_S, LoadResult, put_load
 from benchmarks.etcd.script import (
     DATA,
     END_STREAM,

@@ -5,14 +5,13 @@ What the system keeps for a socket is not in it.
 
 import socket
 from functools import cache, partial
-from pathlib import Path
-from time import monotonic, sleep
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
+from benchmarks.common.children import in_child
+from benchmarks.common.processes import raise_file_limit, settled_bytes
 from benchmarks.common.progress import tell
 from benchmarks.common.tables import count
-from benchmarks.engine.budget import rounds_within
-from benchmarks.engine.children import in_child
 from benchmarks.etcd.connection import CONNECT_TIMEOUT_S
 from benchmarks.etcd.script import (
     ACK,
@@ -28,7 +27,6 @@ from benchmarks.etcd.script import (
     with_prefix,
 )
 from benchmarks.transport.echo import BODY, UNARY
-from benchmarks.transport.files import raise_file_limit
 from benchmarks.transport.samples import RESIDENT, Cell, Figures, Run, in_turns
 from benchmarks.transport.scale import Scale
 from benchmarks.transport.servers import GRPCIO_AIO, ON_ASYNCIO, PLAIN, Server, running
@@ -43,9 +41,6 @@ AT_ONCE: Final = 100
 
 RECEIVE_BYTES: Final = 4096
 SPARE_FILES: Final = 200
-SETTLED_BYTES: Final = 64 * 1024
-LOOK_S: Final = 0.1
-SETTLE_S: Final = 5.0
 
 
 def name_of(connections: int) -> str:
@@ -133,24 +128,3 @@ def _has_ended(received: bytes) -> bool:
         if kind == HEADERS and flags & END_STREAM:
             return position <= len(received)
     return False
-
-
-def settled_bytes(pid: int) -> int:
-    """What a process occupies in memory, as soon as that stays the same."""
-    deadline = monotonic() + SETTLE_S
-    last = resident_bytes_of(pid)
-    while monotonic() < deadline:
-        sleep(LOOK_S)
-        now = resident_bytes_of(pid)
-        if abs(now - last) < SETTLED_BYTES:
-            return now
-        last = now
-    return last
-
-
-def resident_bytes_of(pid: int) -> int:
-    """What a process occupies in memory."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"nobody says what process {pid} occupies")

@@ -8,8 +8,8 @@ from typing import Final
 
 import uvloop
 
+from benchmarks.common.processes import raise_file_limit
 from benchmarks.transport.echo import DOWNLOAD, PIECE, STREAM, UNARY, pieces_wanted
-from benchmarks.transport.files import raise_file_limit
 from leasehold.rpc.addresses import TcpAddress
 from leasehold.rpc.conversations import Conversation, conversation, one_to_many, one_to_one
 from leasehold.rpc.routes import Answer, Exchange, Methods

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from benchmarks.common.plotting import drawing
 from benchmarks.common.stats import Spread
-from benchmarks.etcd.rounds import CHANGING, CONSTANT
+from benchmarks.etcd.script import CHANGING, CONSTANT
 from benchmarks.transport import client_side, memory, server_side
 from benchmarks.transport.client_side import IN_FLIGHT, OF_OURS, name_of
 from benchmarks.transport.memory import MEMORY

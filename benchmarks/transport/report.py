@@ -1,9 +1,9 @@
 """From measurements to tables."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from benchmarks.common import results as common
 from benchmarks.common.stats import Spread
 from benchmarks.common.tables import Table, figure, spread
 from benchmarks.transport import client_side, memory, server_side
@@ -38,24 +38,7 @@ UNARY_OF_SERVER: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """All that one run measured."""
-
-    machine: str
-    cells: Cells
-    missing: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        """The same in plain lists and dicts."""
-        return {
-            "machine": self.machine,
-            "missing": self.missing,
-            "cells": [
-                {"cell": asdict(cell), "samples": [asdict(each) for each in samples]}
-                for cell, samples in self.cells.items()
-            ],
-        }
+Results = common.Results[Cell, Sample]
 
 
 def tables(results: Results) -> list[Table]:

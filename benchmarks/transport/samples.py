@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from benchmarks.common.children import MeasurementFailed
 from benchmarks.common.progress import tell
 from benchmarks.common.stats import Spread
-from benchmarks.engine.children import MeasurementFailed
-from benchmarks.engine.samples import kept
-from benchmarks.etcd.rounds import is_steady, work_s
+from benchmarks.common.steadiness import is_steady, kept, work_s
 
 RATE: Final = "per_s"
 """Calls or messages in a second."""

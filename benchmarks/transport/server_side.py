@@ -10,11 +10,11 @@ from functools import partial
 from statistics import median
 from typing import Final
 
+from benchmarks.common.budget import rounds_within
+from benchmarks.common.children import MeasurementFailed
 from benchmarks.common.progress import tell
-from benchmarks.engine.budget import rounds_within
-from benchmarks.engine.children import MeasurementFailed
 from benchmarks.etcd import h2load
-from benchmarks.etcd.rounds import CHANGING, CONSTANT
+from benchmarks.etcd.script import CHANGING, CONSTANT
 from benchmarks.etcd.workloads import Case
 from benchmarks.transport.loads import (
     ALONE,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from benchmarks.engine.children import Child
+from benchmarks.common.children import Child
 from benchmarks.transport.grpcio_servers import serve_grpcio_aio, serve_grpcio_threads
 from benchmarks.transport.our_server import serve_ours
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import ParamSpec, TypeVar
 
-from benchmarks.engine.children import Child, MeasurementFailed
+from benchmarks.common.children import Child, MeasurementFailed
 
 P = ParamSpec("P")
 T = TypeVar("T")

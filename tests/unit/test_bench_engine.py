@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common import budget
+from benchmarks.common.children import MeasurementFailed, in_child
 from benchmarks.common.page import END, begin
 from benchmarks.common.stats import Spread
 from benchmarks.engine import (
-    budget,
     calls,
     engines,
     expiry,
@@ -29,7 +30,6 @@ from benchmarks.engine import (
     targets,
     watches,
 )
-from benchmarks.engine.children import MeasurementFailed, in_child
 from benchmarks.engine.estate import build_estate, build_history, compact_estate
 from benchmarks.engine.pauses import largest, worst_pauses
 from benchmarks.engine.plot import write_pauses_plot, write_plot

@@ -8,25 +8,31 @@ from random import Random
 import pytest
 from hpack import Decoder
 
+from benchmarks.common.stats import Spread
 from benchmarks.etcd import messages
 from benchmarks.etcd.connection import LoadFailed
 from benchmarks.etcd.go_hpack import Field, GoEncoder, string
 from benchmarks.etcd.h2load import parse
-from benchmarks.etcd.load import LoadResult
 from benchmarks.etcd.plot import write_plot
 from benchmarks.etcd.profile import top_functions
-from benchmarks.etcd.report import FEWEST_STEADY, Results, ratio, tables, worst
-from benchmarks.etcd.rounds import (
-    ALL_CORES,
-    CHANGING,
-    CONSTANT,
-    PER_CORE,
+from benchmarks.etcd.report import tables
+from benchmarks.etcd.samples import (
+    EXPIRY,
+    LAST_S,
+    LATENCY,
+    OFFERED,
+    P99_MS,
+    PER_CPU,
+    RATE,
+    THROUGHPUT,
     Cell,
     Pair,
-    cells,
-    is_steady,
+    Results,
+    ratio,
 )
 from benchmarks.etcd.script import (
+    CHANGING,
+    CONSTANT,
     FRAME_HEADER,
     HeaderWriter,
     Script,
@@ -36,7 +42,9 @@ from benchmarks.etcd.script import (
 )
 from benchmarks.etcd.servers import ETCD, OURS
 from benchmarks.etcd.syncs import Syncs
-from benchmarks.etcd.workloads import CASES
+from benchmarks.etcd.targets import NARROWLY, NO, TARGETS, YES, Target
+from benchmarks.etcd.throughput import within
+from leasehold.wire import rpc_pb2 as pb
 
 AUTHORITY = "127.0.0.1:2379"
 
@@ -136,6 +144,11 @@ def test_timeouts_differ_from_call_to_call_and_have_seven_digits() -> None:
 def test_messages_are_those_of_etcd() -> None:
     assert messages.put_request(b"k", b"v") == b"\x0a\x01k\x12\x01v"
     assert messages.lease_grant_request(60) == b"\x08\x3c"
+    assert messages.renew_all_request([1, 300]) == b"\x0a\x03\x01\xac\x02"
+    swap = pb.TxnRequest.FromString(messages.compare_and_put_request(b"k", b"old", b"new"))
+    assert swap.compare[0] == pb.Compare(target=pb.Compare.VALUE, key=b"k", value=b"old")
+    assert swap.success[0].request_put == pb.PutRequest(key=b"k", value=b"new")
+    assert pb.PutRequest.FromString(messages.put_request(b"k", b"v", 7)).lease == 7
     assert messages.lease_request(300) == b"\x08\xac\x02"
     value = messages.message(b"key", 2, 3, 4, b"value")
     answer = messages.message(messages.message(1, 2), value, None, 1)
@@ -171,71 +184,111 @@ def test_failed_calls_of_h2load_fail_the_round() -> None:
         parse("h2load: could not connect")
 
 
-def result(rate: float) -> LoadResult:
-    return LoadResult("put", rate, 1.0, int(rate), 3.0, 1e6 / rate, p50_ms=1.0, p99_ms=2.0)
+def test_calls_that_are_encoded_later_follow_those_that_were_not_sent() -> None:
+    whole = Script(HeaderWriter(AUTHORITY, timeouts(Random(1))), messages.PUT, [b"body"] * 300)
+    headers = HeaderWriter(AUTHORITY, timeouts(Random(1)))
+    some = Script(headers, messages.PUT, [b"body"] * 120)
+    left = some.after(100)
+    more = Script(headers, messages.PUT, [b"body"] * 180, rest=left)
+    assert (left.first, len(left), more.first, len(more)) == (100, 20, 100, 200)
+    assert bytes(some.content[: some.starts[100]]) + bytes(more.content) == bytes(whole.content)
+    assert [at + some.starts[100] for at in more.starts] == whole.starts[100:]
+    assert more.data_bytes[-1] == 200 * len(b"\0\0\0\0\4body")
 
 
-def pair(cell: Cell, etcd: float, ours: float) -> Pair:
-    return Pair(cell, {ETCD: result(etcd), OURS: result(ours)})
+def test_a_stream_that_stays_open_has_no_timeout() -> None:
+    opening = HeaderWriter(AUTHORITY, timeouts(Random(1))).next_frame(1, "/a/B", is_timed=False)
+    names = [name for name, _ in Decoder().decode(opening[FRAME_HEADER:], raw=True)]
+    assert b"grpc-timeout" not in names
+    assert names[-1] == b"client-api-version"
 
 
-ALL_PUT = [
-    Cell("put", headers, cores)
-    for headers in (CONSTANT, CHANGING)
-    for cores in (ALL_CORES, PER_CORE)
-]
+def pair(etcd: float, ours: float, name: str = RATE) -> Pair:
+    return Pair({ETCD: {name: etcd}, OURS: {name: ours}})
+
+
+def of(cells: dict[Cell, list[Pair]]) -> Results:
+    return Results("a machine", cells)
 
 
 def results() -> Results:
-    pairs = [
-        pair(cell, 100.0, 100.0 * times * (2.0 if cell.headers == CONSTANT else 1.0))
-        for times in (1.0, 1.2, 1.7)
-        for cell in ALL_PUT
-    ]
-    return Results("a machine", 1.0, pairs, [Syncs(OURS, "put", 1_000, 20, 25)])
+    return of(
+        {
+            Cell(THROUGHPUT, "put", CONSTANT): [pair(100.0, 200.0 * k) for k in (1.0, 1.2, 1.7)],
+            Cell(THROUGHPUT, "put", CHANGING): [pair(10.0 * k, 16.0 * k) for k in (1.0, 4.0, 2.0)],
+            Cell(LATENCY, "put"): [
+                Pair({ETCD: {P99_MS: 2.0, OFFERED: 9.0}, OURS: {P99_MS: 3.0, OFFERED: 9.0}})
+            ],
+            Cell(EXPIRY, "30 leases"): [pair(20.0, 0.4, LAST_S), pair(20.0, 0.6, LAST_S)],
+        }
+    )
 
 
-def test_ratios_are_taken_pair_by_pair_and_the_worse_headers_count() -> None:
-    measured = results()
-    found = ratio(measured.of(Cell("put", CONSTANT, ALL_CORES)))
+def test_ratios_are_taken_pair_by_pair_so_that_a_slow_machine_is_slow_for_both() -> None:
+    """The machine was four times as fast in the second pair: that must not show."""
+    found = ratio(results().cells[Cell(THROUGHPUT, "put", CHANGING)], RATE)
+    assert found == Spread(1.6, 1.6, 1.6)
+    assert ratio([pair(1.0, 1.0), pair(1.0, 3.0), pair(1.0, 2.0)], RATE) == Spread(2.0, 1.5, 2.5)
+
+
+def test_a_pair_in_which_a_server_is_missing_is_no_pair() -> None:
+    half = Pair({OURS: {RATE: 5.0}})
+    assert ratio([half, pair(0.0, 1.0), pair(1.0, 2.0)], RATE) == Spread(2.0, 2.0, 2.0)
+    assert ratio([half], RATE) is None
+
+
+def target(title: str) -> Target:
+    return next(each for each in TARGETS if each.title == title)
+
+
+def test_the_worse_of_constant_and_changing_headers_counts() -> None:
+    assert target("Put").measured(results(), RATE) == Spread(1.6, 1.6, 1.6)
+    assert target("Put").measured(results(), PER_CPU) is None
+
+
+def test_where_less_is_better_the_worst_is_the_most() -> None:
+    gone = target("leases that end together: until all are gone")
+    assert gone.measured(results(), LAST_S) == Spread(0.025, 0.0225, 0.0275)
+    alone = target("the same, ours alone")
+    found = alone.measured(results(), LAST_S)
     assert found is not None
-    assert (found.median, found.low, found.high) == pytest.approx((2.4, 2.0, 3.4))
-    assert worst(measured, CASES["put"], PER_CORE) == pytest.approx(1.2)
-    assert worst(measured, CASES["range"], PER_CORE) is None
+    assert (found.median, found.low, found.high) == pytest.approx((0.5, 0.45, 0.55))
+    assert alone.verdict(Spread(0.5, 0.45, 0.55)) == NARROWLY
+    assert alone.verdict(Spread(0.4, 0.3, 0.5)) == YES
+    assert alone.verdict(Spread(0.51, 0.3, 0.6)) == NO
 
 
-def test_unsteady_pairs_are_left_out_only_if_enough_steady_ones_are_there() -> None:
-    assert is_steady([1.0, 1.3])
-    assert not is_steady([1.0, 1.1, 1.5])
-    cell = ALL_PUT[0]
-    shaken = [replace(pair(cell, 100.0, 50.0), steady=False)] * 3
-    steady = [pair(cell, 100.0, 300.0)] * FEWEST_STEADY
-    few = ratio(Results("a machine", 1.0, [*shaken, *steady[1:]]).of(cell))
-    enough = ratio(Results("a machine", 1.0, [*shaken, *steady]).of(cell))
-    assert few is not None
-    assert enough is not None
-    assert (few.median, enough.median) == pytest.approx((0.5, 3.0))
+def test_a_target_is_reached_for_sure_only_if_the_worse_quartile_reaches_it() -> None:
+    put = target("Put")
+    assert put.verdict(Spread(1.5, 1.5, 2.0)) == YES
+    assert put.verdict(Spread(1.6, 1.4, 2.0)) == NARROWLY
+    assert put.verdict(Spread(1.4, 1.2, 9.0)) == NO
+
+
+def test_everything_that_was_asked_for_has_a_target() -> None:
+    bounds = {each.title: (each.bound, each.is_least) for each in TARGETS}
+    assert bounds["LeaseGrant"] == (6.0, True)
+    assert bounds["Put, one in flight"] == (1.0, True)
+    assert bounds["RenewAll, leases, beside KeepAlive on long streams"] == (5.0, True)
+    assert bounds["Txn: compare and put"] == (1.2, True)
+    assert bounds["memory for a live lease"] == (1.0, False)
+    assert len(TARGETS) == 15
 
 
 def test_the_tables_say_what_was_reached_and_what_could_not_be_measured() -> None:
-    report = tables(replace(results(), missing=["h2load is not there"]))
+    report = tables(
+        replace(results(), missing=["memory could not be measured"]),
+        [Syncs(OURS, "put", 1_000, 20, 25)],
+    )
     verdict = report[0]
-    assert verdict.rows == [
-        [
-            *("Put", "1.5", "2.40 (2.00..3.40)", "1.20 (1.00..1.70)"),
-            *("2.40 (2.00..3.40)", "1.20 (1.00..1.70)", "NO, 1.20", "NO, 1.20"),
-        ]
+    assert [row[:4] for row in verdict.rows] == [
+        ["Put", "at least 1.5 times", "1.60", YES],
+        [verdict.rows[1][0], "at most 0.05 times", "0.03 (0.02..0.03)", YES],
+        ["the same, ours alone", "at most 0.5 s", "0.50 (0.45..0.55)", NARROWLY],
+        ["p99 of Put at half of etcd's peak", "at most 1 times", "1.50", NO],
     ]
-    assert "h2load is not there" in verdict.as_markdown()
+    assert "memory could not be measured" in verdict.as_markdown()
     assert report[-1].rows[0][-2:] == ["25.0", "1.25"]
-
-
-def test_without_h2load_or_a_second_core_the_rest_is_measured() -> None:
-    assert cells(["put"], with_h2load=False, with_pinning=False) == [
-        Cell("put", CHANGING, ALL_CORES)
-    ]
-    streams = cells(["stream"], with_h2load=True, with_pinning=True)
-    assert {cell.headers for cell in streams} == {CHANGING}
 
 
 def test_the_plot_is_drawn(tmp_path: Path) -> None:
@@ -243,6 +296,11 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "etcd.svg"
     write_plot(results(), path)
     assert "<svg" in path.read_text(encoding="utf-8")
+
+
+def test_rounds_end_in_time_and_one_is_always_made() -> None:
+    assert list(within(3, 10.0, iter([0.0, 5.0, 11.0]).__next__)) == [0, 1]
+    assert list(within(3, -1.0, iter([0.0, 5.0]).__next__)) == [0]
 
 
 def test_a_profile_is_read_by_own_time() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.children import MeasurementFailed
 from benchmarks.common.page import END, begin
 from benchmarks.common.stats import Spread
-from benchmarks.engine.children import MeasurementFailed
 from benchmarks.transport import (
     client_side,
     driving,

@@ -1,12 +1,14 @@
 """Every measurement in a process of its own, which has only so much time."""
 
+import multiprocessing
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from time import monotonic
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from benchmarks.lease_core.children import SPAWN
+SPAWN: Final = multiprocessing.get_context("spawn")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,6 +81,40 @@ def in_child(limit_s: float, function: Callable[P, T], *args: P.args, **kwargs: 
     finally:
         child.end()
     return answer
+
+
+def each_from_child(
+    limit_s: float, function: Callable[P, Iterable[T]], *args: P.args, **kwargs: P.kwargs
+) -> Iterator[T]:
+    """Run a function in a fresh process and return, one by one, what it yields.
+
+    What came before a failure counts. All of it together has `limit_s`.
+    """
+    deadline = monotonic() + limit_s
+    child = Child(_answer_each, function, args, kwargs)
+    try:
+        while True:
+            answer = child.receive(max(0.0, deadline - monotonic()))
+            if isinstance(answer, _Done):
+                return
+            yield answer
+    finally:
+        child.end()
+
+
+class _Done:
+    """What a child sends after the last of its answers."""
+
+
+def _answer_each(
+    connection: Connection,
+    function: Callable[..., Iterable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    for answer in function(*args, **kwargs):
+        connection.send(answer)
+    connection.send(_Done())
 
 
 def _answer(
