@@ -10,7 +10,7 @@ What etcd does not define is left out, or made equal where answers are compared 
 - an end of a range that is there and empty: in what is only read it means "from the key on", and
   nothing in what is written, because etcd then reads its own copy of the request;
 - a field of the wrong type, which etcd refuses and protobuf's parsers elsewhere skip; and one of
-  several fields of which there may be one, twice;
+  several fields of which there may be one, twice; and the field 0 of a message that has no fields;
 - sizes within a few bytes of the limit of a request: etcd counts the envelope of its log as well.
 """
 
@@ -145,7 +145,8 @@ class Sequence:
         elif how == 1:
             body = body[: self._random.randint(0, len(body))]
         elif how == 2:
-            body += self._random.choice(BROKEN)
+            broken = self._random.choice(BROKEN)
+            body += broken if body else BROKEN[-1]
         elif not isinstance(request, pb.TxnRequest):
             body += body
         return Mangled(type(request), body)

@@ -34,8 +34,20 @@ class Side:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End everything."""
         await self.end_streams()
         await self._channel.close()
+
+    async def takes_over(self, other: "Side") -> None:
+        """Check that it is what `other` was before a restart: only the term has grown."""
+        await self.ask(pb.LeaseLeasesRequest())
+        assert other._identity is not None
+        assert self._identity is not None
+        assert self._identity[:2] == other._identity[:2]
+        assert self._identity[2] > other._identity[2]
 
     async def end_streams(self) -> None:
         """End all streams; the next ones are new."""
