@@ -33,6 +33,7 @@ from leasehold.rpc.listening import listen
 from leasehold.rpc.routes import Exchange, Methods
 from leasehold.rpc.server import ServerProtocol, Site
 from leasehold.rpc.tls import client_tls, server_tls
+from leasehold.rpc.web import PagesOnly
 from tests.support.echoing import DEADLINE_S, Run, both_loops
 from tests.support.raw_server import RawServer, no_leak
 from tests.support.servers import leasehold_command, running
@@ -108,7 +109,9 @@ METHODS: Final[Methods] = {
 async def serving(
     address: Address = LOOPBACK, tls: ssl.SSLContext | None = None, limits: Limits | None = None
 ) -> AsyncIterator[tuple[str, Site]]:
-    site = Site(METHODS, {}, Gate(), lambda: None, limits or Limits(max_message_bytes=1 << 24))
+    site = Site(
+        METHODS, PagesOnly(), Gate(), lambda: None, limits or Limits(max_message_bytes=1 << 24)
+    )
     listening = await listen(lambda: ServerProtocol(site), address, tls)
     try:
         await listening.start()

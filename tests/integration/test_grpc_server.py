@@ -23,9 +23,10 @@ from leasehold.errors import Status
 from leasehold.rpc import frames
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError, framed
-from leasehold.rpc.http1 import MAX_HEAD_BYTES
+from leasehold.rpc.http1_heads import MAX_HEAD_BYTES
 from leasehold.rpc.pages import Reply
 from leasehold.rpc.server import ServerProtocol, Site
+from leasehold.rpc.web import PagesOnly
 from tests.support.h2_peer import MANY, ONCE, WATCH, RawPeer, Service, split_frames
 
 DEADLINE_S: Final = 20.0
@@ -43,7 +44,9 @@ class Running:
     def __init__(self, run: Run) -> None:
         self.service = Service()
         self.gate = Gate()
-        self.site = Site(self.service.methods, {"/health": _health}, self.gate, lambda: None)
+        self.site = Site(
+            self.service.methods, PagesOnly({"/health": _health}), self.gate, lambda: None
+        )
         self.port = 0
         self._run = run
         self._is_up = threading.Event()

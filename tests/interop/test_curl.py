@@ -96,17 +96,15 @@ def test_head(our_server: OurServer, version: str, spoken: str) -> None:
     assert "healthy" not in page.body
 
 
-@pytest.mark.parametrize("size", [1, 100_000, 10_000_000])
-def test_a_body_that_nobody_wants(our_server: OurServer, tmp_path: Path, size: int) -> None:
+@both_versions
+@pytest.mark.parametrize(("size", "status"), [(1, 405), (100_000, 405), (10_000_000, 413)])
+def test_a_body_that_nobody_wants(
+    our_server: OurServer, tmp_path: Path, size: int, status: int, version: str, spoken: str
+) -> None:
     file = tmp_path / "body"
     file.write_bytes(bytes(size))
-    page = curl(HTTP2, "--data-binary", f"@{file}", f"http://{our_server.target}/health")
-    assert (page.status, page.version) == (405, "2")
-
-
-def test_http1_has_nothing_to_post_to(our_server: OurServer) -> None:
-    page = curl(HTTP1, "--data", "x", f"http://{our_server.target}/health")
-    assert (page.status, page.version) == (501, "1.1")
+    page = curl(version, "--data-binary", f"@{file}", f"http://{our_server.target}/health")
+    assert (page.status, page.version) == (status, spoken)
 
 
 def test_a_post_that_is_no_grpc_is_told_so(our_server: OurServer) -> None:

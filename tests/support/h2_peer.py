@@ -28,6 +28,7 @@ from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Pages
 from leasehold.rpc.routes import Answer, Exchange, Method, Speaker, Subscription
 from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.web import PagesOnly
 from tests.support.virtual_host import VirtualHost
 
 ONCE: Final = "/test.Service/Once"
@@ -178,7 +179,7 @@ class Peer:
             self.service.methods,
             self.gate,
             self._arrived.append,
-            pages=pages,
+            web=PagesOnly(pages),
             limits=limits,
             host=self.host,
         )

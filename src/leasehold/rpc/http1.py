@@ -1,47 +1,107 @@
-"""Just enough HTTP/1.1 to answer plain GETs on the port that speaks gRPC."""
+"""The server's side of one HTTP/1.1 connection; it does no I/O.
 
-import re
+Theory of operation. A connection goes round in a circle:
+
+    head     the request line and fields of the next request come in
+    body     its body comes in, whole, before anybody looks at it
+    answer   a handler has it: it may have answered already, or take hours
+
+What comes in behind a request waits until it is answered, so answers come in the order of their
+requests whatever a client has sent ahead; and if that is much, nothing more is read (`throttle`).
+"""
+
 from collections.abc import Callable
-from http import HTTPMethod, HTTPStatus
+from http import HTTPStatus
 from typing import Final
 
-from leasehold.rpc.pages import Pages, Reply, find_page, plain
-
-MAX_HEAD_BYTES: Final = 8 * 1024
-"""The request line and header fields of one request."""
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.host import Host, LoopHost
+from leasehold.rpc.http1_answers import Http1Answer
+from leasehold.rpc.http1_bodies import ChunkedBody, SizedBody, TooLarge, body_of
+from leasehold.rpc.http1_heads import (
+    HEAD_END,
+    MAX_HEAD_BYTES,
+    NotHttp,
+    Refused,
+    RequestHead,
+    parse_head,
+)
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.web import Ask, Web, handle_safely
 
 MAX_PIPELINED: Final = 100
 """Requests that are answered in one go; with more at once the connection is closed."""
 
+MAX_AHEAD_BYTES: Final = 64 * 1024
+"""What may come in behind a request that is not answered; then nothing more is read."""
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_UNREAD: Final = RequestHead(b"", b"", [], 0, False, False, False)
+"""The head of a request that could not be read."""
+
+
+def _ignore(_: bool) -> None:
+    """Go on reading in any case."""
+
 
 class HTTP1:
-    """The server's side of one HTTP/1.1 connection. It does no I/O."""
+    """Speaks HTTP/1.1 with one client. `transmit` is given what is to be sent.
 
-    is_pinged = has_streams = False
-    unsent_bytes = taken_bytes = put_bytes = 0
+    `throttle` is told to stop reading, and to go on.
+    """
 
-    def __init__(self, pages: Pages, transmit: Callable[[bytes], None]) -> None:
-        self._pages = pages
+    is_pinged = False
+
+    def __init__(
+        self,
+        web: Web,
+        transmit: Callable[[bytes], None],
+        *,
+        gate: Gate | None = None,
+        limits: Limits | None = None,
+        host: Host | None = None,
+        throttle: Callable[[bool], None] = _ignore,
+    ) -> None:
+        self.gate = Gate() if gate is None else gate  # an empty gate is false
+        self.host = host or LoopHost()
+        self._web = web
         self._transmit = transmit
-        self._buffer = b""
+        self._throttle = throttle
+        self._max_event_bytes = (limits or Limits()).max_event_bytes
+        self._buffer = bytearray()
         self._out: list[bytes] = []
+        self._head: RequestHead | None = None
+        self._body: SizedBody | ChunkedBody | None = None
+        self._answer: Http1Answer | None = None
+        """Set while a handler has a request."""
+        self._in_one_go = 0
+        self._held_bytes = 0
+        self._is_paused = self._is_cramped = self._is_flush_due = self._is_throttled = False
+        self._is_parting = False
         self.is_closing = False
         """Whether the connection is to be closed once the output is written."""
+        self.lingers = False
+        """Whether the client may still be sending when that happens."""
         self.activity = 0
         """How often something came in."""
+        self.begun = 0
+        """How many requests have come in, whole."""
+        self.put_bytes = 0
+        self.unsent_bytes = self.taken_bytes = 0
+
+    # What its watchdog sees.
 
     @property
     def has_greeted(self) -> bool:
         """Whether no request has come in in part."""
-        return not self._buffer
+        return self._answer is not None or not (self._buffer or self._head)
 
     @property
-    def begun(self) -> int:
-        """How often something came in."""
-        return self.activity
-
-    def drain(self) -> None:
-        """Do nothing: whoever asks again will be answered, or finds the connection closed."""
+    def has_streams(self) -> bool:
+        """Whether a request is being answered."""
+        return self._answer is not None
 
     def drop_stalled(self) -> bool:
         """Drop nothing: there is one thing at a time."""
@@ -50,92 +110,188 @@ class HTTP1:
     def ping(self) -> None:
         """Do nothing: there are no pings."""
 
+    # What comes in.
+
     def receive(self, data: bytes) -> None:
-        """Take what came in, and answer the requests that are complete."""
+        """Take what came in, and have the requests answered that are complete."""
         self.activity += 1
-        buffer, at = self._buffer + data, 0
-        requests = 0
-        while not self.is_closing:
-            if buffer.startswith(b"\r\n", at):  # as after the body of an old client's request
-                at += 2
-                continue
-            if buffer[at:] == b"\r":
-                break
-            end = buffer.find(_HEAD_END, at, at + MAX_HEAD_BYTES + len(_HEAD_END))
-            if end >= 0:
-                requests += 1
-                self._request(buffer[at:end], is_last=requests >= MAX_PIPELINED)
-                at = end + len(_HEAD_END)
-            elif buffer[at : at + 1] and not buffer[at : at + 1].isalpha():
-                self._hang_up()  # no method begins like this
-            elif len(buffer) - at >= MAX_HEAD_BYTES + len(_HEAD_END):
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        self._buffer += data
+        self._advance()
+
+    def _advance(self) -> None:
+        self._in_one_go = 0
+        while not self.is_closing and self._answer is None:
+            try:
+                if self._head is None and not self._take_head():
+                    break
+                assert self._body is not None
+                if not self._body.take(self._buffer):
+                    break
+            except NotHttp:
+                self._hang_up()
+            except Refused as refused:
+                self._refuse(plain(refused.status, refused.why))
+            except TooLarge as error:
+                self._refuse(self._web.too_large(error.body_bytes))
             else:
-                break
-        self._buffer = buffer[at:]
-        if self._out:
-            out, self._out = b"".join(self._out), []
-            self.put_bytes += len(out)
-            self._transmit(out)
+                self._handle()
+        self._set_throttle(is_enough=len(self._buffer) > MAX_AHEAD_BYTES and self.has_streams)
+        self.flush()
 
-    def lost(self) -> None:
-        """Learn that the connection is gone."""
-        self.is_closing = True
+    def _take_head(self) -> bool:
+        """Read the head of the next request; False if it has not come in yet."""
+        buffer = self._buffer
+        while buffer.startswith(b"\r\n"):  # as after the body of an old client's request
+            del buffer[:2]
+        if not buffer or buffer == b"\r":
+            return False
+        end = buffer.find(HEAD_END, 0, MAX_HEAD_BYTES + len(HEAD_END))
+        if end < 0:
+            if not buffer[:1].isalpha():
+                raise NotHttp  # no method begins like this
+            if len(buffer) >= MAX_HEAD_BYTES + len(HEAD_END):
+                raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            return False
+        head = parse_head(bytes(buffer[:end]))
+        del buffer[: end + len(HEAD_END)]
+        self._head, self._body = head, body_of(head.length)
+        if head.wants_continue and head.length != 0 and not buffer:
+            self._out.append(_CONTINUE)
+        return True
 
-    def _request(self, head: bytes, *, is_last: bool) -> None:
-        line, _, fields = head.partition(b"\r\n")
-        parts = line.split(b" ")
-        if parts[0] not in _METHODS and not parts[-1].startswith(b"HTTP/"):
-            self._hang_up()
-            return
-        if len(parts) != _PARTS or parts[2] not in _VERSIONS:
-            self._refuse(HTTPStatus.BAD_REQUEST)
-            return
-        method, target, version = parts
-        lines = fields.split(b"\r\n") if fields else []
-        matches = [_FIELD.fullmatch(line) for line in lines]
-        pairs = [(each[1].lower(), each[2].strip(b" \t").lower()) for each in matches if each]
-        hosts = sum(name == b"host" for name, _ in pairs)
-        if len(pairs) < len(lines) or hosts > 1 or (hosts == 0 and version != b"HTTP/1.0"):
-            self._refuse(HTTPStatus.BAD_REQUEST)
-            return
-        if any(_announces_body(*pair) for pair in pairs):
-            self._refuse(HTTPStatus.NOT_IMPLEMENTED)  # there is nothing here to post to
-            return
-        wishes = b",".join([value for name, value in pairs if name == b"connection"])
-        closes = b"close" in [wish.strip() for wish in wishes.split(b",")]
-        keeps_alive = version == b"HTTP/1.1" and not (closes or is_last)
-        reply = find_page(self._pages, method, _ABSOLUTE.sub(b"", target) or b"/")
-        self._reply(reply, is_head=method == b"HEAD", keeps_alive=keeps_alive)
+    def _handle(self) -> None:
+        head, body = self._head, self._body
+        assert head is not None
+        assert body is not None
+        self._head = self._body = None
+        self.begun += 1
+        self._in_one_go += 1
+        answer = self._answer = Http1Answer(self, head)
+        ask = Ask(head.method, head.target, head.fields, bytes(body.octets))
+        visitor = handle_safely(self._web, ask, answer)
+        if not answer.is_over:
+            answer.visitor = visitor
 
     def _hang_up(self) -> None:
         """Say nothing to somebody who does not speak HTTP."""
         self.is_closing = True
         self._out.append(b"")
 
-    def _refuse(self, status: HTTPStatus) -> None:
-        self._reply(plain(status), is_head=False, keeps_alive=False)
+    def _refuse(self, reply: Reply) -> None:
+        """Answer a request that was not read to its end, and read nothing more."""
+        self.lingers = True
+        self._buffer.clear()
+        Http1Answer(self, self._head or _UNREAD._replace(keeps_alive=False)).reply(reply)
+        self._head = self._body = None
+        self.is_closing = True
 
-    def _reply(self, reply: Reply, *, is_head: bool, keeps_alive: bool) -> None:
-        self.is_closing = not keeps_alive
-        fields = [
-            f"HTTP/1.1 {reply.status.value} {reply.status.phrase}",
-            f"Content-Type: {reply.content_type}",
-            f"Content-Length: {len(reply.body)}",
-            f"Connection: {'keep-alive' if keeps_alive else 'close'}",
-        ]
-        head = "\r\n".join((*fields, "", "")).encode()
-        self._out.append(head if is_head else head + reply.body)
+    def _set_throttle(self, *, is_enough: bool) -> None:
+        if is_enough != self._is_throttled:
+            self._is_throttled = is_enough
+            self._throttle(is_enough)
 
+    # What goes out.
 
-def _announces_body(name: bytes, value: bytes) -> bool:
-    return name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+    @property
+    def takes_more(self) -> bool:
+        """Whether there may be another request after this one."""
+        return self._in_one_go < MAX_PIPELINED and not (self._is_parting or self.lingers)
 
+    def put(self, octets: bytes) -> None:
+        """Put octets into the output."""
+        self._out.append(octets)
 
-_PARTS: Final = 3
-_VERSIONS: Final = (b"HTTP/1.1", b"HTTP/1.0")
-_FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
-"""Without the spaces around a value: to look for them here takes quadratic time, or worse."""
-_ABSOLUTE: Final = re.compile(rb"\Ahttps?://[^/?]*", re.IGNORECASE)
-_METHODS: Final = frozenset(method.value.encode() for method in HTTPMethod)
-_HEAD_END: Final = b"\r\n\r\n"
+    def answered(self, *, keeps_alive: bool) -> None:
+        """Learn that the answer is complete; what has come in meanwhile gets its turn."""
+        self.is_closing = self.is_closing or not keeps_alive
+        if self._answer is not None:
+            self._answer = None
+            self._is_cramped = False
+            if self._buffer:
+                self.host.call_soon(self._go_on)
+            else:
+                self._set_throttle(is_enough=False)
+
+    def _go_on(self) -> None:
+        if self._answer is None and not self.is_closing:
+            self._advance()
+
+    def held(self, octets: int) -> None:
+        """Count what waits for the gate."""
+        self._held_bytes += octets
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what is sent; if not, the visitor is told when it does."""
+        has_room = not self._is_paused and self._held_bytes < self._max_event_bytes
+        self._is_cramped = self._is_cramped or not has_room
+        return not self._is_cramped
+
+    def flush(self) -> None:
+        """Hand on what was put out."""
+        self._relieve()
+        if self._out:
+            out, self._out = b"".join(self._out), []
+            self.put_bytes += len(out)
+            self._transmit(out)
+
+    def _relieve(self) -> None:
+        if (
+            self._is_cramped
+            and not self._is_paused
+            and self._held_bytes <= self._max_event_bytes // 2
+            and self._answer is not None
+            and self._answer.visitor is not None
+        ):
+            self._is_cramped = False
+            self._answer.visitor.relieved()
+
+    def flush_soon(self) -> None:
+        """Hand on what was put out, with what else is put out in this turn of the loop."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self.host.call_soon(self._flush_late)
+
+    def _flush_late(self) -> None:
+        self._is_flush_due = False
+        self.flush()
+
+    def pause(self) -> None:
+        """Learn that the transport has enough for now."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Learn that the transport takes more."""
+        self._is_paused = False
+        self.flush()
+
+    # How it ends.
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is being answered that will have an end."""
+        answer = self._answer
+        return answer is None or (answer.visitor is not None and not answer.visitor.ends_by_itself)
+
+    def drain(self) -> None:
+        """Take no request after the one that is being answered."""
+        self._is_parting = True
+
+    def dismiss(self, error: RpcError) -> None:
+        """End with this error what is being answered, and then the connection."""
+        self._is_parting = True
+        if self._answer is not None and self._answer.visitor is not None:
+            self._answer.visitor.dismissed(error)
+        self.is_closing = True
+        self._out.append(b"")
+        self.flush()
+
+    def lost(self) -> None:
+        """Learn that the connection is gone."""
+        self.is_closing = True
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            visitor, answer.visitor = answer.visitor, None
+            answer.is_over = True
+            if visitor is not None:
+                visitor.gone()

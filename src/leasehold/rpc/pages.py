@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
+from leasehold.rpc.header_encoder import Fields
+
 logger = logging.getLogger(__name__)
 
 
@@ -14,6 +16,8 @@ class Reply(NamedTuple):
     status: HTTPStatus
     content_type: str
     body: bytes
+    fields: Fields = ()
+    """What else is said before the body."""
 
 
 Page = Callable[[], Reply]

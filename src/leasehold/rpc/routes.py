@@ -169,7 +169,7 @@ class Head:
     )
 
     def __init__(
-        self, method: "Method | RpcError | Web", fields: tuple[Field, ...], length: int | None
+        self, method: "Method | RpcError | WebHead", fields: tuple[Field, ...], length: int | None
     ) -> None:
         self.call = method.call if isinstance(method, Exchange) else None
         self.is_unary = isinstance(method, Exchange) and method.is_unary
@@ -180,7 +180,7 @@ class Head:
         )
         self.tally = method.tally if isinstance(method, Exchange | Subscription) else Tally()
         self.error = method if isinstance(method, RpcError) else None
-        self.web = method if isinstance(method, Web) else None
+        self.web = method if isinstance(method, WebHead) else None
         self.content_length = length
         self.encoding = IDENTITY
         self.takes_gzip = False
@@ -210,11 +210,12 @@ class Head:
         return self._metadata
 
 
-class Web(NamedTuple):
-    """A request that is no gRPC call: for a page, or refused with the reason."""
+class WebHead(NamedTuple):
+    """The head of a request that is no gRPC call, or why it is refused."""
 
     method: bytes
     target: bytes
+    fields: tuple[Field, ...] = ()
     refusal: Reply | None = None
 
 
@@ -240,7 +241,8 @@ def resolve(fields: tuple[Field, ...], methods: Methods) -> Head:
         if method == b"POST":
             why = f"content-type must be application/grpc, not {_shown(content_type)!r}"
             refusal = plain(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
-    return Head(Web(method, target, refusal), fields, length)
+    regular_fields = tuple([field for field in fields if not field.name.startswith(b":")])
+    return Head(WebHead(method, target, regular_fields, refusal), fields, length)
 
 
 def _method(path_octets: bytes, methods: Methods, encoding: bytes) -> Method | RpcError:

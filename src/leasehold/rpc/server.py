@@ -20,10 +20,10 @@ from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.host import Host, LoopHost
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limits import Limits
-from leasehold.rpc.pages import Pages
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server_connection import ServerConnection
 from leasehold.rpc.watchdog import Watchdog
+from leasehold.rpc.web import Web
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Site:
     """What all connections of a server share."""
 
     methods: Methods
-    pages: Pages
+    web: Web
     gate: Gate
     enter: Callable[[], None]
     """Called first on each entry from the event loop."""
@@ -105,6 +105,7 @@ class ServerProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_first",
+        "_has_enough",
         "_has_stopped",
         "_is_paused",
         "_linger",
@@ -121,6 +122,8 @@ class ServerProtocol(asyncio.Protocol):
         self._first = b""
         self._is_paused = False
         self._has_stopped = False
+        self._has_enough = False
+        """Whether requests of HTTP/1.1 are sent faster than they can be answered."""
         self._linger: asyncio.TimerHandle | None = None
         """Set when the connection is to be closed."""
         self._watchdog: Watchdog | None = None
@@ -153,7 +156,7 @@ class ServerProtocol(asyncio.Protocol):
             return
         self._first = b""
         if not first.startswith(PREFACE_LINE):
-            self._speaks = HTTP1(self._site.pages, self._transmit)
+            self._speaks = self._http1()
         else:
             self._speaks = self._http2()
             if not first.startswith(PREFACE):
@@ -164,13 +167,39 @@ class ServerProtocol(asyncio.Protocol):
             self._watchdog.watch(self._speaks, self._transport.get_write_buffer_size)
         self._speaks.receive(first)
 
+    def _http1(self) -> HTTP1:
+        site = self._site
+        return HTTP1(
+            site.web,
+            self._transmit,
+            gate=site.gate,
+            limits=site.limits,
+            host=site.host,
+            throttle=self._set_throttle,
+        )
+
+    def _set_throttle(self, has_enough: bool) -> None:
+        self._has_enough = has_enough
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        """Read or do not, as it is right for everybody who has a say."""
+        transport = self._transport
+        if transport.is_closing():
+            return
+        is_to_read = not (self._is_paused or self._has_stopped or self._has_enough)
+        if is_to_read and not transport.is_reading():
+            transport.resume_reading()
+        elif transport.is_reading() and not is_to_read:
+            transport.pause_reading()
+
     def _http2(self) -> ServerConnection:
         site = self._site
         return ServerConnection(
             site.methods,
             site.gate,
             self._transmit,
-            pages=site.pages,
+            web=site.web,
             limits=site.limits,
             host=site.host,
         )
@@ -193,7 +222,10 @@ class ServerProtocol(asyncio.Protocol):
         self._linger = asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
         if not (transport.is_closing() or transport.is_reading()):
             transport.resume_reading()  # or asyncio does not see the end of a TLS connection
-        transport.close()
+        if isinstance(self._speaks, HTTP1) and self._speaks.lingers and transport.can_write_eof():
+            transport.write_eof()  # closed at once, the answer would be lost to who still sends
+        else:
+            transport.close()
 
     def _transmit(self, data: bytes) -> None:
         transport = self._transport
@@ -210,37 +242,34 @@ class ServerProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Read no requests while their answers are not taken."""
         self._is_paused = True
-        if isinstance(self._speaks, ServerConnection):
+        if self._speaks is not None:
             self._speaks.pause()
-        self._transport.pause_reading()
+        self._set_reading()
 
     def resume_writing(self) -> None:
         """Go on reading."""
         self._is_paused = False
-        if not (self._transport.is_closing() or self._has_stopped):
-            self._transport.resume_reading()
-        if isinstance(self._speaks, ServerConnection):  # not now: asyncio is still writing
+        self._set_reading()
+        if self._speaks is not None:  # not now: asyncio is still writing
             self._site.host.call_soon(self._speaks.resume)
 
     def drain(self) -> None:
         """Ask the client to make no new calls."""
-        if isinstance(self._speaks, ServerConnection):
+        if self._speaks is not None:
             self._speaks.drain()
 
     @property
     def is_drained(self) -> bool:
         """Whether the client has heard of it, and no call is under way that ends by itself."""
         speaks = self._speaks
-        return not isinstance(speaks, ServerConnection) or (
-            speaks.is_quiet and not speaks.is_pinged
-        )
+        return speaks is None or (speaks.is_quiet and not speaks.is_pinged)
 
     def stop_listening(self) -> None:
         """Take no further calls; those that were taken are answered."""
         self._has_stopped = True
         if isinstance(self._speaks, ServerConnection):
             self._speaks.stop_taking()
-        self._transport.pause_reading()
+        self._set_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
@@ -261,6 +290,8 @@ class ServerProtocol(asyncio.Protocol):
             if not speaks.is_closing:  # the client has yet to take its answers
                 self._transport.resume_reading()
                 return
+        elif speaks is not None:
+            speaks.dismiss(error)
         self._end()
 
     def cut_off(self) -> None:

@@ -36,10 +36,11 @@ from leasehold.rpc.inbound import (
 )
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
-from leasehold.rpc.pages import Pages, Reply, find_page, plain
-from leasehold.rpc.routes import Head, Methods, Web, resolve
+from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
+from leasehold.rpc.web import PagesOnly, Web
 from leasehold.rpc.web_request import WebRequest
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class ServerConnection(Http2[AnsweringStream]):
         gate: Gate,
         transmit: Callable[[bytes], None],
         *,
-        pages: Pages | None = None,
+        web: Web | None = None,
         limits: Limits | None = None,
         host: Host | None = None,
     ) -> None:
@@ -77,7 +78,7 @@ class ServerConnection(Http2[AnsweringStream]):
         )
         self.gate = gate
         self._methods = methods
-        self._pages = pages or {}
+        self.web = PagesOnly() if web is None else web
         self._heads: dict[tuple[Field, ...], Head] = {}
         self._next_id = 1
         """The number that comes after the highest one."""
@@ -192,11 +193,11 @@ class ServerConnection(Http2[AnsweringStream]):
         check_trailers(fields)
         self._remote_ended(stream)
 
-    def find_page(self, web: Web) -> Reply:
-        """Answer a request that is no gRPC call."""
+    def web_refusal(self) -> Reply | None:
+        """Refuse a request that is no gRPC call, while the peer does not take its answers."""
         if self._outbound.unsent_bytes > self._max_unsent_bytes:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_SLOW)
-        return find_page(self._pages, web.method, web.target)
+        return None
 
     # Messages.
 
@@ -398,10 +399,7 @@ class ServerConnection(Http2[AnsweringStream]):
     @property
     def is_quiet(self) -> bool:
         """Whether no call is under way but those that go on until somebody ends them."""
-        return all(
-            isinstance(stream, ServerCall) and not (stream.head.ends_by_itself or stream.is_ending)
-            for stream in self._streams.values()
-        )
+        return not any(map(_has_an_end, self._streams.values()))
 
     def drain(self) -> None:
         """Ask the client to make no new calls; those that are on their way are taken."""
@@ -436,7 +434,15 @@ class ServerConnection(Http2[AnsweringStream]):
         for stream in list(self._streams.values()):
             if isinstance(stream, ServerCall):
                 stream.end(error)
+            elif isinstance(stream, WebRequest):
+                stream.dismiss(error)
         self.flush()
+
+
+def _has_an_end(stream: AnsweringStream) -> bool:
+    if isinstance(stream, ServerCall):
+        return stream.head.ends_by_itself or stream.is_ending
+    return not isinstance(stream, WebRequest) or stream.ends_by_itself
 
 
 def _greeting(limits: Limits) -> bytes:

@@ -23,6 +23,7 @@ from leasehold.rpc.listening import Listening, listen
 from leasehold.rpc.pages import Pages
 from leasehold.rpc.routes import Exchange, Methods, Subscription
 from leasehold.rpc.server import MAX_CONNECTIONS, ServerProtocol, Site
+from leasehold.rpc.web import PagesOnly, Web
 
 DRAIN_CALLS_S: Final = 3.0
 """How long closing waits for calls under way to end, and for clients to hear of it."""
@@ -71,7 +72,7 @@ class Server:
     """Serves methods, and pages for those who speak plain HTTP.
 
     `gate` holds answers back that have to wait for something, and `enter` is called first on each
-    entry from the event loop.
+    entry from the event loop. `web`, if there is one, answers plain HTTP in the place of `pages`.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Server:
         methods: Methods,
         *,
         pages: Pages | None = None,
+        web: Web | None = None,
         gate: Gate | None = None,
         enter: Callable[[], None] = _nothing,
         limits: Limits | None = None,
@@ -87,7 +89,7 @@ class Server:
         _check_methods(methods)
         self._site = Site(
             methods,
-            pages or {},
+            PagesOnly(pages) if web is None else web,
             Gate() if gate is None else gate,  # an empty gate is false
             enter,
             limits or Limits(),
@@ -112,6 +114,11 @@ class Server:
     def sent_bytes(self) -> int:
         """What was sent to clients so far."""
         return self._site.sent_bytes
+
+    @property
+    def addresses(self) -> list[Address]:
+        """What is bound: numbers for names, and the ports that were chosen for 0."""
+        return [address for each in self._listening for address in each.addresses]
 
     async def bind(
         self, addresses: Sequence[Address | str], tls: ssl.SSLContext | None = None
@@ -148,7 +155,7 @@ class Server:
             if each not in self._started:
                 self._started.add(each)
                 await each.start()
-        return [address for each in self._listening for address in each.addresses]
+        return self.addresses
 
     async def wait_closed(self) -> None:
         """Wait until the server is closed."""

@@ -136,8 +136,9 @@ class Watchdog:
     def _trouble(self, now: float) -> tuple[ErrorCode, str] | None:
         limits, watched = self._limits, self._watched
         if watched is None or not watched.has_greeted:
-            if self._greeting_since is None:
-                self._greeting_since = now
+            begun = 0 if watched is None else watched.begun
+            if self._greeting_since is None or begun != self._begun:
+                self._begun, self._greeting_since = begun, now
             if now - self._greeting_since < limits.first_bytes_s:
                 return None
             return ErrorCode.ENHANCE_YOUR_CALM, f"no greeting within {limits.first_bytes_s:g} s"

@@ -1,19 +1,51 @@
-"""A request on an HTTP/2 connection that is no gRPC call: it gets a page, or is told why not."""
+"""A request on an HTTP/2 connection that is no gRPC call: its body, and its answer."""
 
+from http import HTTPStatus
 from typing import Final, Protocol
 
 from leasehold.rpc.answers import AnsweringStream
-from leasehold.rpc.pages import Reply
-from leasehold.rpc.routes import Web
+from leasehold.rpc.gate import Flushable, Gate
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.header_encoder import Fields
+from leasehold.rpc.host import Host
+from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.routes import WebHead
+from leasehold.rpc.web import MAX_BODY_BYTES, Ask, Visitor, Web, handle_safely
+
+MAX_OWN_BYTES: Final = 256 * 1024
+"""What an answer in pieces may have that was not sent, for it to have room for more."""
 
 _HEAD: Final = b"HEAD"
 
 
-class WebCarrier(Protocol):
+class WebCarrier(Flushable, Protocol):
     """The connection that a request is on, as the request sees it."""
 
-    def find_page(self, web: Web) -> Reply:
-        """Answer a request."""
+    gate: Gate
+    host: Host
+    held_event_bytes: int
+    """What waits for the gate, and nobody has asked for right now."""
+
+    @property
+    def web(self) -> Web:
+        """What answers requests."""
+        ...
+
+    @property
+    def has_event_room(self) -> bool:
+        """Whether the peer takes its events; if not, streams are told when it does."""
+        ...
+
+    def web_refusal(self) -> Reply | None:
+        """Say why no request is answered now, if none is."""
+        ...
+
+    def buffer(self, octets: int) -> None:
+        """Count what came in and nobody has taken; refuse it if that is too much."""
+        ...
+
+    def flush_soon(self) -> None:
+        """Send what was put out, together with what else is in this turn of the loop."""
         ...
 
     def has_unsent(self, stream: "WebRequest", octets: int) -> None:
@@ -22,35 +54,165 @@ class WebCarrier(Protocol):
 
 
 class WebRequest(AnsweringStream):
-    """A request for a page; what a client sends with it is not looked at."""
+    """A request, from its first octet to the last of its answer."""
 
-    __slots__ = ("carrier", "web")
+    __slots__ = ("_body", "_body_bytes", "_head", "_refusal", "carrier", "visitor")
 
     is_grpc = False
+    _is_cramped = False
+    """Whether the handler was told that there is no room."""
 
     def __init__(
-        self, carrier: WebCarrier, stream_id: int, web: Web, window: int, began: float
+        self, carrier: WebCarrier, stream_id: int, head: WebHead, window: int, began: float
     ) -> None:
         self.start(stream_id, window, began)
         self.carrier = carrier
-        self.web = web
+        self.visitor: Visitor | None = None
+        self._head = head
+        self._body = bytearray()
+        self._body_bytes = 0
+        self._refusal = head.refusal
+
+    # What the client does.
 
     def feed(self, payload: bytes) -> None:
-        """Take octets of a body."""
+        """Take octets of a body; what is refused is so at its end, when the client listens."""
+        self._body_bytes += len(payload)
+        if self._refusal is not None:
+            return
+        if self._body_bytes > MAX_BODY_BYTES:
+            self._drop_body()
+            self._refusal = self.carrier.web.too_large(self._body_bytes)
+            return
+        try:
+            self.carrier.buffer(len(payload))
+        except RpcError as error:
+            self._drop_body()
+            self._refusal = plain(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
+        else:
+            self._body += payload
+
+    def _drop_body(self) -> bytes:
+        body, self._body = bytes(self._body), bytearray()
+        self.carrier.buffer(-len(body))
+        return body
 
     def remote_ended(self) -> None:
-        """Answer."""
+        """Have the request answered."""
         self.remote_done = True
-        reply = self.web.refusal or self.carrier.find_page(self.web)
+        body, head = self._drop_body(), self._head
+        refusal = self._refusal or self.carrier.web_refusal()
+        if refusal is not None:
+            self.reply(refusal)
+            return
+        fields = [(field.name, field.value) for field in head.fields]
+        visitor = handle_safely(self.carrier.web, Ask(head.method, head.target, fields, body), self)
+        if not self._is_done:
+            self.visitor = visitor
+
+    # What its handler does.
+
+    @property
+    def gate(self) -> Gate:
+        """What holds back answers that are not on disk."""
+        return self.carrier.gate
+
+    @property
+    def host(self) -> Host:
+        """The event loop."""
+        return self.carrier.host
+
+    def reply(self, reply: Reply) -> None:
+        """Answer, all at once."""
+        if self._is_done or self.head_fields is not None:
+            return
         self.head_fields = (
             (b":status", b"%d" % reply.status),
             (b"content-type", reply.content_type.encode()),
+            *[(name.lower(), value) for name, value in reply.fields],
             (b"content-length", b"%d" % len(reply.body)),
         )
-        body = b"" if self.web.method == _HEAD else reply.body
-        self.unsent = bytearray(body)
+        self._append(b"" if self._head.method == _HEAD else reply.body)
+        self._end()
+
+    @property
+    def _is_done(self) -> bool:
+        return self.is_over or self.ending is not None
+
+    def begin(self, status: HTTPStatus, fields: Fields) -> None:
+        """Begin an answer that comes in pieces."""
+        if not self._is_done and self.head_fields is None:
+            self.is_events = True
+            lowered = [(name.lower(), value) for name, value in fields]
+            self.head_fields = ((b":status", b"%d" % status), *lowered)
+
+    def write(self, octets: bytes) -> None:
+        """Send a piece."""
+        if not self._is_done:
+            self._append(octets)
+
+    def _append(self, octets: bytes) -> None:
+        if self.unsent is None:
+            self.unsent = bytearray()
+        self.unsent += octets
+        self.carrier.has_unsent(self, len(octets))
+
+    def finish(self) -> None:
+        """End an answer that came in pieces."""
+        if not self._is_done:
+            self._end()
+
+    def _end(self) -> None:
+        self.visitor = None
         self.ending = b""
-        self.carrier.has_unsent(self, len(body))
+        self.carrier.has_unsent(self, 0)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what is sent."""
+        if self.unsent is not None and len(self.unsent) >= MAX_OWN_BYTES:
+            self._is_cramped = True
+            return False
+        return self.carrier.has_event_room
+
+    def held(self, octets: int) -> None:
+        """Count what waits for the gate, and is to be sent here."""
+        self.carrier.held_event_bytes += octets
+
+    def flush(self) -> None:
+        """Hand on what was sent."""
+        self.carrier.flush()
+
+    def flush_soon(self) -> None:
+        """Hand on what was sent, with what else is sent in this turn of the loop."""
+        self.carrier.flush_soon()
+
+    # What happens to it.
+
+    def sent(self) -> None:
+        """Learn that some of what was sent has left."""
+        if self._is_cramped and len(self.unsent or b"") < MAX_OWN_BYTES // 2:
+            self._is_cramped = False
+            self.relieve()
+
+    def relieve(self) -> None:
+        """Learn that the peer takes events again."""
+        if self.visitor is not None:
+            self.visitor.relieved()
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether it is worth waiting for the end of the request before a server is closed."""
+        return self.visitor is None or self.visitor.ends_by_itself
+
+    def dismiss(self, error: RpcError) -> None:
+        """End with this error, if nothing was said yet, or end at least."""
+        if self.visitor is not None:
+            self.visitor.dismissed(error)
 
     def over(self) -> None:
         """Learn that the stream is gone."""
+        self._drop_body()
+        visitor, self.visitor = self.visitor, None
+        if visitor is not None:
+            visitor.gone()

@@ -8,7 +8,7 @@ from leasehold.errors import Status
 from leasehold.rpc.frames import ErrorCode, StreamFailed
 from leasehold.rpc.hpack import Field
 from leasehold.rpc.pages import Reply, plain
-from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, Web, resolve
+from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, WebHead, resolve
 from tests.support.h2_peer import MANY, ONCE, WATCH, Service, request_fields
 
 SERVICE = Service()
@@ -81,12 +81,15 @@ def test_only_post_is_a_call(method: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
 def test_what_is_neither_grpc_nor_a_path_of_it_is_for_a_page(method: str) -> None:
     head = _resolve(request_fields("/health?x=1", method=method, content_type="text/plain"))
-    assert head.web == Web(method.encode(), b"/health?x=1", None)
+    assert head.web is not None
+    assert head.web[:2] == (method.encode(), b"/health?x=1")
+    assert {f.name: f.value for f in head.web.fields}[b"content-type"] == b"text/plain"
+    assert head.web.refusal is None
 
 
 def test_connect_has_neither_scheme_nor_path_and_is_for_a_page_that_is_not_there() -> None:
     bare = [(":method", "CONNECT"), (":authority", "elsewhere:443")]
-    assert _resolve(bare).web == Web(b"CONNECT", b"", None)
+    assert _resolve(bare).web == WebHead(b"CONNECT", b"", ())
     for extra in ((":path", "/"), (":scheme", "http")):
         with pytest.raises(StreamFailed, match="CONNECT has no scheme and no path"):
             _resolve([*bare, extra])

@@ -19,11 +19,11 @@ from leasehold.rpc.grpc import (
     compress,
     framed,
 )
-from leasehold.rpc.inbound import STREAM_WINDOW
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply as Page
 from leasehold.rpc.routes import Speaker, Subscription
 from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.web import MAX_BODY_BYTES, PagesOnly
 from tests.support.h2_peer import (
     MANY,
     ONCE,
@@ -320,15 +320,19 @@ def test_a_page_that_fails_is_500_and_logged(caplog: pytest.LogCaptureFixture) -
     assert "the page b'/broken' failed" in caplog.text
 
 
-def test_what_is_sent_to_a_page_is_not_kept(peer: Peer) -> None:
+def test_what_is_sent_to_a_page_is_kept_until_it_is_there_or_too_much(peer: Peer) -> None:
     number = peer.open("/upload", content_type="text/plain")
-    for _ in range(3 * STREAM_WINDOW // 100_000):
+    for sent in range(100_000, MAX_BODY_BYTES, 100_000):
         peer.send(number, bytes(100_000))
-    peer.pump()
-    assert peer.server._inbound.buffered_bytes == 0
+        peer.pump()
+        assert peer.server._inbound.buffered_bytes == sent
+    for _ in range(3):
+        peer.send(number, bytes(100_000))
+        peer.pump()
+        assert peer.server._inbound.buffered_bytes == 0
     peer.client.end_stream(number)
     peer.pump()
-    assert peer.reply(number).head[":status"] == "404"
+    assert peer.reply(number).head[":status"] == "413"
     assert no_leak(peer.server)
 
 
@@ -457,7 +461,7 @@ def test_pages_that_are_not_taken_are_refused_beyond_the_limit() -> None:
         {},
         Gate(),
         out.append,
-        pages={"/": lambda: Page(HTTPStatus.OK, "text/plain", bytes(300_000))},
+        web=PagesOnly({"/": lambda: Page(HTTPStatus.OK, "text/plain", bytes(300_000))}),
         host=VirtualHost(),
     )
     server.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))

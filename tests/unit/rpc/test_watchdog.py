@@ -8,6 +8,7 @@ from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.watchdog import MAX_BEAT_S, Watchdog
+from leasehold.rpc.web import PagesOnly
 from tests.support.virtual_host import VirtualHost
 
 LIMITS = Limits(
@@ -335,7 +336,7 @@ def _never(_code: ErrorCode, _why: str) -> None:
 
 def test_a_slow_head_of_http1_is_cut_off() -> None:
     kennel = Kennel()
-    http = HTTP1({}, lambda _: None)
+    http = HTTP1(PagesOnly(), lambda _: None)
     kennel.dog.watch(http, int)
     for octet in b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 100:
         http.receive(bytes((octet,)))
@@ -345,7 +346,7 @@ def test_a_slow_head_of_http1_is_cut_off() -> None:
 
 def test_requests_of_http1_that_come_whole_are_all_right_however_long_between() -> None:
     kennel = Kennel()
-    http = HTTP1({}, lambda _: None)
+    http = HTTP1(PagesOnly(), lambda _: None)
     kennel.dog.watch(http, int)
     for _ in range(10):
         http.receive(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -355,7 +356,7 @@ def test_requests_of_http1_that_come_whole_are_all_right_however_long_between() 
 
 def test_the_time_of_a_head_begins_when_it_does() -> None:
     kennel = Kennel()
-    http = HTTP1({}, lambda _: None)
+    http = HTTP1(PagesOnly(), lambda _: None)
     kennel.dog.watch(http, int)
     kennel.host.pass_time(100.0)
     http.receive(b"GET /")

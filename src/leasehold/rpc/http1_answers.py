@@ -1,0 +1,142 @@
+"""The answer to one request of HTTP/1.1: in one go, or in chunks as they come up."""
+
+from http import HTTPStatus
+from typing import Protocol
+
+from leasehold.rpc.gate import Flushable, Gate
+from leasehold.rpc.header_encoder import Fields
+from leasehold.rpc.host import Host
+from leasehold.rpc.http1_heads import RequestHead
+from leasehold.rpc.pages import Reply
+from leasehold.rpc.web import Visitor
+
+
+class Line(Flushable, Protocol):
+    """The connection that an answer is sent on, as the answer sees it."""
+
+    @property
+    def gate(self) -> Gate:
+        """What holds back answers that are not on disk."""
+        ...
+
+    @property
+    def host(self) -> Host:
+        """The event loop."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what is sent."""
+        ...
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether there may be another request after this one."""
+        ...
+
+    def put(self, octets: bytes) -> None:
+        """Put octets into the output."""
+        ...
+
+    def held(self, octets: int) -> None:
+        """Count what waits for the gate."""
+        ...
+
+    def flush_soon(self) -> None:
+        """Hand on what was put out, with what else is put out in this turn of the loop."""
+        ...
+
+    def answered(self, *, keeps_alive: bool) -> None:
+        """Learn that the answer is complete."""
+        ...
+
+
+class Http1Answer:
+    """The answer to one request; once it is over, nothing that is said has any effect."""
+
+    __slots__ = ("_has_begun", "_head", "_line", "is_over", "visitor")
+
+    def __init__(self, line: Line, head: RequestHead) -> None:
+        self._line = line
+        self._head = head
+        self._has_begun = False
+        self.is_over = False
+        self.visitor: Visitor | None = None
+
+    @property
+    def gate(self) -> Gate:
+        """What holds back answers that are not on disk."""
+        return self._line.gate
+
+    @property
+    def host(self) -> Host:
+        """The event loop."""
+        return self._line.host
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what is sent."""
+        return self._line.has_room
+
+    def reply(self, reply: Reply) -> None:
+        """Answer, all at once."""
+        if self.is_over or self._has_begun:
+            return
+        fields = (
+            (b"Content-Type", reply.content_type.encode()),
+            *reply.fields,
+            (b"Content-Length", b"%d" % len(reply.body)),
+        )
+        keeps_alive = self._head.keeps_alive and self._line.takes_more
+        body = b"" if self._head.method == b"HEAD" else reply.body
+        self._put_head(reply.status, fields, keeps_alive=keeps_alive, body=body)
+        self._end(keeps_alive=keeps_alive)
+
+    def begin(self, status: HTTPStatus, fields: Fields) -> None:
+        """Begin an answer in chunks; for an old client its end is that of the connection."""
+        if self.is_over or self._has_begun:
+            return
+        self._has_begun = True
+        if not self._head.is_old:
+            fields = (*fields, (b"Transfer-Encoding", b"chunked"))
+        self._put_head(status, fields, keeps_alive=self._keeps_alive)
+
+    @property
+    def _keeps_alive(self) -> bool:
+        return self._head.keeps_alive and not self._head.is_old
+
+    def _put_head(
+        self, status: HTTPStatus, fields: Fields, *, keeps_alive: bool, body: bytes = b""
+    ) -> None:
+        lines = [b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode())]
+        lines += [b"%b: %b" % field for field in fields]
+        lines.append(b"Connection: " + (b"keep-alive" if keeps_alive else b"close"))
+        self._line.put(b"\r\n".join((*lines, b"", body)))
+
+    def write(self, octets: bytes) -> None:
+        """Send a piece."""
+        if octets and self._has_begun and not self.is_over:
+            self._line.put(octets if self._head.is_old else b"%x\r\n%b\r\n" % (len(octets), octets))
+
+    def finish(self) -> None:
+        """End an answer that came in pieces."""
+        if self._has_begun and not self.is_over:
+            self._line.put(b"" if self._head.is_old else b"0\r\n\r\n")
+            self._end(keeps_alive=self._keeps_alive)
+
+    def _end(self, *, keeps_alive: bool) -> None:
+        self.is_over = True
+        self.visitor = None
+        self._line.answered(keeps_alive=keeps_alive)
+
+    def held(self, octets: int) -> None:
+        """Count what waits for the gate, and is to be sent here."""
+        self._line.held(octets)
+
+    def flush(self) -> None:
+        """Hand on what was sent."""
+        self._line.flush()
+
+    def flush_soon(self) -> None:
+        """Hand on what was sent, with what else is sent in this turn of the loop."""
+        self._line.flush_soon()
