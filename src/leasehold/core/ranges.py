@@ -51,11 +51,11 @@ def read_past(keyspace: Keyspace, query: Range, recent: Recent) -> Found | None:
     names = list(islice(keyspace.all_names(query.key, query.end), LONG + 1))
     if len(names) > LONG:
         return None
-    here, wanted = _look_up(keyspace, names, query.revision)
+    here, wanted = look_up(keyspace, names, query.revision)
     loaded = [item for each in wanted if (item := recent.find(*each)) is not None]
     if len(loaded) < len(wanted):
         return None
-    items = _together(here, loaded)
+    items = together(here, loaded)
     return choose(keyspace, query, items, len(items), query.revision)
 
 
@@ -105,12 +105,12 @@ def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
     enough = _enough(query)
     while names := list(islice(keyspace.all_names(query.key, query.end, name), SLICE)):
         name = names[-1]
-        here, wanted = _look_up(keyspace, names, revision)
+        here, wanted = look_up(keyspace, names, revision)
         count += len(here) + len(wanted)
         if len(items) > enough:
             yield []
             continue
-        found = _together(here, (yield wanted))
+        found = together(here, (yield wanted))
         items += [item for item in found if query.passes(item)] if query.is_filtered else found
     items = _page(query, items)
     if query.sort_by != SortBy.KEY or query.descending:
@@ -118,7 +118,7 @@ def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
     return _cut(query, items, count, revision)
 
 
-def _look_up(keyspace: Keyspace, names: list[bytes], revision: int) -> tuple[list[Item], Wanted]:
+def look_up(keyspace: Keyspace, names: list[bytes], revision: int) -> tuple[list[Item], Wanted]:
     """Give what is here of some keys at a revision, and what has to be got."""
     here: list[Item] = []
     wanted: Wanted = []
@@ -131,7 +131,8 @@ def _look_up(keyspace: Keyspace, names: list[bytes], revision: int) -> tuple[lis
     return here, wanted
 
 
-def _together(here: list[Item], loaded: list[Item]) -> list[Item]:
+def together(here: list[Item], loaded: list[Item]) -> list[Item]:
+    """Put what was here and what was got in the order of names."""
     return sorted([*here, *loaded], key=itemgetter(5)) if loaded else here
 
 

@@ -16,11 +16,11 @@ problem and not the journal's: the copy ends, and commits go on.
 import asyncio
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import apsw
 
@@ -29,6 +29,7 @@ from leasehold.engine.backup_file import DIGEST_BYTES, Draft, OnProgress
 from leasehold.engine.checking import opened_to_read, reading, revision_of
 from leasehold.engine.committer import Committer
 from leasehold.engine.journal_format import PAGE_BYTES
+from leasehold.engine.nameless_file import NamelessFile, remove_leftovers
 from leasehold.engine.slices import SLICE_S
 from leasehold.errors import Closed, StorageError, TooBusy
 
@@ -53,6 +54,19 @@ class Backup(NamedTuple):
     revision: int
     """It has all that was acknowledged up to this revision, and nothing of later ones."""
     size_bytes: int
+
+
+class Target(Protocol):
+    """A file that a journal is copied into."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is when the copy begins."""
+        ...
+
+    def sync(self) -> None:
+        """Put on disk what has been written so far."""
+        ...
 
 
 class Copy:
@@ -126,7 +140,10 @@ class Backups:
         self._directory = directory
         self._committer = committer
         self._under_way: set[asyncio.Future[None]] = set()
+        self._snapshots = 0
         self._is_closed = False
+        if directory is not None:
+            remove_leftovers(directory)
 
     async def make(
         self,
@@ -137,8 +154,7 @@ class Backups:
     ) -> Backup:
         """Make a backup; it is on disk when this returns. If it fails, nothing is left of it."""
         target = _place(path, self._directory)
-        if len(self._under_way) >= MAX_BACKUPS:
-            raise TooBusy(f"{MAX_BACKUPS} backups are being made already; wait for one of them")
+        self._check_room()
         draft = Draft(target, force=force)
         try:
             await _in_thread(draft.begin)
@@ -147,18 +163,49 @@ class Backups:
         finally:
             await _in_thread(draft.discard)
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[NamelessFile]:
+        """Make a copy for somebody who keeps it elsewhere, without a checksum at its end.
+
+        It is beside the journal, and gone when the block ends.
+        """
+        self._check_room()
+        self._snapshots += 1
+        try:
+            async with self._nameless() as file:
+                await self._copy(file, ignore, file.lose_name)
+                yield file
+        finally:
+            self._snapshots -= 1
+
+    @asynccontextmanager
+    async def _nameless(self) -> AsyncIterator[NamelessFile]:
+        needed_bytes = await self._committer().do(lambda journal: journal.size_bytes)
+        file = await _in_thread(lambda: NamelessFile(self._directory, needed_bytes))
+        try:
+            yield file
+        finally:
+            await _in_thread(file.close)
+
+    def _check_room(self) -> None:
+        if max(len(self._under_way), self._snapshots) >= MAX_BACKUPS:
+            raise TooBusy(f"{MAX_BACKUPS} backups are being made already; wait for one of them")
+
     async def close(self) -> None:
         """Give up all copies that are under way, before the committer is closed."""
         self._is_closed = True
         await asyncio.gather(*self._under_way)
 
-    async def _copy(self, draft: Draft, on_progress: OnProgress) -> None:
+    async def _copy(
+        self, draft: Target, on_progress: OnProgress, on_begun: Callable[[], None] = ignore
+    ) -> None:
         copy = Copy(draft.path)
         over = asyncio.get_running_loop().create_future()
         self._under_way.add(over)
         do = self._committer().do
         try:
             await do(lambda journal: copy.begin(journal.copy_into))
+            on_begun()
             await self._copy_slices(draft, copy, on_progress)
         finally:
             # As a chore, because one that was begun goes on even if nobody waits for it.
@@ -170,7 +217,7 @@ class Backups:
                 self._under_way.discard(over)
                 over.set_result(None)
 
-    async def _copy_slices(self, draft: Draft, copy: Copy, on_progress: OnProgress) -> None:
+    async def _copy_slices(self, draft: Target, copy: Copy, on_progress: OnProgress) -> None:
         synced_bytes = 0
         while await self._committer().do(lambda _: copy.go_on()):
             if self._is_closed:

@@ -37,7 +37,7 @@ from typing import ClassVar, Final, TypeVar
 import apsw
 
 from leasehold.core.keyspace import Item
-from leasehold.engine import folding, records
+from leasehold.engine import folding, records, shrinking
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import DataDirectory
 from leasehold.engine.folding import Unfolded
@@ -70,6 +70,7 @@ from leasehold.engine.journal_rows import (
     read_rows,
     told_as_ours,
 )
+from leasehold.engine.notes import read_notes, write_note
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
 __all__ = [
@@ -120,6 +121,9 @@ class Journal:
         self._index = BatchIndex()
         self._unfolded: list[Unfolded] = []
         self._used_bytes = 0
+        self._size_bytes = 0
+        self.notes: dict[str, bytes] = {}
+        """What was noted, by name."""
         self.progress = Progress()
         self.was_left_open = False
         """Whether whoever had it before did not get to close it."""
@@ -159,6 +163,16 @@ class Journal:
             return self._used_bytes if self._is_in_memory else self._path.stat().st_size
         except OSError:  # somebody has taken it away: that is not found out here
             return self._used_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the file is, about, with the pages that are free."""
+        return max(self._size_bytes, self._used_bytes)
+
+    @property
+    def batches(self) -> int:
+        """How many batches were ever appended."""
+        return self._batches
 
     @property
     def wants_checkpoint(self) -> bool:
@@ -205,7 +219,9 @@ class Journal:
             batches = self._next_to_fold(connection, compacted)
         if not batches:
             return False
-        self._must_succeed(lambda: self._fold_unsynced(connection, batches, compacted))
+        self._must_succeed(
+            lambda: self._unsynced(lambda: self._fold(connection, batches, compacted))
+        )
         self._unfolded = [batch for batch in batches if batch.id > self.progress.folded]
         self._index.folded(self.progress.folded)
         if not self._is_in_memory:
@@ -214,6 +230,27 @@ class Journal:
         if self.wants_checkpoint:
             self.checkpoint()
         return True
+
+    def shrink(self) -> bool:
+        """Give some of the free space back to the disk; True if there is more to give.
+
+        Not synced, like folding. The file is cut off by the checkpoint that comes last.
+        """
+        connection = self._open_connection()
+        left = self._must_succeed(lambda: self._unsynced(lambda: shrinking.shrink(connection)))
+        if left is None:
+            raise DamagedJournal(damage(self._path, "who uses which of its pages is not known"))
+        if not self._is_in_memory:
+            self._log_pages = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        if not left or self.wants_checkpoint:
+            self.checkpoint()
+        return left > 0
+
+    def note(self, name: str, value: bytes) -> None:
+        """Note something; it is on disk when this returns."""
+        connection = self._open_connection()
+        self._must_succeed(lambda: write_note(connection, name, value))
+        self.notes = {**self.notes, name: value}
 
     def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> list[Unfolded]:
         """Read the next batches to be folded: a large one, or as many small ones as it takes."""
@@ -230,13 +267,12 @@ class Journal:
                 break
         return [batch for batch in batches if batch.last_revision <= compacted]
 
-    def _fold_unsynced(
-        self, connection: apsw.Connection, batches: list[Unfolded], compacted: int
-    ) -> None:
-        """Fold without a sync: the next commit brings one, and what is lost can be done again."""
+    def _unsynced(self, work: Callable[[], _T]) -> _T:
+        """Write without a sync: the next commit brings one, and what is lost can be done again."""
+        connection = self._open_connection()
         connection.execute("PRAGMA synchronous=NORMAL")
         try:
-            self._fold(connection, batches, compacted)
+            return work()
         finally:
             connection.execute(f"PRAGMA synchronous={self.synchronous}")
 
@@ -331,6 +367,7 @@ class Journal:
             try:
                 self._configure(connection)
                 self.identity = self._take_office(connection)
+                self.notes = read_notes(connection, self._path)
                 self._measure(connection)
                 if not self._is_in_memory:
                     noop = apsw.SQLITE_CHECKPOINT_NOOP
@@ -368,8 +405,9 @@ class Journal:
         connection.execute(WRITE_IDENTITY, pack_identity(identity, self.progress))
 
     def _measure(self, connection: apsw.Connection) -> None:
-        pages = connection.pragma("page_count") - connection.pragma("freelist_count")
-        self._used_bytes = pages * PAGE_BYTES
+        pages = connection.pragma("page_count")
+        self._size_bytes = pages * PAGE_BYTES
+        self._used_bytes = (pages - connection.pragma("freelist_count")) * PAGE_BYTES
 
     def _checkpoint(self, connection: apsw.Connection) -> tuple[int, int]:
         if self._batches != self.progress.batches:

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from leasehold.core.keyspace import FIRST_REVISION, NEVER_COMPACTED
+from leasehold.engine import shrinking
 from leasehold.errors import ForeignJournal
 
 APPLICATION_ID: Final = 0x4C454153  # "LEAS"
@@ -175,6 +176,7 @@ def empty_journal() -> bytes:
 def make_tables(connection: apsw.Connection) -> None:
     """Make an empty database a journal that was never opened."""
     connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+    shrinking.prepare(connection)
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
     connection.execute(SCHEMA)

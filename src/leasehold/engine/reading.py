@@ -1,6 +1,7 @@
 """Reading ranges: at once, or in slices at a fixed revision, with old values from disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Found, Range
@@ -8,6 +9,8 @@ from leasehold.core.ranges import Wanted, scan
 from leasehold.engine.committer import Committer
 from leasehold.engine.slices import Slicer
 from leasehold.engine.store import Store
+
+T = TypeVar("T")
 
 
 class Reader:
@@ -22,15 +25,19 @@ class Reader:
         store = self._store
         revision = query.revision if query.revision > 0 else store.revision
         position = store.position_of(revision)
-        store.pins[revision] += 1
-        try:
-            slicer = Slicer(store.leases.monotonic)
-            found = await slicer.run(scan(store.keyspace, query, revision), self.load)
-        finally:
-            store.pins[revision] -= 1
-            if not store.pins[revision]:
-                del store.pins[revision]
+        found = await self.at(revision, scan(store.keyspace, query, revision))
         return found, position
+
+    async def at(self, revision: int, steps: Generator[Wanted, list[Item], T]) -> T:
+        """Take steps in slices, while nothing is forgotten that they read at a revision."""
+        pins = self._store.pins
+        pins[revision] += 1
+        try:
+            return await Slicer(self._store.leases.monotonic).run(steps, self.load)
+        finally:
+            pins[revision] -= 1
+            if not pins[revision]:
+                del pins[revision]
 
     async def load(self, wanted: Wanted) -> list[Item]:
         """Get old values: from memory if they are recent, else from disk."""

@@ -27,6 +27,7 @@ from leasehold.engine.journal_format import (
     pack_identity,
 )
 from leasehold.engine.journal_rows import read_identity, told_as_ours
+from leasehold.engine.notes import forget_notes
 from leasehold.errors import StorageError
 
 REVISIONS_AHEAD: Final = 10**9
@@ -109,6 +110,7 @@ def _move_ahead(draft: Path, found: Report) -> Report:
             batches = connection.execute("SELECT max(id) FROM batch").get or progress.folded
             row = (batches + 1, first, last, changes, batch_checksum(first, last, changes))
             with connection:
+                forget_notes(connection)
                 connection.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?)", row)
                 progress = progress._replace(batches=batches + 1)
                 connection.execute(WRITE_IDENTITY, pack_identity(identity, progress))

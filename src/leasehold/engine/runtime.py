@@ -11,7 +11,7 @@ import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.callback import ignore
@@ -31,6 +31,8 @@ from leasehold.engine.waiting import Waiting
 from leasehold.errors import Closed, Forked, JournalFailed, LeaseholdError
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 CALLS_AT_ONCE: Final = 64
 """Calls that need not wait for anything are answered without a turn of the loop, but no more."""
@@ -66,6 +68,7 @@ class Runtime:
             self.store.leases.max_keys = keys_per_lease
         self.journal = Journal(directory, heir=self.store, vfs=vfs)
         self.store.complete()
+        self.store.measure(self.journal.used_bytes)
         self.store.on_torn = self.fail
         self.reader = Reader(self.store, self._get_committer)
         self.waiting = Waiting(self.store)
@@ -185,6 +188,15 @@ class Runtime:
             return await slicer.run(self.store.steps(op), self.reader.load)
         finally:
             self.housekeeping.now_idle()
+
+    def do(self, chore: Callable[[Journal], _T]) -> asyncio.Future[_T]:
+        """Have something done with the journal, in its thread, between two commits."""
+        return self._get_committer().do(chore)
+
+    async def defragment(self) -> None:
+        """Give free space back to the disk, some pages at a time, with commits in between."""
+        while await self.do(Journal.shrink):
+            self.check()
 
     def follow(self, watch: Watcher, start: int) -> None:
         """Begin to tell a watch, from a revision on or (0) from now on."""

@@ -135,7 +135,7 @@ def one_to_one(answer: Callable[[bytes, Conversation], Awaitable[bytes]]) -> Sub
     """Make a method of a coroutine that answers one message with one message."""
 
     async def run(call: Conversation) -> None:
-        await call.send(await answer(await _only(call), call))
+        await call.send(await answer(await only_message(call), call))
 
     return conversation(run, ends_by_itself=True)
 
@@ -144,7 +144,7 @@ def one_to_many(answer: Callable[[bytes, Conversation], AsyncIterable[bytes]]) -
     """Make a method of an async generator that answers one message with any number of them."""
 
     async def run(call: Conversation) -> None:
-        async for message in answer(await _only(call), call):
+        async for message in answer(await only_message(call), call):
             await call.send(message)
 
     return conversation(run, ends_by_itself=True)
@@ -159,7 +159,8 @@ def many_to_one(answer: Callable[[Conversation], Awaitable[bytes]]) -> Subscript
     return conversation(run, ends_by_itself=True)
 
 
-async def _only(call: Conversation) -> bytes:
+async def only_message(call: Conversation) -> bytes:
+    """Give the message of a call that has one; refuse none, and a second one."""
     message = await call.receive()
     if message is None:
         raise RpcError(Status.INTERNAL, "a unary call without a message")

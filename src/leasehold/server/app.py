@@ -21,10 +21,17 @@ from leasehold.rpc.pages import Reply
 from leasehold.rpc.reflection import Reflection, services_of
 from leasehold.rpc.routes import Method, Methods
 from leasehold.rpc.serving import Server
+from leasehold.server.etcd.alarms import Alarms
+from leasehold.server.etcd.auth import Auth
+from leasehold.server.etcd.cluster import Cluster, client_urls
 from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
+from leasehold.server.etcd.election import Election
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
+from leasehold.server.etcd.lock import Lock
+from leasehold.server.etcd.maintenance import Maintenance
 from leasehold.server.etcd.watch import Watch
+from leasehold.server.gateway.gateway import Gateway
 from leasehold.server.leases.service import Leases
 from leasehold.server.metrics.calls import Calls
 from leasehold.server.metrics.page import Metrics
@@ -76,9 +83,10 @@ class LeaseholdServer:
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)
+        pages = {"/health": self._health, "/metrics": lambda: self._metrics.page()}
         self._server = Server(
             methods,
-            pages={"/health": self._health, "/metrics": lambda: self._metrics.page()},
+            web=Gateway(methods, POOL, pages),
             gate=self._gate,
             enter=self.store.leases.enter,
         )
@@ -87,11 +95,17 @@ class LeaseholdServer:
 
     def _methods(self, settings: Settings) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
+        self._alarms, self._cluster = Alarms(desk), Cluster(desk)
         etcd: dict[str, Method] = {}
         services: tuple[Service, ...] = (
             KV(desk),
             Lease(desk, settings.min_ttl_s),
             Watch(desk),
+            Lock(desk),
+            Election(desk),
+            self._cluster,
+            Maintenance(desk, self._alarms),
+            Auth(desk),
             Leases(desk, settings.policies),
         )
         for service in services:
@@ -112,6 +126,7 @@ class LeaseholdServer:
     ) -> list[Address]:
         """Begin to serve on several addresses, all with TLS or none; return what was bound."""
         await self._server.bind(addresses, tls)
+        self._cluster.client_urls = client_urls(self._server.addresses, is_tls=tls is not None)
         self.runtime.start(is_alone=lambda: self._server.connections <= 1)
         return await self._server.start()
 
@@ -146,10 +161,12 @@ class LeaseholdServer:
         self.stopped.set()
 
     def _health(self) -> Reply:
-        well = self.failure is None
-        body = {"health": str(well).lower(), "reason": "" if well else str(self.failure)}
+        reason = self._alarms.reason if self.failure is None else str(self.failure)
+        well = not reason
+        body = {"health": str(well).lower(), "reason": reason}
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-        return Reply(status, "application/json", json.dumps(body).encode() + b"\n")
+        text = json.dumps(body, separators=(",", ":"))
+        return Reply(status, "text/plain; charset=utf-8", text.encode())
 
 
 def tune_interpreter() -> None:

@@ -398,7 +398,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     _refused(tmp_path, DamagedJournal, "malformed")
 
 
-@pytest.mark.parametrize("overwritten", [1, 2, 3])
+@pytest.mark.parametrize("overwritten", [2, 3, 4])
 def test_a_page_that_was_overwritten_is_refused(overwritten: int, tmp_path: Path) -> None:
     _fill(tmp_path, 50, size=2000)
     content = bytearray((tmp_path / FILE_NAME).read_bytes())

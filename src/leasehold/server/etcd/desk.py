@@ -33,6 +33,7 @@ MAX_REQUEST_BYTES: Final = 1536 * 1024
 """The largest request that may change anything."""
 
 TOO_MANY: Final = "etcdserver: too many requests"
+CORRUPT: Final = "etcdserver: corrupt cluster"
 STOPPED: Final = "etcdserver: server stopped"
 
 _TEXTS: Final[dict[type[LeaseholdError], str]] = {
@@ -53,7 +54,15 @@ M = TypeVar("M", bound=Message)
 class Desk:
     """Where calls come in and answers go out."""
 
-    __slots__ = ("_durable_headers", "_headers", "gate", "header", "runtime", "store")
+    __slots__ = (
+        "_durable_headers",
+        "_headers",
+        "gate",
+        "header",
+        "is_corrupt",
+        "runtime",
+        "store",
+    )
 
     def __init__(self, runtime: Runtime, gate: Gate, identity: Identity) -> None:
         self.runtime = runtime
@@ -63,6 +72,8 @@ class Desk:
         self._durable_headers = HeaderEncoder(*identity)
         self.header = self._headers.encode
         """Encodes the header field of an answer at a revision."""
+        self.is_corrupt = False
+        """Whether nothing may be changed, because there is an alarm that says so."""
 
     def durable_header(self) -> bytes:
         """The header field at the durable revision: the same object until that changes."""
@@ -72,6 +83,8 @@ class Desk:
         """Refuse a change while too much is waiting for the disk, or if it is too large."""
         if request_bytes > MAX_REQUEST_BYTES:
             raise invalid("request is too large")
+        if self.is_corrupt and request_bytes:  # none: it only reads
+            raise RpcError(Status.DATA_LOSS, CORRUPT)
         self.gate.check_room()
         if self.store.is_full:
             raise RpcError(Status.RESOURCE_EXHAUSTED, TOO_MANY)

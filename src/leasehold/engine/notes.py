@@ -1,0 +1,51 @@
+"""Notes: small facts about a server that belong to no revision, such as its alarms.
+
+A journal has a table for them from the first note on. A release that knows nothing of notes finds
+a table that it does not look at, so they change nothing about the format of a journal.
+"""
+
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from leasehold.engine.journal_rows import damage
+from leasehold.errors import DamagedJournal
+
+_IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note'"
+_MAKE: Final = """
+    CREATE TABLE IF NOT EXISTS note (
+        name TEXT PRIMARY KEY,
+        value BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID
+"""
+
+
+def read_notes(connection: apsw.Connection, path: Path) -> dict[str, bytes]:
+    """Give all notes by name, each checked."""
+    if connection.execute(_IS_THERE).get is None:
+        return {}
+    found: list[Any] = connection.execute("SELECT name, value, checksum FROM note").fetchall()
+    for name, value, checksum in found:
+        if not isinstance(value, bytes) or _checksum(str(name), value) != checksum:
+            raise DamagedJournal(damage(path, f"the note {name!r} has the wrong checksum"))
+    return {name: value for name, value, _ in found}
+
+
+def write_note(connection: apsw.Connection, name: str, value: bytes) -> None:
+    """Write a note, in place of the last one of this name; it is on disk when this returns."""
+    with connection:
+        connection.execute(_MAKE)
+        row = (name, value, _checksum(name, value))
+        connection.execute("REPLACE INTO note VALUES (?, ?, ?)", row)
+
+
+def forget_notes(connection: apsw.Connection) -> None:
+    """Remove all notes: a journal becomes somebody else's."""
+    connection.execute("DROP TABLE IF EXISTS note")
+
+
+def _checksum(name: str, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(name.encode(errors="replace")))

@@ -1,0 +1,155 @@
+"""etcd's Cluster service, of a cluster that has one member and will have no other."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from leasehold.errors import Status
+from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.messages import parse
+from leasehold.rpc.routes import Answer, Exchange, Later, Method
+from leasehold.server.etcd.desk import Desk, invalid
+from leasehold.wire.cluster_pb2 import (
+    Member,
+    MemberAddRequest,
+    MemberListRequest,
+    MemberListResponse,
+    MemberPromoteRequest,
+    MemberRemoveRequest,
+    MemberUpdateRequest,
+)
+
+NAME: Final = "default"
+NOTE: Final = "peer-urls"
+
+NOT_FOUND: Final = "etcdserver: member not found"
+NOT_ENOUGH: Final = "etcdserver: re-configuration failed due to not enough started members"
+NOT_A_LEARNER: Final = "etcdserver: can only promote a learner member"
+
+_UNROUTED: Final = {4: "192.0.2.1", 6: "2001:db8::1"}
+"""Addresses for documentation: asking how to get there sends nothing."""
+
+_parse_add = MemberAddRequest.FromString
+_parse_list = MemberListRequest.FromString
+_parse_promote = MemberPromoteRequest.FromString
+_parse_remove = MemberRemoveRequest.FromString
+_parse_update = MemberUpdateRequest.FromString
+
+
+class Cluster:
+    """Lists the one member, and refuses to have others."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._member = desk.runtime.journal.identity.member_id
+        self.client_urls: list[str] = []
+        """Where clients reach this server; whoever starts it says so."""
+        noted = desk.runtime.journal.notes.get(NOTE)
+        self._peer_urls = None if noted is None else list(Member.FromString(noted).peerURLs)
+        self._turn = asyncio.Lock()
+        # Headers of this service have no revision, in etcd as well.
+        self._header = desk.header(0)
+
+    def methods(self) -> dict[str, Method]:
+        """The methods of the service, by path."""
+        path = "/etcdserverpb.Cluster/"
+        return {
+            path + "MemberList": Exchange(self.members),
+            path + "MemberAdd": Exchange(self.add),
+            path + "MemberUpdate": Exchange(self.update),
+            path + "MemberRemove": Exchange(self.remove),
+            path + "MemberPromote": Exchange(self.promote),
+        }
+
+    def members(self, message: bytes) -> Answer:
+        """List the member."""
+        parse(_parse_list, message)
+        return self._listed(), 0
+
+    def add(self, message: bytes) -> Answer:
+        """Refuse another member, in the words for one that would cost the cluster its quorum."""
+        urls = parse(_parse_add, message).peerURLs
+        if not urls or not all(map(_is_peer_url, urls)):
+            raise invalid("given member URLs are invalid")
+        raise RpcError(Status.UNKNOWN, NOT_ENOUGH)
+
+    def update(self, message: bytes) -> Later:
+        """Note where the member is to be reached by others: nobody does, so it is never used."""
+        request = parse(_parse_update, message)
+        self._check(request.ID)
+        return self._update(list(request.peerURLs))
+
+    async def _update(self, urls: list[str]) -> Answer:
+        noted = Member(peerURLs=urls).SerializeToString()
+        self._desk.check_room(len(noted))
+        async with self._turn:
+            runtime = self._desk.runtime
+            await asyncio.shield(runtime.do(lambda journal: journal.note(NOTE, noted)))
+            self._peer_urls = urls
+        return self._listed(), 0
+
+    def remove(self, message: bytes) -> Answer:
+        """Refuse to be nobody."""
+        self._check(parse(_parse_remove, message).ID)
+        raise RpcError(Status.UNKNOWN, NOT_ENOUGH)
+
+    def promote(self, message: bytes) -> Answer:
+        """Refuse: the member is no learner."""
+        self._check(parse(_parse_promote, message).ID)
+        raise RpcError(Status.FAILED_PRECONDITION, NOT_A_LEARNER)
+
+    def _check(self, member: int) -> None:
+        if member != self._member:
+            raise RpcError(Status.NOT_FOUND, NOT_FOUND)
+
+    def _listed(self) -> bytes:
+        peer_urls = self.client_urls if self._peer_urls is None else self._peer_urls
+        member = Member(ID=self._member, name=NAME, peerURLs=peer_urls, clientURLs=self.client_urls)
+        return self._header + MemberListResponse(members=[member]).SerializeToString()
+
+
+def _is_peer_url(url: str) -> bool:
+    """Say whether etcd would take this for where a member is: with a port, and without a path."""
+    try:
+        parts = urlsplit(url)
+        is_tcp = parts.scheme in {"http", "https"} and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        return False
+    return is_tcp and not parts.path
+
+
+# Where clients reach a server.
+
+
+def client_urls(bound: Iterable[Address], *, is_tls: bool) -> list[str]:
+    """Say where clients reach what listens on these addresses, each once."""
+    return list(dict.fromkeys(_url(address, is_tls=is_tls) for address in bound))
+
+
+def _url(address: Address, *, is_tls: bool) -> str:
+    if isinstance(address, UnixAddress):
+        return f"unix://{Path(address.path).absolute()}"
+    return str(TcpAddress(_reachable(address.host), address.port, is_tls=is_tls))
+
+
+def _reachable(host: str) -> str:
+    """Give the address that others see, for one that stands for all of this machine's."""
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if not number.is_unspecified:
+        return host
+    family = socket.AF_INET if number.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((_UNROUTED[number.version], 9))
+        except OSError:  # there is no way out of this machine
+            return "127.0.0.1" if number.version == 4 else "::1"
+        name: str = probe.getsockname()[0]
+        return name
