@@ -17,8 +17,9 @@ import logging
 from collections.abc import Coroutine
 from typing import Final, Protocol
 
-from leasehold.errors import LeaseholdError, Status
+from leasehold.errors import Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
+from leasehold.rpc.failures import as_rpc_error
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError, packed
 from leasehold.rpc.header_encoder import Fields
@@ -342,12 +343,7 @@ class ServerCall(AnsweringStream):
 
     def fail(self, error: BaseException) -> None:
         """End the call with what a handler raised."""
-        if isinstance(error, LeaseholdError):
-            error = RpcError(error.status, f"leasehold: {error}")
-        if not isinstance(error, RpcError):
-            logger.error("the handler of %s failed", self.head.path, exc_info=error)
-            error = RpcError(Status.INTERNAL, "internal error; the server's log says more")
-        self.end(error)
+        self.end(as_rpc_error(error, self.head.path))
 
     def say(self, message: bytes, position: int) -> None:
         """Send a message once `position` is released.

@@ -17,7 +17,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.rpc.addresses import Address, TcpAddress
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.health import SERVER, Health, ServingStatus
-from leasehold.rpc.pages import Reply
+from leasehold.rpc.pages import Pages, Reply
 from leasehold.rpc.reflection import Reflection, services_of
 from leasehold.rpc.routes import Method, Methods
 from leasehold.rpc.serving import Server
@@ -83,7 +83,7 @@ class LeaseholdServer:
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)
-        pages = {"/health": self._health, "/metrics": lambda: self._metrics.page()}
+        pages: Pages = {"/health": self._health, "/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
         self._server = Server(
             methods,
             web=Gateway(methods, POOL, pages),

@@ -1,0 +1,279 @@
+"""A call that came in as JSON: to its handler it is a stream of gRPC like any other.
+
+Theory of operation. Messages are handed over a few at a time (`MESSAGES_AT_ONCE`), as a body may
+have very many. What a handler says waits for the gate as it does in gRPC; then it is written as
+JSON: a line for each message if there may be several, else one document, at the end of the call,
+when it is known to have gone well. An answer that is long is written in a task, piece by piece.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
+
+from leasehold.errors import Status
+from leasehold.rpc.failures import as_rpc_error
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.header_encoder import Fields
+from leasehold.rpc.host import Alarm
+from leasehold.rpc.metadata import Metadata
+from leasehold.rpc.routes import Exchange, Later, Listener, Pieces, Subscription
+from leasehold.rpc.web import Visit
+from leasehold.server.gateway.answers import Document, Lines
+from leasehold.server.gateway.routes import Route
+
+MESSAGES_AT_ONCE: Final = 100
+"""Messages of one body that are handled before it is others' turn."""
+
+logger = logging.getLogger(__name__)
+
+_LATE: Final = "context deadline exceeded"
+
+
+class Call:
+    """A call, for its handler (as `Speaker`) and for the connection (as `Visitor`)."""
+
+    def __init__(self, route: Route, visit: Visit, metadata: Metadata) -> None:
+        self._route = route
+        self._visit = visit
+        self._gate = visit.gate
+        self.metadata = metadata
+        self.timeout_s: float | None = None
+        self._answer = (Lines if route.gives_many else Document)(route, visit)
+        self._listener: Listener | None = None
+        self._messages: Iterator[bytes] = iter(())
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarm: Alarm | None = None
+        self._held_until = 0
+        """The position that must be released before all is sent that was said so far."""
+        self._error: RpcError | None = None
+        """What the call has ended with."""
+        self._is_all_heard = False
+        self._is_ending = False
+        self._is_over = False
+
+    def begin(self, messages: Iterator[bytes], timeout_s: float | None) -> None:
+        """Hand messages to the handler, in their order, and say what it answers."""
+        self._messages = messages
+        method = self._route.method
+        try:
+            if method is None:
+                service, _, name = self._route.path[1:].partition("/")
+                raise RpcError(Status.UNIMPLEMENTED, f"unknown method {name} for service {service}")
+            if timeout_s is not None:
+                self.timeout_s = timeout_s
+                self._alarm = self._visit.host.call_later(timeout_s, self._too_late)
+            if isinstance(method, Subscription):
+                self._listener = method.open(self)
+        except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+            self.fail(error)
+            return
+        self._hear_some()
+
+    # What the client says.
+
+    def _hear_some(self) -> None:
+        for _ in range(MESSAGES_AT_ONCE):
+            if self._is_ending or self._is_over:
+                return
+            message = next(self._messages, None)
+            try:
+                if message is None:
+                    self._heard_all()
+                    return
+                self._hear(message)
+            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+                self.fail(error)
+        self._visit.host.call_soon(self._hear_more)
+
+    def _hear_more(self) -> None:
+        self._hear_some()
+        self._visit.flush()
+
+    def _hear(self, message: bytes) -> None:
+        method = self._route.method
+        if isinstance(method, Exchange):
+            result = method.call(message)
+            if isinstance(result, tuple):
+                self.say(*result)
+            else:
+                self._spawn(self._say_later(result))
+        else:
+            assert self._listener is not None
+            self._listener.heard(message)
+
+    def _heard_all(self) -> None:
+        self._is_all_heard = True
+        if self._listener is not None:
+            self._listener.ended()
+        elif not self._tasks:
+            self.end()
+
+    # Answers that take a while.
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._visit.host.spawn(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def _say_later(self, later: Later) -> None:
+        try:
+            result = await later
+            message, position = (
+                (b"".join(result.pieces), 0) if isinstance(result, Pieces) else result
+            )
+            self._say_accepted(message, position)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self.fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            later.close()  # if it never began
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            self.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
+        if self._is_all_heard and not self._tasks and isinstance(self._route.method, Exchange):
+            self.end()
+        self._visit.flush_soon()
+
+    def _say_accepted(self, message: bytes, position: int) -> None:
+        """Say what a call has come to that is done: it cannot be refused now."""
+        if position <= self._gate.released:
+            self._put(message)
+        else:
+            self._gate.hold_accepted(position, self._put, message)
+            self._held_until = max(self._held_until, position)
+
+    # What a handler does.
+
+    def say(self, message: bytes, position: int) -> None:
+        """Send a message once `position` is released."""
+        if position <= self._gate.released:
+            self._put(message)
+            return
+        if isinstance(self._route.method, Exchange):
+            self._gate.hold_answer(position, self._put, message)
+        else:
+            self._visit.held(len(message))
+            self._gate.hold_event(position, self._put_event, message)
+        self._held_until = max(self._held_until, position)
+
+    def end(self, error: RpcError | None = None, metadata: Fields = ()) -> None:
+        """End the call, after all that was said before; only the first end counts."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        method = self._route.method
+        if isinstance(method, Subscription) and method.waits_for_room:
+            self._dismiss_listener()  # whoever has ended it: nothing more can be said
+        position = self._held_until if error is None else max(self._held_until, error.position)
+        self._error = error
+        if position <= self._gate.released:
+            self._put_end(b"")
+        else:
+            self._gate.hold_event(position, self._put_end, b"")
+
+    def fail(self, error: BaseException) -> None:
+        """End the call with what a handler raised."""
+        self.end(as_rpc_error(error, self._route.path))
+
+    def send_head(self, metadata: Fields) -> None:
+        """Say something before the first message."""
+        self._answer.add_fields(metadata)
+
+    def defer(self, octets: int) -> None:
+        """Do nothing: the whole body has come in."""
+
+    def taken(self, octets: int) -> None:
+        """Do nothing: the whole body has come in."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes what is said."""
+        return self._visit.has_room
+
+    has_own_room = has_room
+
+    def flush(self) -> None:
+        """Send what was said."""
+        self._visit.flush()
+
+    def flush_soon(self) -> None:
+        """Send what was said, with what others say in this turn of the loop."""
+        self._visit.flush_soon()
+
+    # What is done at once, or by the gate when it is time.
+
+    def _put(self, message: bytes) -> Visit:
+        if not self._is_over:
+            self._answer.put(message)
+        return self._visit
+
+    def _put_event(self, message: bytes) -> Visit:
+        self._visit.held(-len(message))
+        return self._put(message)
+
+    def _put_end(self, _: bytes) -> Visit:
+        if not self._is_over:
+            self._is_over = True
+            self._tidy()
+            writing = self._answer.end(self._error)
+            if writing is not None:
+                self._spawn(writing)
+        return self._visit
+
+    def _tidy(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._dismiss_listener()
+
+    def _dismiss_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            try:
+                listener.gone()
+            except Exception:
+                logger.exception("the handler of %s failed at its end", self._route.path)
+
+    def _too_late(self) -> None:
+        """Say that it took too long; what was done is done, and is not waited for."""
+        self._held_until = 0
+        error = RpcError(Status.DEADLINE_EXCEEDED, _LATE)
+        if self._is_ending:
+            self._error = error
+            self._put_end(b"")
+        else:
+            self.end(error)
+        self._visit.flush()
+
+    # What happens to it.
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether it is worth waiting for the end."""
+        method = self._route.method
+        return not isinstance(method, Subscription) or method.ends_by_itself
+
+    def relieved(self) -> None:
+        """There is room again after there was none."""
+        self._answer.relieved()
+        if self._listener is not None and not self._is_ending:
+            try:
+                self._listener.relieved()
+            except Exception as error:  # noqa: BLE001  every failure is somebody's answer
+                self.fail(error)
+
+    def dismissed(self, error: RpcError) -> None:
+        """The server is closed."""
+        self.end(error)
+
+    def gone(self) -> None:
+        """Whoever asked is not there any more."""
+        self._is_over = self._is_ending = True
+        self._tidy()

@@ -1,0 +1,165 @@
+"""Documents of JSON in the body of a request: as strict as Go, and refused in its words.
+
+Python's reader is in C, so it is the one that reads; what went wrong is looked into afterwards.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+MAX_VALUES: Final = 100_000
+"""Commas, colons, brackets and escapes in one body; reading them takes some 20 ms."""
+
+_COUNTED: Final = (b",", b":", b"[", b"{", b"\\")
+_END: Final = "unexpected EOF"
+_LITERALS: Final = {"t": "true", "f": "false", "n": "null"}
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([{}\[\]])', re.DOTALL)
+_HEX_DIGITS: Final = re.compile(r"[0-9A-Fa-f]*")
+_MAX_PRINTABLE: Final = 0x7E
+
+
+class Unreadable(Exception):
+    """What is no JSON, or not the JSON that was expected."""
+
+
+class Number(str):
+    """A number that is no integer, as it was written."""
+
+    __slots__ = ()
+
+
+def _no_constant(name: str) -> None:
+    """Refuse what Python takes for a number, and nobody else does."""
+    if name.startswith("-"):
+        raise Unreadable(f"invalid character '{name[1]}' in numeric literal")
+    raise Unreadable(f"invalid character '{name[0]}' looking for beginning of value")
+
+
+_decoder: Final = json.JSONDecoder(parse_float=Number, parse_constant=_no_constant)
+
+
+class Documents:
+    """The documents of a body, one after the other."""
+
+    def __init__(self, body: bytes) -> None:
+        if sum(map(body.count, _COUNTED)) > MAX_VALUES:
+            raise Unreadable(f"a body has at most {MAX_VALUES} values")
+        self._text = body.decode(errors="replace")
+        self._at = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing comes any more but spaces."""
+        self._at = _end_of_space(self._text, self._at)
+        return self._at == len(self._text)
+
+    def read(self) -> Any:
+        """Read the next document, which is there."""
+        try:
+            value, self._at = _decoder.raw_decode(self._text, _end_of_space(self._text, self._at))
+        except json.JSONDecodeError as error:
+            raise Unreadable(_explain(self._text, error.msg, error.pos)) from None
+        except RecursionError:
+            raise Unreadable("exceeded max depth") from None
+        except ValueError as error:  # an integer of thousands of digits
+            raise Unreadable(str(error)) from None
+        return value
+
+
+def read_value(text: str) -> Any:
+    """Read the one value of a text."""
+    at = _end_of_space(text, 0)
+    if at == len(text):
+        raise Unreadable("unexpected end of JSON input")
+    documents = Documents(b"")
+    documents._text = text  # noqa: SLF001
+    value = documents.read()
+    if not documents.is_at_end:
+        rest = text[documents._at]  # noqa: SLF001
+        raise Unreadable(f"invalid character {_shown(rest)} after top-level value")
+    return value
+
+
+def _end_of_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _explain(text: str, what: str, at: int) -> str:
+    """Say in Go's words what is wrong."""
+    if what.startswith("Unterminated string"):
+        return _END
+    if what.startswith("Invalid control character"):
+        return _wrong(text, at, "in string literal")
+    if what.startswith("Invalid \\uXXXX"):
+        return _explain_hex(text, at)
+    if what.startswith("Invalid \\escape"):
+        return _wrong(text, at + 1, "in string escape code")
+    if what.startswith("Illegal trailing comma"):  # since Python 3.13
+        at = _end_of_space(text, at + 1)
+        what = "Expecting property" if text[at : at + 1] == "}" else "Expecting value"
+    if what.startswith("Expecting property"):
+        return _wrong(text, at, "looking for beginning of object key string")
+    if what.startswith("Expecting ':'"):
+        return _wrong(text, at, "after object key")
+    if what.startswith("Expecting ','"):
+        return _explain_delimiter(text, at)
+    return _explain_value(text, at)
+
+
+def _explain_value(text: str, at: int) -> str:
+    literal = _LITERALS.get(text[at : at + 1])
+    if literal is not None:
+        same = 1
+        while text[at + same : at + same + 1] == literal[same]:
+            same += 1
+        return _wrong(text, at + same, f"in literal {literal} (expecting '{literal[same]}')")
+    if text[at : at + 1] == "-":
+        return _wrong(text, at + 1, "in numeric literal")
+    return _wrong(text, at, "looking for beginning of value")
+
+
+def _explain_delimiter(text: str, at: int) -> str:
+    """A value was followed by something else: perhaps it was a number that has no end."""
+    character, is_after_digit = text[at : at + 1], text[at - 1 : at].isdigit()
+    if is_after_digit and character == ".":
+        return _wrong(text, at + 1, "after decimal point in numeric literal")
+    if is_after_digit and character in ("e", "E"):
+        signs = text[at + 1 : at + 2] in ("+", "-")
+        return _wrong(text, at + 1 + signs, "in exponent of numeric literal")
+    within: list[str] = []
+    for match in _BRACKET.finditer(text, 0, at):
+        bracket = match[1]
+        if bracket in ("{", "["):
+            within.append(bracket)
+        elif bracket and within:
+            within.pop()
+    is_array = within[-1:] == ["["]
+    return _wrong(text, at, "after array element" if is_array else "after object key:value pair")
+
+
+def _explain_hex(text: str, at: int) -> str:
+    start = text.find("\\u", max(0, at - 2)) + 2
+    match = _HEX_DIGITS.match(text, start)
+    assert match is not None
+    return _wrong(text, match.end(), "in \\u hexadecimal character escape")
+
+
+def _wrong(text: str, at: int, where: str) -> str:
+    if at >= len(text):
+        return _END
+    return f"invalid character {_shown(text[at])} {where}"
+
+
+def _shown(character: str) -> str:
+    """Show a character in quotes: its first octet, if it has several."""
+    octet = chr(character.encode(errors="replace")[0])
+    if octet == "'":
+        return "'\\''"
+    if octet == '"':
+        return "'\"'"
+    if octet.isprintable():
+        return f"'{octet}'".replace("\\", "\\\\")
+    return ascii(octet) if ord(octet) <= _MAX_PRINTABLE + 1 else f"'\\u{ord(octet):04x}'"

@@ -1,0 +1,163 @@
+"""etcd's JSON gateway, on the port that speaks gRPC: what a request is for, and who does it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from posixpath import normpath
+from typing import Final
+from urllib.parse import quote, unquote
+
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from leasehold.errors import Status
+from leasehold.rpc.grpc import RpcError, too_large
+from leasehold.rpc.limits import Limits
+from leasehold.rpc.metadata import Metadata
+from leasehold.rpc.pages import Pages, Reply, find_page
+from leasehold.rpc.routes import Methods
+from leasehold.rpc.timeouts import parse_timeout
+from leasehold.rpc.web import Ask, Visit, Visitor
+from leasehold.server.gateway.answers import refused
+from leasehold.server.gateway.calls import Call
+from leasehold.server.gateway.documents import Documents, Unreadable
+from leasehold.server.gateway.reading import fill
+from leasehold.server.gateway.replies import CORS, JSON, empty, plain
+from leasehold.server.gateway.routes import OLD_PREFIX, PREFIX, Route, find_routes
+
+VERSION: Final = {"etcdserver": "3.5.1", "etcdcluster": "3.5.0"}
+"""What clients take us for, to know what they can ask."""
+
+MAX_MESSAGE_BYTES: Final = Limits().max_message_bytes
+
+_METADATA: Final = b"grpc-metadata-"
+_FORWARDED: Final = frozenset((b"authorization",))
+_ALLOW_GET: Final = ((b"Allow", b"GET"),)
+
+
+class Gateway:
+    """Answers what is no gRPC: calls as JSON, and pages."""
+
+    def __init__(self, methods: Methods, pool: DescriptorPool, pages: Pages) -> None:
+        self._routes = find_routes(methods, pool)
+        self._pages = {**pages, "/version": _version}
+
+    def too_large(self, body_bytes: int) -> Reply:
+        """Refuse a body as etcd refuses a message; how long that would be nobody knows."""
+        return refused(too_large(body_bytes, MAX_MESSAGE_BYTES))
+
+    def handle(self, ask: Ask, visit: Visit) -> Visitor | None:
+        """Answer a request."""
+        if ask.method == b"OPTIONS":
+            visit.reply(empty(HTTPStatus.OK))
+            return None
+        path = unquote(ask.target.partition(b"?")[0].decode(errors="replace"))
+        cleaned = _cleaned(path)
+        if cleaned != path:
+            location = ((b"Location", quote(cleaned).encode()),)
+            visit.reply(empty(HTTPStatus.MOVED_PERMANENTLY, location))
+            return None
+        if path.startswith(OLD_PREFIX):
+            path = PREFIX + path.removeprefix(OLD_PREFIX)
+        route = self._routes.get(path)
+        if route is None:
+            visit.reply(self._page(path, ask))
+        elif ask.method != b"POST":
+            visit.reply(plain(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed"))
+        else:
+            return _call(route, ask, visit)
+        return None
+
+    def _page(self, path: str, ask: Ask) -> Reply:
+        if path.startswith(PREFIX):
+            return plain(HTTPStatus.NOT_FOUND, "Not Found")
+        if path not in self._pages:
+            return plain(HTTPStatus.NOT_FOUND, "404 page not found")
+        if ask.method != b"GET":
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed", _ALLOW_GET)
+        page = find_page(self._pages, ask.method, path.encode())
+        return page._replace(fields=(*page.fields, *CORS))
+
+
+def _version() -> Reply:
+    return Reply(HTTPStatus.OK, JSON, json.dumps(VERSION, separators=(",", ":")).encode())
+
+
+def _cleaned(path: str) -> str:
+    """Give the path without empty, `.` and `..` parts."""
+    if not path.startswith("/"):
+        return path
+    cleaned = normpath(path).replace("//", "/")
+    return cleaned + "/" if path.endswith(("/", "/.")) and cleaned != "/" else cleaned
+
+
+def _call(route: Route, ask: Ask, visit: Visit) -> Visitor | None:
+    try:
+        timeout_s = _timeout_s(ask.fields)
+        messages = _Messages(route, ask.body)
+    except RpcError as error:
+        visit.reply(refused(error))
+        return None
+    call = Call(route, visit, _metadata(ask.fields))
+    call.begin(iter(messages), timeout_s)
+    return call
+
+
+def _timeout_s(fields: Sequence[tuple[bytes, bytes]]) -> float | None:
+    for name, value in fields:
+        if name == b"grpc-timeout":
+            try:
+                return parse_timeout(value)
+            except ValueError:
+                shown = value.decode("latin-1")
+                why = f"invalid grpc-timeout: {shown}"
+                raise RpcError(Status.INVALID_ARGUMENT, why) from None
+    return None
+
+
+def _metadata(fields: Sequence[tuple[bytes, bytes]]) -> Metadata:
+    """Give what the handler of a call may know of the fields: what gRPC's clients would send."""
+    return tuple(
+        [
+            (name.removeprefix(_METADATA).decode(), value.decode("latin-1"))
+            for name, value in fields
+            if name.startswith(_METADATA) or name in _FORWARDED
+        ]
+    )
+
+
+class _Messages:
+    """The messages of a body: the first is read at once, so that it can be refused.
+
+    If a later one cannot be read, it counts as the end of the body, for the answer has begun.
+    """
+
+    def __init__(self, route: Route, body: bytes) -> None:
+        self._route = route
+        # Go's gateway takes what is wrong in a stream of requests for a failure of its own.
+        status = Status.UNKNOWN if route.takes_many else Status.INVALID_ARGUMENT
+        try:
+            self._documents = Documents(body)
+            self._first = None if self._documents.is_at_end else self._read()
+        except Unreadable as error:
+            raise RpcError(status, str(error)) from None
+
+    def _read(self) -> bytes:
+        message = self._route.request()
+        fill(message, self._documents.read())
+        octets = message.SerializeToString()
+        if len(octets) > MAX_MESSAGE_BYTES:
+            raise too_large(len(octets), MAX_MESSAGE_BYTES)
+        return octets
+
+    def __iter__(self) -> Iterator[bytes]:
+        if not self._route.takes_many:
+            yield b"" if self._first is None else self._first
+            return
+        if self._first is None:
+            return
+        yield self._first
+        try:
+            while not self._documents.is_at_end:
+                yield self._read()
+        except (Unreadable, RpcError):
+            return

@@ -1,0 +1,173 @@
+"""JSON as messages: what etcd's gateway reads, and its words for what it does not.
+
+Fields have their names of the protocol or those in camel case, which win; null is no value; of two
+fields of a oneof the one that is declared later wins; unknown fields are passed over. Integers may
+be strings, enums may be names or numbers, bytes are base64.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from json.encoder import encode_basestring
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from leasehold.server.gateway.base64 import decoded
+from leasehold.server.gateway.documents import Number, Unreadable, read_value
+
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+Fill = Callable[[Any, Any], None]
+"""Puts a value of JSON into a message."""
+
+
+def fill(message: Message, value: Any) -> None:
+    """Put a document into an empty message."""
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise _mismatch(value, "map[string]json.RawMessage")
+    for name, json_name, put in _plan(message.DESCRIPTOR):
+        given = value.get(json_name)
+        if given is None and json_name not in value:
+            given = value.get(name)
+        if given is not None:
+            put(message, given)
+
+
+@cache
+def _plan(descriptor: Descriptor) -> list[tuple[str, str, Fill]]:
+    return [(field.name, field.json_name, _filler(field)) for field in descriptor.fields]
+
+
+def _filler(field: FieldDescriptor) -> Fill:
+    if field.message_type is not None:
+        return partial(_fill_messages if field.is_repeated else _fill_message, field.name)
+    convert = _converter(field)
+    return partial(_fill_values if field.is_repeated else _fill_value, field.name, convert)
+
+
+def _fill_value(name: str, convert: Callable[[Any], Any], message: Message, value: Any) -> None:
+    setattr(message, name, convert(value))
+
+
+def _fill_values(name: str, convert: Callable[[Any], Any], message: Message, value: Any) -> None:
+    getattr(message, name).extend([convert(each) for each in _array(value)])
+
+
+def _fill_message(name: str, message: Message, value: Any) -> None:
+    inner = getattr(message, name)
+    inner.SetInParent()
+    fill(inner, value)
+
+
+def _fill_messages(name: str, message: Message, value: Any) -> None:
+    inner = getattr(message, name)
+    for each in _array(value):
+        fill(inner.add(), each)
+
+
+def _array(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise _mismatch(value, "[]json.RawMessage")
+    return value
+
+
+# Single values.
+
+
+def _converter(field: FieldDescriptor) -> Callable[[Any], Any]:
+    kind = field.cpp_type
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return _octets
+    if kind == FieldDescriptor.CPPTYPE_STRING:
+        return _string
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
+        return _boolean
+    if field.enum_type is not None:
+        return partial(_enum, field.enum_type)
+    return partial(_integer, *_INTEGERS[kind])
+
+
+_INTEGERS: Final = {
+    FieldDescriptor.CPPTYPE_INT32: ("int32", -(1 << 31), 1 << 31),
+    FieldDescriptor.CPPTYPE_INT64: ("int64", -(1 << 63), 1 << 63),
+    FieldDescriptor.CPPTYPE_UINT32: ("uint32", 0, 1 << 32),
+    FieldDescriptor.CPPTYPE_UINT64: ("uint64", 0, 1 << 64),
+}
+
+
+def _integer(go_type: str, low: int, end: int, value: Any) -> int:
+    if type(value) is str:
+        value = int(value) if _INTEGER.fullmatch(value) else _unquoted(value)
+        if value is None:
+            return 0
+    return _number(go_type, low, end, value)
+
+
+def _unquoted(text: str) -> Any:
+    """Read what is in quotes as if it were not."""
+    if text[:1] in ('"', "\\"):  # which is written with a backslash
+        raise Unreadable("invalid character '\\\\' looking for beginning of value")
+    return read_value(text)
+
+
+def _number(go_type: str, low: int, end: int, value: Any) -> int:
+    if type(value) is not int and not isinstance(value, Number):
+        raise _mismatch(value, go_type)
+    if isinstance(value, Number) or not low <= value < end:
+        raise Unreadable(f"json: cannot unmarshal number {value} into Go value of type {go_type}")
+    return value
+
+
+def _octets(value: Any) -> bytes:
+    if type(value) is str:
+        return decoded(value)
+    if value is None:
+        return b""
+    if isinstance(value, list):  # so does Go
+        return bytes([0 if each is None else _number("uint8", 0, 256, each) for each in value])
+    raise _mismatch(value, "[]uint8")
+
+
+def _string(value: Any) -> str:
+    if type(value) is str:
+        return _SURROGATE.sub("\ufffd", value)
+    if value is None:
+        return ""
+    raise _mismatch(value, "string")
+
+
+def _boolean(value: Any) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise _mismatch(value, "bool")
+
+
+def _enum(descriptor: EnumDescriptor, value: Any) -> int:
+    if type(value) is str:
+        known = descriptor.values_by_name.get(value)
+        if known is None:
+            shown = encode_basestring(encode_basestring(value))
+            raise Unreadable(f"unknown value {shown} for enum {descriptor.full_name}")
+        return known.number
+    if value is None:
+        return 0
+    return _number("protoreflect.EnumNumber", -(1 << 31), 1 << 31, value)
+
+
+def _mismatch(value: Any, go_type: str) -> Unreadable:
+    return Unreadable(f"json: cannot unmarshal {_kind(value)} into Go value of type {go_type}")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | Number):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"

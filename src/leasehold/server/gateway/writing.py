@@ -1,0 +1,131 @@
+"""Messages as JSON: what etcd's gateway writes.
+
+Names are those of the protocol, in its order; what has no value, or the value zero, is left out.
+Integers of 64 bits are strings, enums are names, bytes are base64.
+
+A long message is written in steps (`Pieces`): field by field, and of repeated ones element by
+element, each of which is short.
+"""
+
+from binascii import b2a_base64
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from leasehold.server.gateway.strings import quoted
+
+Write = Callable[[Any], str]
+
+
+def written(message: Message) -> str:
+    """Write a message."""
+    plan = _plan(message.DESCRIPTOR)
+    fields = [plan[field.number](value) for field, value in message.ListFields()]
+    return f"{{{','.join(fields)}}}"
+
+
+class Pieces:
+    """Writes a message that comes in parts, its fields in order, in pieces.
+
+    A piece is a field, or an element of a repeated one.
+    """
+
+    def __init__(self) -> None:
+        self._before = "{"
+        """What comes before the next field."""
+        self._open = 0
+        """The number of the repeated field that may go on in the next part."""
+
+    def write(self, part: Message) -> Iterator[str]:
+        """Write the next part."""
+        plan, elements = _plan(part.DESCRIPTOR), _elements(part.DESCRIPTOR)
+        for field, value in part.ListFields():
+            before = "," if field.number == self._open else self._opening()
+            if field.number not in elements:
+                yield before + plan[field.number](value)
+                continue
+            if field.number != self._open:
+                before = f'{before}"{field.name}":['
+            self._open = field.number
+            for each in value:
+                yield before + elements[field.number](each)
+                before = ","
+
+    def _opening(self) -> str:
+        """End what is open, and give what comes before another field."""
+        before = self._before if not self._open else "],"
+        self._before, self._open = ",", 0
+        return before
+
+    def end(self) -> str:
+        """Write what comes behind the last field."""
+        if self._open:
+            return "]}"
+        return "}" if self._before == "," else "{}"
+
+
+@cache
+def _plan(descriptor: Descriptor) -> dict[int, Write]:
+    """Give for each field what writes it, with its name."""
+    return {field.number: _field_writer(field) for field in descriptor.fields}
+
+
+@cache
+def _elements(descriptor: Descriptor) -> dict[int, Write]:
+    """Give for each repeated field what writes an element."""
+    return {field.number: _writer(field) for field in descriptor.fields if field.is_repeated}
+
+
+def _field_writer(field: FieldDescriptor) -> Write:
+    write = _writer(field)
+    if field.is_repeated:
+        return partial(_array, f'"{field.name}":', write)
+    return partial(_named, f'"{field.name}":', write)
+
+
+def _named(name: str, write: Write, value: Any) -> str:
+    return name + write(value)
+
+
+def _array(name: str, write: Write, values: Any) -> str:
+    return f"{name}[{','.join(map(write, values))}]"
+
+
+def _writer(field: FieldDescriptor) -> Write:
+    if field.message_type is not None:
+        return written
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return _octets
+    if field.enum_type is not None:
+        return partial(_enum, field.enum_type)
+    return _WRITERS[field.cpp_type]
+
+
+def _octets(value: bytes) -> str:
+    return f'"{b2a_base64(value, newline=False).decode()}"'
+
+
+def _enum(descriptor: EnumDescriptor, value: int) -> str:
+    known = descriptor.values_by_number.get(value)
+    return str(value) if known is None else f'"{known.name}"'
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _long_integer(value: int) -> str:
+    return f'"{value}"'
+
+
+_WRITERS: Final[dict[int, Write]] = {
+    FieldDescriptor.CPPTYPE_STRING: quoted,
+    FieldDescriptor.CPPTYPE_BOOL: _boolean,
+    FieldDescriptor.CPPTYPE_INT32: str,
+    FieldDescriptor.CPPTYPE_UINT32: str,
+    FieldDescriptor.CPPTYPE_INT64: _long_integer,
+    FieldDescriptor.CPPTYPE_UINT64: _long_integer,
+}
