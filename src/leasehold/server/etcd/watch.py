@@ -27,6 +27,9 @@ MAX_WATCHES: Final = 10_000
 PROGRESS_S: Final = 600.0
 """How often a watch that wants it, and has nothing to tell, tells how far it is; as in etcd."""
 
+REPLAY_BYTES: Final = 1024 * 1024
+"""A response about the past is sent when it is as large as this: most clients take 4 MiB."""
+
 _NO_WATCH: Final = -1
 _parse = WatchRequest.FromString
 
@@ -82,6 +85,7 @@ class WatchStream:
         """Forget all watches."""
         for watch in self._watches.values():
             self._store.watchers.discard(watch)
+            watch.forget()
         self._watches.clear()
         if self._progress is not None:
             self._progress.cancel()
@@ -122,6 +126,7 @@ class WatchStream:
         watch = self._watches.pop(watch_id, None)
         if watch is not None:
             self._store.watchers.discard(watch)
+            watch.forget()
             self._say(_watch_id(watch_id) + b"\x20\x01")
 
     def _refuse(self, why: str) -> None:
@@ -177,9 +182,16 @@ class WatchStream:
 
 
 class OneWatch:
-    """One watch: of a key, or of a range."""
+    """One watch: of a key, or of a range.
+
+    While it is told of the past, it gathers: etcd sends the events of many revisions in one
+    response then, and clients rely on it.
+    """
 
     __slots__ = (
+        "_gathered",
+        "_gathered_bytes",
+        "_gathered_revision",
         "_id",
         "_is_quiet",
         "_no_delete",
@@ -211,6 +223,9 @@ class OneWatch:
         self._wants_parts = request.fragment
         self._wants_progress = request.progress_notify
         self._is_quiet = True
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._gathered_revision = 0
         self._no_put = WatchCreateRequest.NOPUT in request.filters
         self._no_delete = WatchCreateRequest.NODELETE in request.filters
 
@@ -234,11 +249,35 @@ class OneWatch:
         if events:
             self._is_quiet = False
             self.said = max(self.said, position)
-            if self._wants_parts:
-                self._stream.tell_in_parts(self._id, revision, events, self.said)
+            if self in self._store.watchers.behind:
+                self._gather(events, revision)
             else:
-                self._stream.tell(self._id, revision, b"".join(events), self.said)
+                self._tell(events, revision)
         return True
+
+    def _tell(self, events: Sequence[bytes], revision: int) -> None:
+        if self._wants_parts:
+            self._stream.tell_in_parts(self._id, revision, events, self.said)
+        else:
+            self._stream.tell(self._id, revision, b"".join(events), self.said)
+
+    def _gather(self, events: Sequence[bytes], revision: int) -> None:
+        self._gathered += events
+        self._gathered_bytes += sum(map(len, events))
+        self._gathered_revision = revision
+        if self._gathered_bytes >= REPLAY_BYTES:
+            self._tell_gathered()
+
+    def _tell_gathered(self) -> None:
+        if self._gathered:
+            events = self._gathered
+            self.forget()
+            self._tell(events, self._gathered_revision)
+
+    def forget(self) -> None:
+        """Forget what was gathered and not said yet."""
+        self._gathered = []
+        self._gathered_bytes = 0
 
     def _event(self, change: Change) -> bytes:
         if change.encoded is None:
@@ -250,14 +289,17 @@ class OneWatch:
 
     def joined(self, revision: int, position: int) -> None:
         """Learn that it is up to date."""
+        self._tell_gathered()
         self._stream.answer_progress()
 
     def settle(self) -> None:
         """Send what was told."""
+        self._tell_gathered()
         self._stream.speaker.flush()
 
     def failed(self, error: LeaseholdError) -> None:
         """Learn that what it had to be told next cannot be read: the whole stream ends."""
+        self._tell_gathered()
         self._stream.speaker.end(RpcError(error.status, f"leasehold: {error}"))
 
     def cancelled(self, compacted: int) -> None:
