@@ -185,8 +185,8 @@ def test_the_commands_are_in_the_help(tmp_path: Path) -> None:
         (["restore", ""], "no file was named"),
         (["check", ""], "no directory was named"),
         (["backup", "--data-dir", "", "b"], "no directory was named; such as ./leasehold.data"),
-        (["backup", "a", "b"], "unrecognized arguments: b"),
-        (["check", "--fix"], "unrecognized arguments: --fix"),
+        (["backup", "a", "b"], "'b' is one argument too many"),
+        (["check", "--fix"], "there is no option --fix"),
     ],
 )
 def test_wrong_usage_is_told_with_what_would_be_right(

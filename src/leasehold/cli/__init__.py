@@ -1,15 +1,21 @@
 """The command `leasehold`."""
 
+import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from leasehold import __version__
 from leasehold.cli import backup, check, config, restore, serve
 from leasehold.cli.parser import USAGE_ERROR, Parser
+from leasehold.cli.reporting import FAILURE
+
+MAX_STANDARD_FILE: Final = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
+    _fill_standard_files()
     parser = Parser(
         prog="leasehold", description="Leases: promises with an end. An etcd v3 server and more."
     )
@@ -21,5 +27,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)
         return USAGE_ERROR
-    code: int = arguments.run(arguments)
+    try:
+        code: int = arguments.run(arguments)
+    except BrokenPipeError:  # whoever was to read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit tries again
+        return FAILURE
     return code
+
+
+def _fill_standard_files() -> None:
+    """Open what is closed of standard input, output and error, before something else gets in there.
+
+    A file that has one of their numbers would be written to by whoever means to write there, and
+    libuv ends the process rather than use such a number itself.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= MAX_STANDARD_FILE:
+        os.set_inheritable(number, True)
+    os.close(number)

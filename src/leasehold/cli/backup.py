@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from leasehold.cli.reporting import DEFAULT_DIRECTORY, ProgressBar, directory, file, size, told
+from leasehold.cli.data_dir import IN_FORCE, directory, directory_in_force
+from leasehold.cli.reporting import ProgressBar, file, size, told
 from leasehold.errors import DirectoryInUse
 
 _EPILOG: Final = """\
@@ -30,9 +31,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--data-dir",
         type=directory,
-        default=DEFAULT_DIRECTORY,
         metavar="DIR",
-        help=f"what to copy (default: ./{DEFAULT_DIRECTORY})",
+        help=f"what to copy {IN_FORCE}",
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
     parser.add_argument("file", type=file, metavar="FILE", help="where to write it")
@@ -44,10 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     return told(lambda: _back_up(arguments.data_dir, arguments.file, arguments.force))
 
 
-def _back_up(directory: Path, target: Path, force: bool) -> str:
+def _back_up(named: Path | None, target: Path, force: bool) -> str:
     from leasehold.engine.backup import back_up_directory  # noqa: PLC0415  they are long
     from leasehold.engine.control import ask_for_backup  # noqa: PLC0415
 
+    directory = directory_in_force(named)
     with ProgressBar("backup") as bar:
         try:
             made = back_up_directory(directory, target, bar, force=force)

@@ -1,10 +1,11 @@
-"""`leasehold check`: is a data directory, or a backup, in order?"""
+"""`leasehold check`: is a data or a backup, in order?"""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leasehold.cli.reporting import DEFAULT_DIRECTORY, ProgressBar, count, directory, size, told
+from leasehold.cli.data_dir import IN_FORCE, directory, directory_in_force
+from leasehold.cli.reporting import ProgressBar, count, size, told
 from leasehold.core.keyspace import FIRST_REVISION
 
 if TYPE_CHECKING:
@@ -32,16 +33,15 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "path",
         type=directory,
         nargs="?",
-        default=DEFAULT_DIRECTORY,
         metavar="DIR|FILE",
-        help=f"what to look at (default: ./{DEFAULT_DIRECTORY})",
+        help=f"what to look at {IN_FORCE}",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check; 0 if all is in order."""
-    return told(lambda: _check(arguments.path))
+    return told(lambda: _check(directory_in_force(arguments.path)))
 
 
 def _check(path: Path) -> str:

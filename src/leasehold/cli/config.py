@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the settings; 0 if they are all right."""
     reading = read_settings(flags_of(arguments), os.environ)
     read_tls(reading)
-    for line in (*reading.warnings, *reading.mistakes):
+    for line in (*reading.warnings, *(mistake.text for mistake in reading.mistakes)):
         complain(line)
     if reading.mistakes:
         return FAILURE

@@ -13,9 +13,6 @@ from leasehold.errors import LeaseholdError
 FAILURE: Final = 1
 INTERRUPTED: Final = 128 + SIGINT
 
-DEFAULT_DIRECTORY: Final = Path("leasehold.data")
-"""Where `leasehold serve` keeps everything unless told otherwise."""
-
 REDRAW_S: Final = 0.1
 BAR_COLUMNS: Final = 24
 _CLEAR: Final = "\r\x1b[K"
@@ -29,7 +26,8 @@ def say(line: str) -> None:
 
 def complain(line: str) -> int:
     """Print what went wrong; return the exit code."""
-    sys.stderr.write(f"leasehold: {line}\n")
+    if sys.stderr is not None:  # it may be closed
+        sys.stderr.write(f"leasehold: {line}\n")
     return FAILURE
 
 
@@ -44,13 +42,6 @@ def told(work: Callable[[], str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
-
-
-def directory(text: str) -> Path:
-    """Read the name of a directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("no directory was named; such as ./leasehold.data")
-    return Path(text)
 
 
 def file(text: str) -> Path:

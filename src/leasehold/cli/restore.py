@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from leasehold.cli.reporting import DEFAULT_DIRECTORY, ProgressBar, count, directory, file, told
+from leasehold.cli.data_dir import IN_FORCE, directory, directory_in_force
+from leasehold.cli.reporting import ProgressBar, count, file, told
 
 _EPILOG: Final = """\
 example:
@@ -27,9 +28,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--data-dir",
         type=directory,
-        default=DEFAULT_DIRECTORY,
         metavar="DIR",
-        help=f"what to make; it must not be there, or be empty (default: ./{DEFAULT_DIRECTORY})",
+        help=f"what to make; it must not be there, or be empty {IN_FORCE}",
     )
     parser.add_argument("file", type=file, metavar="FILE", help="the backup; it is not changed")
     parser.set_defaults(run=run)
@@ -37,7 +37,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def run(arguments: argparse.Namespace) -> int:
     """Restore a backup; 0 if that went well."""
-    return told(lambda: _restore(arguments.file, arguments.data_dir))
+    return told(lambda: _restore(arguments.file, directory_in_force(arguments.data_dir)))
 
 
 def _restore(backup: Path, directory: Path) -> str:

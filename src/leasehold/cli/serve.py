@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     reading = read_settings(flags_of(arguments), os.environ)
     tls = read_tls(reading)
     for mistake in reading.mistakes:
-        complain(mistake)
+        complain(mistake.text)
     return USAGE_ERROR if reading.mistakes else _run(reading, tls)
 
 
@@ -101,6 +101,7 @@ def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
 
 
 async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice") -> int:
+    from leasehold.cli.certificate import names_in  # noqa: PLC0415
     from leasehold.cli.voice import taken  # noqa: PLC0415
     from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
 
@@ -112,7 +113,8 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
             return voice.complain(taken(error, settings.listen))
         tune_interpreter()
         _stop_on_signals(server)
-        voice.greet(settings, bound, server.runtime)
+        certified = names_in(settings.tls.cert, tls) if settings.tls and tls else []
+        voice.greet(settings, bound, server.runtime, certified)
         await server.stopped.wait()
     if server.failure is not None:
         return voice.complain(f"stopped, because a commit failed: {server.failure}")

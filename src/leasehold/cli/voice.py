@@ -56,8 +56,17 @@ class Voice:
 
     # First words.
 
-    def greet(self, settings: Settings, bound: Sequence[Address], runtime: Runtime) -> None:
-        """Say where it serves, what was recovered, and how to try it."""
+    def greet(
+        self,
+        settings: Settings,
+        bound: Sequence[Address],
+        runtime: Runtime,
+        certified: Sequence[str] = (),
+    ) -> None:
+        """Say where it serves, what was recovered, and how to try it.
+
+        `certified` are the hosts that the certificate is for.
+        """
         shown = [_shown(each, settings) for each in bound]
         directory = settings.directory
         kept = "nothing is kept" if directory is None else "one disk, no replicas"
@@ -73,7 +82,7 @@ class Voice:
                 logger.warning(
                     "whoever reaches %s can read and change everything: there is no TLS", each
                 )
-        self.say(f"try it: {try_it(settings, bound)}")
+        self.say(f"try it: {try_it(settings, bound, certified)}")
 
     def _tell_recovered(self, settings: Settings, runtime: Runtime) -> None:
         store = runtime.store
@@ -105,20 +114,29 @@ def _and(shown: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def try_it(settings: Settings, bound: Sequence[Address]) -> str:
-    """Write a line for a shell that works, where the server's own certificate is for this host."""
+def try_it(settings: Settings, bound: Sequence[Address], certified: Sequence[str] = ()) -> str:
+    """Write a line for a shell; with TLS, to a host that the certificate is for."""
     address = next((each for each in bound if isinstance(each, TcpAddress)), bound[0])
     words = ["etcdctl", "--endpoints"]
     if isinstance(address, TcpAddress):
-        host = _EVERYWHERE.get(address.host, address.host)
-        words.append(_shown(TcpAddress(host, address.port), settings))
+        words.append(_shown(TcpAddress(_host(address, certified), address.port), settings))
     else:
         words.append(f"unix://{address.path}")
     if settings.tls is not None:
-        words += ["--cacert", str(settings.tls.cert)]
+        words += ["--cacert", str(settings.tls.cert)]  # Go takes it for its own authority
         if settings.tls.client_ca is not None:
             words += ["--cert", "CLIENT.pem", "--key", "CLIENT-KEY.pem"]
     return shlex.join([*words, "put", "greeting", "hello"])
+
+
+def _host(address: TcpAddress, certified: Sequence[str]) -> str:
+    host = _EVERYWHERE.get(address.host, address.host)
+    if not certified or host in certified:
+        return host
+    for name in ("localhost", *certified):
+        if name in certified and "*" not in name:
+            return name
+    return host
 
 
 def taken(error: OSError, listen: Sequence[Address]) -> str:

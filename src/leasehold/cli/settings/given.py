@@ -2,17 +2,27 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from leasehold.cli.settings.options import Option
 
+FAILED: Final = object()
+"""What is no value."""
 
-@dataclass(frozen=True, slots=True)
-class Given:
+
+class Given(NamedTuple):
     """A value, and where it was written: leasehold.toml:3, LEASEHOLD_QUOTA or --quota."""
 
     value: Any
     where: str
+
+
+class Mistake(NamedTuple):
+    """What is wrong, where, and what would be right, in one line."""
+
+    text: str
+    name: str | None
+    """The option that it is about; None if it may be about any."""
 
 
 @dataclass(slots=True)
@@ -20,31 +30,33 @@ class Layer:
     """All that one source has, by the names of options, and what is wrong with it."""
 
     given: dict[str, Given] = field(default_factory=dict)
-    mistakes: list[str] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def take_texts(self, option: Option, where: str, texts: Iterable[str]) -> None:
-        """Read a value that was written as a text, or for a list as several."""
-        values = [self.attempt(where, option.kind.parse, text) for text in texts]
+    def take_texts(self, option: Option, where: str, texts: Iterable[str], key: str = "") -> None:
+        """Read a value that was written as a text, or for a list as several.
+
+        `where` alone is kept with a value; mistakes name the `key` as well.
+        """
+        values = [self.attempt(option, where, key, option.kind.parse, text) for text in texts]
         if FAILED not in values:
-            self.note(option, where, self.attempt(where, _joined, option, values))
+            value = self.attempt(option, where, key, _joined, option, values)
+            if value is not FAILED:
+                self.given[option.name] = Given(value, where)
 
-    def note(self, option: Option, where: str, value: Any) -> None:
-        """Note a value, unless it could not be read."""
-        if value is not FAILED:
-            self.given[option.name] = Given(value, where)
-
-    def attempt(self, where: str, read: Callable[..., Any], *arguments: Any) -> Any:
+    def attempt(
+        self, option: Option, where: str, key: str, read: Callable[..., Any], *arguments: Any
+    ) -> Any:
         """Call something; if it fails, note that and return `FAILED`."""
         try:
             return read(*arguments)
         except ValueError as error:
-            self.mistakes.append(f"{where}: {error}")
+            self.refuse(option, where, f"{key}: {error}" if key else str(error))
             return FAILED
 
-
-FAILED: Final = object()
-"""What is no value."""
+    def refuse(self, option: Option, where: str, why: str) -> None:
+        """Note a mistake."""
+        self.mistakes.append(Mistake(f"{where}: {why}", option.name))
 
 
 def _joined(option: Option, values: list[Any]) -> Any:

@@ -14,7 +14,7 @@ from leasehold.rpc.addresses import Address, parse_address
 
 OFF: Final = "off"
 
-_SIZE: Final = re.compile(r"(\d{1,15})\s?([A-Za-z]*)")
+_SIZE: Final = re.compile(r"([0-9]{1,18}) ?([A-Za-z]*)")
 _SIZE_UNITS: Final = {
     "": 1, "B": 1,
     "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4,
@@ -22,12 +22,12 @@ _SIZE_UNITS: Final = {
 }  # fmt: skip
 _KNOWN_SIZES: Final = {unit.lower(): octets for unit, octets in _SIZE_UNITS.items()}
 
-_TERM_PART: Final = r"(\d{1,12}(?:\.\d{1,3})?)(ms|s|m|h|d)"
+_TERM_PART: Final = r"([0-9]{1,12}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)"
 _TERM: Final = re.compile(f"(?:{_TERM_PART})+")
 _PART: Final = re.compile(_TERM_PART)
 _TERM_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
-_COUNT: Final = re.compile(r"\d{1,3}(?:[_,]\d{3})+|\d{1,15}")
+_COUNT: Final = re.compile(r"[0-9]{1,3}(?:[_,][0-9]{3})+|[0-9]{1,15}")
 
 _SWITCH: Final = {"true": True, "false": False}
 

@@ -3,15 +3,16 @@
 A mistake is told wherever it is, also in a value that another one overrides; all are told together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from leasehold.cli.settings.given import Given, Layer
+from leasehold.cli.settings.given import Given, Layer, Mistake
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, settings_of
 from leasehold.cli.settings.toml_file import read_file
 from leasehold.cli.settings.variables import CONFIG_VARIABLE, read_variables
+from leasehold.rpc.addresses import Address
 from leasehold.server.settings import Settings, is_local
 
 CONFIG_FLAG: Final = "--config"
@@ -29,8 +30,7 @@ class Reading:
     """What was found: a value for each option, with where it comes from; and what is wrong."""
 
     values: dict[str, Given]
-    file: Path | None
-    mistakes: list[str]
+    mistakes: list[Mistake]
     warnings: list[str]
 
     @property
@@ -41,12 +41,7 @@ class Reading:
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Reading:
     """Read everything; the file is looked for from the working directory."""
-    file = _file_of(flags, environ)
-    layers = [
-        _read_flags(flags),
-        read_variables(environ),
-        Layer() if file is None else read_file(file),
-    ]
+    layers = [_read_flags(flags), read_variables(environ), _read_file(flags, environ)]
     values = {
         option.name: next(
             (layer.given[option.name] for layer in layers if option.name in layer.given),
@@ -57,14 +52,15 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Reading:
     mistakes = [mistake for layer in layers for mistake in layer.mistakes]
     mistakes += _contradictions(values) if not mistakes else []
     warnings = [warning for layer in layers for warning in layer.warnings]
-    return Reading(values, file, mistakes, warnings)
+    return Reading(values, mistakes, warnings)
 
 
-def _file_of(flags: Flags, environ: Mapping[str, str]) -> Path | None:
-    named = flags.get("config") or environ.get(CONFIG_VARIABLE)
-    if isinstance(named, str) and named:
-        return Path(named)
-    return Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None
+def _read_file(flags: Flags, environ: Mapping[str, str]) -> Layer:
+    named = {CONFIG_FLAG: flags.get("config"), CONFIG_VARIABLE: environ.get(CONFIG_VARIABLE)}
+    for where, name in named.items():
+        if name is not None and (name or where == CONFIG_FLAG):
+            return read_file(Path(str(name)), where)
+    return read_file(Path(CONFIG_FILE), "default") if Path(CONFIG_FILE).exists() else Layer()
 
 
 def _read_flags(flags: Flags) -> Layer:
@@ -80,45 +76,47 @@ def _read_flags(flags: Flags) -> Layer:
 # What is right by itself, and not together.
 
 
-def _contradictions(values: Mapping[str, Given]) -> list[str]:
+def _contradictions(values: Mapping[str, Given]) -> list[Mistake]:
     return [*_half_tls(values), *_wrong_schemes(values), *_open_to_all(values)]
 
 
-def _half_tls(values: Mapping[str, Given]) -> list[str]:
-    needed = {"cert": ("key",), "key": ("cert",), "client-ca": ("cert", "key")}
-    return [
-        f"{_said(name, values)}: {name} is set, and {missing} is not: give "
-        f"{BY_NAME[missing].flag} FILE as well"
-        for name, others in needed.items()
-        if values[name].value is not None
-        for missing in others
-        if values[missing].value is None
-    ][:1]
+def _half_tls(values: Mapping[str, Given]) -> list[Mistake]:
+    needed = {"client-ca": ("cert", "key"), "cert": ("key",), "key": ("cert",)}
+    for name, others in needed.items():
+        missing = [BY_NAME[each].flag for each in others if values[each].value is None]
+        if values[name].value is not None and missing:
+            wanted = " and ".join(f"{flag} FILE" for flag in missing)
+            why = f"{name} is of no use alone: give {wanted} as well"
+            return [Mistake(f"{values[name].where}: {why}", name)]
+    return []
 
 
-def _said(name: str, values: Mapping[str, Given]) -> str:
-    where = values[name].where
-    return f"{where}: {BY_NAME[name].name}" if ":" in where else where
-
-
-def _wrong_schemes(values: Mapping[str, Given]) -> list[str]:
-    listen, has_tls = values["listen"], values["cert"].value is not None
-    wrong = [each for each in listen.value if each.is_tls not in (None, has_tls)]
+def _wrong_schemes(values: Mapping[str, Given]) -> list[Mistake]:
+    has_tls = values["cert"].value is not None
     why = (
         "asks for no TLS, and there is a certificate: write https://, or leave cert and key out"
         if has_tls
         else "asks for TLS, and there is no certificate: give --cert FILE and --key FILE"
     )
-    return [f"{listen.where}: {each} {why}" for each in wrong]
+    return _about_addresses(values, why, lambda each: each.is_tls not in (None, has_tls))
 
 
-def _open_to_all(values: Mapping[str, Given]) -> list[str]:
-    listen: Any = values["listen"]
+def _open_to_all(values: Mapping[str, Given]) -> list[Mistake]:
     if values["cert"].value is not None or values["insecure"].value:
         return []
+    why = (
+        "can be reached from other machines, and there is no TLS: give --cert FILE and --key FILE, "
+        "or listen on 127.0.0.1, or say --insecure"
+    )
+    return _about_addresses(values, why, lambda each: not each.is_tls and not is_local(each))
+
+
+def _about_addresses(
+    values: Mapping[str, Given], why: str, is_wrong: Callable[[Address], bool]
+) -> list[Mistake]:
+    listen = values["listen"]
     return [
-        f"{listen.where}: {each} can be reached from other machines, and there is no TLS: give "
-        "--cert FILE and --key FILE, or listen on 127.0.0.1, or say --insecure"
+        Mistake(f"{listen.where}: {each} {why}", "listen")
         for each in listen.value
-        if not is_local(each)
+        if is_wrong(each)
     ]

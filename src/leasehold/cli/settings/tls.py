@@ -3,6 +3,7 @@
 import ssl
 from typing import Final
 
+from leasehold.cli.settings.given import Mistake
 from leasehold.cli.settings.reading import Reading
 from leasehold.rpc.tls import server_tls
 
@@ -19,16 +20,17 @@ def read_tls(reading: Reading) -> ssl.SSLContext | None:
         text, wrong = f"{error.filename}: {error.strerror or error}", str(error.filename)
     except ValueError as error:
         text = wrong = str(error)
-    reading.mistakes.append(f"{_where(reading, wrong)}: {text}")
+    name = _named(reading, wrong)
+    reading.mistakes.append(Mistake(f"{reading.values[name].where}: {text}", name))
     return None
 
 
-def _where(reading: Reading, wrong: str) -> str:
-    """Find who has named the file that the text is about: the first in the text, as it is said."""
+def _named(reading: Reading, wrong: str) -> str:
+    """Find the option that has named the file that a text is about: the first one in it."""
     named = {
         name: position
         for name in _NAMES
         if reading.values[name].value is not None
         and (position := wrong.find(str(reading.values[name].value))) >= 0
     }
-    return reading.values[min(named, key=lambda name: named[name], default="cert")].where
+    return min(named, key=lambda name: named[name], default="cert")

@@ -5,49 +5,50 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from leasehold.cli.settings.given import Layer
-from leasehold.cli.settings.nearest import hint
+from leasehold.cli.settings.given import FAILED, Given, Layer, Mistake
+from leasehold.cli.settings.nearest import hint, nearest
 from leasehold.cli.settings.options import BY_NAME, Option
-from leasehold.cli.settings.policy_kind import FIELDS, NamedPolicy, check_name, policy_of, term_ms
+from leasehold.cli.settings.policy_kind import FIELDS, check_name, policy_of, term_ms
 from leasehold.cli.settings.toml_lines import KeyPath, lines_of
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 _AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$| \(at end of document\)$")
-_TABLE: Final = "policy"
+_POLICY: Final = BY_NAME["policy"]
+_FORM_OF_POLICY: Final = (
+    'write [policy.workers], and below it min = "1s", max = "10m", default = "30s"'
+)
 _FORM_OF_TERM: Final = 'write a number with ms, s, m, h or d, such as "30s"'
 
 
-def read_file(path: Path) -> Layer:
-    """Read a file; what cannot be read is a mistake like any other."""
+def read_file(path: Path, named_by: str) -> Layer:
+    """Read a file; what cannot be read is a mistake like any other, of whoever has named it."""
     layer = Layer()
-    text = _text_of(path, layer)
-    if text is None:
-        return layer
     try:
+        text = _text_of(path)
         read = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        layer.mistakes.append(_not_toml(path, text, str(error)))
-        return layer
-    _File(path, lines_of(text), layer).read(read)
+        layer.mistakes.append(Mistake(_not_toml(path, text, str(error)), None))
+    except ValueError as error:
+        layer.mistakes.append(Mistake(f"{named_by}: {path} cannot be read: {error}", None))
+    else:
+        _File(path, lines_of(text), layer).read(read)
     return layer
 
 
-def _text_of(path: Path, layer: Layer) -> str | None:
+def _text_of(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"it is longer than {MAX_FILE_BYTES:,} bytes")
-        return content.decode()
     except OSError as error:
-        why = error.strerror or str(error)
-    except UnicodeDecodeError:
-        why = "it is not UTF-8"
-    except ValueError as error:
-        why = str(error)
-    layer.mistakes.append(f"{path} cannot be read: {why}: name a TOML file, as --config does")
-    return None
+        raise ValueError(f"{error.strerror or error}; name a file of TOML") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes; name a file of TOML")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line} is not UTF-8; name a file of TOML") from None
 
 
 def _not_toml(path: Path, text: str, error: str) -> str:
@@ -70,73 +71,67 @@ class _File:
         for key, value in table.items():
             option = BY_NAME.get(key)
             if option is None:
-                self._refuse((key,), _unknown(key))
-            elif key == _TABLE:
-                self._policies(option, value)
+                self._refuse_unknown(key)
+            elif option is _POLICY:
+                self._read_policies(value)
             else:
-                self._value(option, value)
+                self._read_value(option, value)
 
-    def _where(self, path: KeyPath) -> str:
+    def _where(self, *path: str) -> str:
         return f"{self._path}:{self._lines.get(path, 1)}"
 
-    def _named(self, path: KeyPath) -> str:
-        return f"{self._where(path)}: {'.'.join(path)}"
+    def _refuse_unknown(self, key: str) -> None:
+        meant = hint(key, BY_NAME) or "`leasehold config` lists what is"
+        near = nearest(key, BY_NAME)
+        text = f"{self._where(key)}: {key} is not known: {meant}"
+        self._layer.mistakes.append(Mistake(text, near))
 
-    def _refuse(self, path: KeyPath, why: str) -> None:
-        self._layer.mistakes.append(f"{self._where(path)}: {why}")
-
-    def _value(self, option: Option, value: Any) -> None:
-        path, kind = (option.name,), option.kind
+    def _read_value(self, option: Option, value: Any) -> None:
+        where, kind = self._where(option.name), option.kind
         values = value if kind.is_list and isinstance(value, list) else [value]
-        before = len(self._layer.mistakes)
-        for each in values:
-            if type(each) not in kind.takes:
-                self._refuse(path, f"{option.name}: {_shown(each)} will not do: {_form(option)}")
-        if before == len(self._layer.mistakes):
-            self._layer.take_texts(option, self._named(path), map(_text, values))
-            self._relocate(option, path)
+        wrong = [each for each in values if type(each) not in kind.takes]
+        for each in wrong:
+            why = f"{option.name}: {_shown(each)} will not do: {_form(option)}"
+            self._layer.refuse(option, where, why)
+        if not wrong:
+            self._layer.take_texts(option, where, map(_text, values), option.name)
 
-    def _relocate(self, option: Option, path: KeyPath) -> None:
-        """Name the file and the line alone, where a value is right."""
-        given = self._layer.given.get(option.name)
-        if given is not None:
-            self._layer.given[option.name] = type(given)(given.value, self._where(path))
+    # Policies.
 
-    def _policies(self, option: Option, value: Any) -> None:
+    def _read_policies(self, value: Any) -> None:
+        where = self._where(_POLICY.name)
         if not isinstance(value, dict):
-            self._refuse((_TABLE,), f"{_TABLE} is a table for each policy: {_form(option)}")
+            self._layer.refuse(_POLICY, where, f"{_shown(value)} is no table: {_FORM_OF_POLICY}")
             return
-        before = len(self._layer.mistakes)
-        found = [self._policy(name, table) for name, table in value.items()]
-        if before == len(self._layer.mistakes):
-            self._layer.note(option, self._where((_TABLE,)), tuple(found))
+        found = [self._read_policy(name, table) for name, table in value.items()]
+        if FAILED not in found:
+            self._layer.given[_POLICY.name] = Given(tuple(found), where)
 
-    def _policy(self, name: str, table: Any) -> NamedPolicy | None:
-        path = (_TABLE, name)
+    def _read_policy(self, name: str, table: Any) -> Any:
+        path = (_POLICY.name, name)
+        where, key = self._where(*path), ".".join(path)
         if not isinstance(table, dict):
-            self._refuse(path, f"{_TABLE}.{name}: {_shown(table)} is no table: {_form_of_policy()}")
-            return None
-        before = len(self._layer.mistakes)
-        self._layer.attempt(self._where(path), check_name, name)
-        terms_ms = {key: self._term(path, key, value) for key, value in table.items()}
-        if before != len(self._layer.mistakes):
-            return None
-        return name, self._layer.attempt(self._named(path), policy_of, terms_ms)
+            why = f"{key}: {_shown(table)} is no table: {_FORM_OF_POLICY}"
+            self._layer.refuse(_POLICY, where, why)
+            return FAILED
+        terms_ms = {each: self._read_term(path, each, value) for each, value in table.items()}
+        is_named = self._layer.attempt(_POLICY, where, key, check_name, name) is not FAILED
+        if not is_named or FAILED in terms_ms.values():
+            return FAILED
+        policy = self._layer.attempt(_POLICY, where, key, policy_of, terms_ms)
+        return FAILED if policy is FAILED else (name, policy)
 
-    def _term(self, policy: KeyPath, key: str, value: Any) -> Any:
+    def _read_term(self, policy: KeyPath, key: str, value: Any) -> Any:
         path = (*policy, key)
+        where, whole = self._where(*path), ".".join(path)
         if key not in FIELDS:
-            self._refuse(path, f"{key} is no term of a policy: {_form_of_policy()}")
+            self._layer.refuse(_POLICY, where, f"{whole} is not known: {_FORM_OF_POLICY}")
         elif not isinstance(value, str):
-            self._refuse(path, f"{'.'.join(path)}: {_shown(value)} will not do: {_FORM_OF_TERM}")
+            why = f"{whole}: {_shown(value)} will not do: {_FORM_OF_TERM}"
+            self._layer.refuse(_POLICY, where, why)
         else:
-            return self._layer.attempt(self._named(path), term_ms, value)
-        return None
-
-
-def _unknown(key: str) -> str:
-    meant = hint(key, BY_NAME)
-    return f"{key} is not known{': ' + meant if meant else '; `leasehold config` lists what is'}"
+            return self._layer.attempt(_POLICY, where, whole, term_ms, value)
+        return FAILED
 
 
 def _text(value: Any) -> str:
@@ -171,13 +166,7 @@ def _quoted(text: str) -> str:
 
 
 def _form(option: Option) -> str:
-    if option.name == _TABLE:
-        return _form_of_policy()
     kind = option.kind
     example = kind.example if kind.is_bare else _quoted(kind.example)
     several = f", or [{example}, ...]" if kind.is_list else ""
     return f"write {option.name} = {example}{several}"
-
-
-def _form_of_policy() -> str:
-    return f'write [{_TABLE}.workers], and below it min = "1s", max = "10m", default = "30s"'

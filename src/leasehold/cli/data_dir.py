@@ -1,0 +1,41 @@
+"""The data directory for the commands that serve nothing: it is the one that `serve` would have.
+
+So a backup is of what is served, also if a variable or a file says where that is. Other mistakes in
+these do not matter here: a backup may be wanted just then.
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Final
+
+from leasehold.cli.settings.options import BY_NAME
+from leasehold.cli.settings.reading import DEFAULT, read_settings
+from leasehold.errors import StorageError
+
+_OPTION: Final = BY_NAME["data-dir"]
+IN_FORCE: Final = "(default: as for `leasehold serve`, ./leasehold.data)"
+
+
+def directory(text: str) -> Path:
+    """Read the name of a directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("no directory was named; such as ./leasehold.data")
+    return Path(text)
+
+
+def directory_in_force(named: Path | None) -> Path:
+    """Find out which directory is meant, if none is named; `StorageError` says why none is."""
+    if named is not None:
+        return named
+    reading = read_settings({}, os.environ)
+    given = reading.values[_OPTION.name]
+    for mistake in reading.mistakes:
+        if mistake.name in (None, _OPTION.name) and given.where == DEFAULT:
+            raise StorageError(f"{mistake.text}; or name the directory here")
+    if given.value is None:
+        raise StorageError(
+            f"{given.where}: memory: is the data directory, and nothing is kept: name another here"
+        )
+    assert isinstance(given.value, Path)
+    return given.value

