@@ -56,6 +56,10 @@ class NaiveIndex:
     def check_everything(self) -> None:
         pairs = len(self.held())
         assert (len(self.index), bool(self.index)) == (pairs, pairs > 0)
+        ranges_in_order = sorted(self.model, key=in_order)
+        assert [(start, end, [*values]) for start, end, values in self.index.ranges()] == [
+            (*of, self.model[of]) for of in ranges_in_order
+        ]
         nodes = check_subtree(self.index._root)
         ranges = [(node.start, node.end) for node in nodes]
         assert ranges == sorted(self.model, key=in_order), "out of order"

@@ -19,6 +19,7 @@ from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.long_answers import deleted_steps, found_steps, outcome_steps
 from leasehold.server.etcd.ranges import encode
 from leasehold.server.etcd.txns import encode_deleted, encode_outcome
+from leasehold.server.etcd.watch import Watch
 from leasehold.wire import rpc_pb2 as pb
 from tests.conformance.client import delete_op, put_op, range_op, txn_op
 
@@ -34,8 +35,8 @@ class Shop:
         self.runtime = Runtime(None)
         self.runtime.start()
         self.store = self.runtime.store
-        desk = Desk(self.runtime, Gate(), Identity(1, 2, 3))
-        self.kv, self.lease = KV(desk), Lease(desk)
+        self.desk = Desk(self.runtime, Gate(), Identity(1, 2, 3))
+        self.kv, self.lease = KV(self.desk), Lease(self.desk)
         for lease in (KEPT, KEEPER):
             self.store.apply(Grant(lease, 1000.0))
         self.names = [b"k%05d" % number for number in range(MANY)]
@@ -113,6 +114,85 @@ async def test_renewals_go_on_while_very_many_leases_are_listed(shop: Shop) -> N
     ids = [lease.ID for lease in answer.leases]
     assert (set(ids[:2]), ids[2:]) == ({KEPT, KEEPER}, list(range(10, MANY)))
     assert renewals > 3
+
+
+class Ear:
+    """The stream of a watch, which takes everything."""
+
+    has_room = True
+
+    def __init__(self) -> None:
+        self.heard: list[pb.WatchResponse] = []
+
+    def say(self, message: bytes, _position: int) -> None:
+        self.heard.append(pb.WatchResponse.FromString(message))
+
+    def flush(self) -> None:
+        """Everything is heard at once."""
+
+
+@pytest.mark.parametrize("is_past", [False, True])
+@pytest.mark.parametrize("fragment", [False, True])
+def test_renewals_go_on_while_a_watch_is_told_of_very_many_keys(
+    is_past: bool, fragment: bool
+) -> None:
+    @in_shop
+    async def run(shop: Shop) -> None:
+        ear: Any = Ear()
+        stream = Watch(shop.desk).open(ear)
+        creation = pb.WatchCreateRequest(
+            key=b"k",
+            range_end=b"l",
+            prev_kv=True,
+            fragment=fragment,
+            start_revision=shop.store.revision + 1,
+        )
+        request = pb.WatchRequest(create_request=creation).SerializeToString()
+        if not is_past:
+            stream.heard(request)
+        delete = pb.DeleteRangeRequest(key=b"k", range_end=b"l")
+        await shop.ask(shop.kv.delete_range, delete)
+        if is_past:
+            stream.heard(request)
+        assert len(ear.heard) == 1, "it was created"
+        renewals = 0
+        while len(ear.heard) < 2:
+            shop.lease.keep_alive(pb.LeaseKeepAliveRequest(ID=KEEPER).SerializeToString())
+            renewals += 1
+            await asyncio.sleep(0)
+        told = [event for answer in ear.heard[1:] for event in answer.events]
+        assert [event.kv.key for event in told] == shop.names
+        assert {event.prev_kv.lease for event in told} == {KEPT}
+        assert {event.kv.mod_revision for event in told} == {shop.store.revision}
+        assert renewals > 3
+        put = pb.PutRequest(key=b"k").SerializeToString()
+        shop.kv.put(put)
+        await until(lambda: [event.kv.key for event in ear.heard[-1].events] == [b"k"])
+
+    run()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10.0):
+        while not condition():  # noqa: ASYNC110  nobody tells of it
+            await asyncio.sleep(0)
+
+
+@in_shop
+async def test_a_watch_that_is_cancelled_while_it_is_told_very_much_is_told_nothing(
+    shop: Shop,
+) -> None:
+    ear: Any = Ear()
+    stream = Watch(shop.desk).open(ear)
+    creation = pb.WatchCreateRequest(key=b"k", range_end=b"l")
+    stream.heard(pb.WatchRequest(create_request=creation).SerializeToString())
+    await shop.ask(shop.kv.delete_range, pb.DeleteRangeRequest(key=b"k", range_end=b"l"))
+    stream.heard(pb.WatchRequest(cancel_request=pb.WatchCancelRequest()).SerializeToString())
+    await until(lambda: shop.runtime._catch_up._task is None)
+    assert [(answer.created, answer.canceled) for answer in ear.heard] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 @in_shop

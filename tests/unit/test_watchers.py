@@ -1,10 +1,11 @@
 """Who is told of a change, in how many pieces, and who falls behind."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import pytest
 
 from leasehold.core.keyspace import FROM_KEY, Change
+from leasehold.core.ranges import LONG
 from leasehold.core.watchers import Watchers
 from leasehold.errors import LeaseholdError
 
@@ -127,3 +128,58 @@ def test_a_watcher_that_is_behind_can_leave(watchers: Watchers) -> None:
     assert (len(watchers), watchers.any_live) == (1, False)
     watchers.discard(ear)
     assert len(watchers) == 0
+
+
+# Very many changes at once.
+
+MANY = [b"k%05d" % number for number in range(3 * LONG)]
+
+
+class PatientEar(Ear):
+    """A watcher that wants very many changes in steps."""
+
+    def notify_steps(self, changes: Sequence[Change], position: int) -> Generator[None, None, bool]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_of_very_many_changes_each_hears_what_concerns_it(
+    watchers: Watchers, is_sorted: bool
+) -> None:
+    names = MANY if is_sorted else [MANY[7], *MANY[:7], *MANY[8:]]
+    ears = {
+        Ear(MANY[7]): [MANY[7]],
+        Ear(MANY[9]): [MANY[9]],
+        Ear(b"k"): [],
+        Ear(b"k", b"l"): names,
+        Ear(b"k", b"l", room=0): [],
+        Ear(MANY[8], MANY[10]): MANY[8:10],
+        Ear(MANY[-2], FROM_KEY): MANY[-2:],
+        Ear(b"a", b"k"): [],
+        Ear(b"l", FROM_KEY): [],
+    }
+    for ear in ears:
+        watchers.join(ear)
+    watchers.publish(changes(*names), 5)
+    for ear, heard in ears.items():
+        assert ear.told == ([(heard, 5)] if heard else [])
+    assert [ear.room for ear in watchers.behind if isinstance(ear, Ear)] == [0]
+
+
+def test_a_key_that_is_changed_twice_among_very_many_is_told_twice(watchers: Watchers) -> None:
+    ear = Ear(MANY[7])
+    watchers.join(ear)
+    watchers.publish(changes(*MANY[:7], MANY[7], *MANY[7:]), 5)
+    assert ear.told == [([MANY[7]] * 2, 5)]
+
+
+def test_a_patient_watcher_falls_behind_instead_of_being_told_very_much(
+    watchers: Watchers,
+) -> None:
+    much, little = PatientEar(b"k", b"l"), PatientEar(MANY[0], MANY[LONG])
+    for ear in (much, little):
+        watchers.join(ear)
+    watchers.publish(changes(*MANY), 5)
+    assert [*watchers.behind] == [much]
+    assert much.next_revision == 9
+    assert (much.told, little.told) == ([], [(MANY[:LONG], 5)])

@@ -16,7 +16,7 @@ Adding and discarding mend the tree on the way up, and stop where nothing change
 no table of the nodes beside the tree: it would be a pause each time it grows.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -114,6 +114,18 @@ class RangeIndex(Generic[T]):
             node = waiting.pop()
             if (end := node.end) is None or end > key:
                 found.append(node.values)
+            node = node.right
+
+    def ranges(self) -> Iterator[tuple[bytes, bytes | None, Collection[T]]]:
+        """Go through all ranges in their order, each with its values, as they are: no copy."""
+        waiting: list[_Node[T]] = []
+        node = self._root
+        while waiting or node is not _NIL:
+            while node is not _NIL:
+                waiting.append(node)
+                node = node.left
+            node = waiting.pop()
+            yield node.start, node.end, node.values
             node = node.right
 
     def _path(self, start: bytes, end: bytes | None) -> list[_Node[T]]:

@@ -7,12 +7,14 @@ is told falls behind, and is told nothing until somebody has brought it up to da
 (`next_revision` on) and lets it `join` again. So one that does not read costs nobody anything.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 from leasehold.core.callback import ignore
 from leasehold.core.intervals import RangeIndex
 from leasehold.core.keyspace import FROM_KEY, Change
+from leasehold.core.ranges import LONG
 from leasehold.errors import LeaseholdError
 
 
@@ -55,6 +57,18 @@ class Watcher(Hashable, Protocol):
 
     def cancelled(self, compacted: int) -> None:
         """Learn that what it had to be told next was compacted, so that it is over."""
+        ...
+
+
+@runtime_checkable
+class PatientWatcher(Watcher, Protocol):
+    """A watch that wants very many changes of one revision in steps.
+
+    It takes no more than `LONG` of them at once, as if it had no room, and so falls behind.
+    """
+
+    def notify_steps(self, changes: Sequence[Change], position: int) -> Generator[None, None, bool]:
+        """Do what `notify` does, with pauses; it may be given up in any of them."""
         ...
 
 
@@ -128,6 +142,10 @@ class Watchers:
         return without_room
 
     def _publish_many(self, changes: Sequence[Change], position: int) -> list[Watcher]:
+        if len(changes) > LONG:
+            names = [change.key for change in changes]
+            if names == sorted(names):  # those of a delete, or of a lease's end
+                return self._publish_sorted(changes, names, position)
         concerned: dict[Watcher, list[Change]] = {}
         for change in changes:
             for watcher in self._of_key.get(change.key, ()):
@@ -136,6 +154,29 @@ class Watchers:
                 for watcher in of_range:
                     concerned.setdefault(watcher, []).append(change)
         return [each for each, its in concerned.items() if not _takes(each, its, position)]
+
+    def _publish_sorted(
+        self, changes: Sequence[Change], names: list[bytes], position: int
+    ) -> list[Watcher]:
+        """Tell of very many changes in the order of keys, without a look at each of them."""
+        concerned: list[tuple[Watcher, int, int]] = []
+        for start, end, watchers in self._live():
+            first = bisect_left(names, start)
+            last = len(names) if end is None else bisect_left(names, end)
+            if first < last:
+                concerned += [(each, first, last) for each in watchers]
+        return [
+            each
+            for each, first, last in concerned
+            if (last - first > LONG and isinstance(each, PatientWatcher))
+            or not _takes(each, changes[first:last], position)
+        ]
+
+    def _live(self) -> Iterator[tuple[bytes, bytes | None, Iterable[Watcher]]]:
+        """Go through all that are live: by the ranges that they have."""
+        for name, of_key in self._of_key.items():
+            yield name, name + b"\0", of_key
+        yield from self._of_ranges.ranges()
 
 
 def _takes(watcher: Watcher, changes: Sequence[Change], position: int) -> bool:

@@ -10,14 +10,15 @@ compacted is cancelled; nothing else ever cancels a watch.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from leasehold.core.keyspace import Change, covers
-from leasehold.core.watchers import Watcher
+from leasehold.core.ranges import LONG, SLICE
+from leasehold.core.watchers import PatientWatcher, Watcher
 from leasehold.engine import records
 from leasehold.engine.committer import Committer
 from leasehold.engine.journal import Journal
@@ -103,14 +104,17 @@ class CatchUp:
         elif watch.next_revision < store.recent.first <= store.revision + 1:
             await self._tell_from_disk(watch, slicer)
         else:
-            self._tell_from_memory(watch)
+            await self._tell_from_memory(watch, slicer)
 
-    def _tell_from_memory(self, watch: Watcher) -> None:
+    async def _tell_from_memory(self, watch: Watcher, slicer: Slicer) -> None:
         store = self._store
         until = min(watch.next_revision + REVISIONS_IN_TURN, store.revision + 1)
         while watch.next_revision < until:
             changes = store.recent.at(watch.next_revision)
             assert changes is not None, "the last revisions are in memory"
+            if len(changes) > LONG and isinstance(watch, PatientWatcher):
+                await self._tell_in_steps(watch, watch.next_revision, changes, slicer)
+                return  # who knows what is in memory now
             if not self._tell(watch, watch.next_revision, changes):
                 return
         if watch.next_revision > store.revision:
@@ -123,6 +127,31 @@ class CatchUp:
             concerned = [Change(each.key, revision, each.item, None) for each in concerned]
         if concerned and not watch.notify(concerned, self._store.position_of(revision)):
             return False
+        watch.next_revision = revision + 1
+        return True
+
+    async def _tell_in_steps(
+        self, watch: PatientWatcher, revision: int, changes: Sequence[Change], slicer: Slicer
+    ) -> bool:
+        """Tell a watch of very many changes; False if it has no room, or is over meanwhile."""
+        behind, concerned = self._store.watchers.behind, list[Change]()
+        is_compacted = revision <= self._store.keyspace.compacted
+        for start in range(0, len(changes), SLICE):
+            for each in changes[start : start + SLICE]:
+                if covers(watch.key, watch.end, each.key):
+                    before = None if is_compacted else each.previous
+                    concerned.append(Change(each.key, revision, each.item, before))
+            await slicer.pause()
+        if concerned:
+            telling = watch.notify_steps(concerned, self._store.position_of(revision))
+            is_told = None
+            while is_told is None:
+                if watch not in behind:
+                    return False
+                is_told = _step(telling)
+                await slicer.pause()
+            if not is_told:
+                return False
         watch.next_revision = revision + 1
         return True
 
@@ -141,7 +170,11 @@ class CatchUp:
                 changes = await self._with_previous(watch, changes)  # noqa: PLW2901  the same, completed
                 if watch not in behind:
                     return
-            if not self._tell(watch, revision, changes):
+            if len(changes) > LONG and isinstance(watch, PatientWatcher):
+                is_told = await self._tell_in_steps(watch, revision, changes, slicer)
+            else:
+                is_told = self._tell(watch, revision, changes)
+            if not is_told:
                 return
             await slicer.pause()
         watch.next_revision = max(watch.next_revision, chunk.last + 1)
@@ -181,6 +214,16 @@ class CatchUp:
             )
             for each in concerned
         ]
+
+
+def _step(telling: Generator[None, None, bool]) -> bool | None:
+    """Go a step on; gives what it has come to, or None if there is more to do."""
+    try:
+        next(telling)
+    except StopIteration as done:
+        told: bool = done.value
+        return told
+    return None
 
 
 def _creates(change: Change) -> bool:
