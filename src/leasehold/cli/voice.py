@@ -42,8 +42,7 @@ class Voice:
             try:
                 say(line)
             except (OSError, ValueError):
-                with contextlib.suppress(OSError, ValueError):  # or it would be tried again at exit
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                _let_go_of_output()
 
     def complain(self, line: str) -> int:
         """Say what went wrong; return the exit code."""
@@ -101,6 +100,13 @@ class Voice:
         """Say that it has stopped in good order."""
         kept = "nothing is kept" if settings.directory is None else "everything is on disk"
         self.say(f"leasehold has stopped; {kept}")
+
+
+def _let_go_of_output() -> None:
+    """Have nothing of what could not be written tried again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        number = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def _shown(address: Address, settings: Settings) -> str:
