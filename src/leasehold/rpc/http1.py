@@ -20,6 +20,7 @@ from leasehold.rpc.host import Host, LoopHost
 from leasehold.rpc.http1_answers import Http1Answer
 from leasehold.rpc.http1_bodies import ChunkedBody, SizedBody, TooLarge, body_of
 from leasehold.rpc.http1_heads import (
+    BARE_LINE_END,
     HEAD_END,
     MAX_HEAD_BYTES,
     NotHttp,
@@ -149,6 +150,8 @@ class HTTP1:
         if end < 0:
             if not buffer[:1].isalpha():
                 raise NotHttp  # no method begins like this
+            if BARE_LINE_END.search(buffer):
+                raise Refused(HTTPStatus.BAD_REQUEST, "lines end with CR and LF")
             if len(buffer) >= MAX_HEAD_BYTES + len(HEAD_END):
                 raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return False

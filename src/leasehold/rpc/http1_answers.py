@@ -83,7 +83,7 @@ class Http1Answer:
         if self.is_over or self._has_begun:
             return
         fields = (
-            (b"Content-Type", reply.content_type.encode()),
+            *([(b"Content-Type", reply.content_type.encode())] if reply.content_type else []),
             *reply.fields,
             (b"Content-Length", b"%d" % len(reply.body)),
         )

@@ -8,6 +8,8 @@ MAX_HEAD_BYTES: Final = 8 * 1024
 """The request line and header fields of one request, or the trailers behind a body in chunks."""
 
 HEAD_END: Final = b"\r\n\r\n"
+BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n")
+"""What some take for the end of a line, and others do not."""
 
 
 class Refused(Exception):

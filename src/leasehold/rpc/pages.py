@@ -15,6 +15,7 @@ class Reply(NamedTuple):
 
     status: HTTPStatus
     content_type: str
+    """Empty if there is nothing to say about it, as there is no body."""
     body: bytes
     fields: Fields = ()
     """What else is said before the body."""

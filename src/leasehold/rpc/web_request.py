@@ -128,7 +128,7 @@ class WebRequest(AnsweringStream):
             return
         self.head_fields = (
             (b":status", b"%d" % reply.status),
-            (b"content-type", reply.content_type.encode()),
+            *([(b"content-type", reply.content_type.encode())] if reply.content_type else []),
             *[(name.lower(), value) for name, value in reply.fields],
             (b"content-length", b"%d" % len(reply.body)),
         )

@@ -1,7 +1,11 @@
-"""Answers as JSON: one document, or a line for each message."""
+"""Answers as JSON: one document, or a line for each message.
 
-import asyncio
-from collections.abc import Coroutine, Iterator
+What is long is written by a task, in pieces: `put` and `end` give a coroutine if there is need of
+one, and there is never more than one at a time.
+"""
+
+from collections import deque
+from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -9,22 +13,20 @@ from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.pages import Reply
-from leasehold.rpc.waiter import Waiter
 from leasehold.rpc.web import Visit
 from leasehold.server.gateway import refusals
-from leasehold.server.gateway.cutting import cut
+from leasehold.server.gateway.long_answers import LONG_BYTES, Writer
 from leasehold.server.gateway.replies import CORS, JSON
 from leasehold.server.gateway.routes import Route
-from leasehold.server.gateway.writing import Pieces, written
+from leasehold.server.gateway.writing import written
 
-LONG_BYTES: Final = 64 * 1024
-"""A message that is longer is written piece by piece, each about so long."""
-
-SLICE_S: Final = 0.002
-"""How long writing goes on before it is others' turn."""
+MAX_QUEUED_BYTES: Final = 1024 * 1024
+"""Messages that wait to be written as lines; with more there is no room for others."""
 
 _FROM_GRPC: Final = ((b"Grpc-Metadata-Content-Type", b"application/grpc"),)
 _JSON_FIELD: Final = (b"Content-Type", JSON.encode())
+
+Writing = Coroutine[Any, Any, None]
 
 
 class _Answer:
@@ -33,22 +35,25 @@ class _Answer:
     def __init__(self, route: Route, visit: Visit) -> None:
         self._route = route
         self._visit = visit
+        self._writer = Writer(visit)
         self._fields: Fields = _FROM_GRPC
+        self.relieved = self._writer.relieved
+        """Tells that there is room again."""
 
     def add_fields(self, metadata: Fields) -> None:
         """Say something before the first message, as fields of HTTP."""
         named = [(b"Grpc-Metadata-" + name, value) for name, value in metadata]
         self._fields = (*self._fields, *named)
 
-    def _refuse(self, error: RpcError) -> None:
-        self._visit.reply(refused(error))
+    def _begin(self, fields: Fields) -> None:
+        self._visit.begin(HTTPStatus.OK, (_JSON_FIELD, *fields, *CORS))
 
 
 def refused(error: RpcError) -> Reply:
     """Answer with an error."""
     fields: Fields = CORS
     if error.status == Status.UNAUTHENTICATED:
-        shown = error.message.encode("ascii", "replace").replace(b"\r", b" ").replace(b"\n", b" ")
+        shown = "".join(filter(str.isprintable, error.message)).encode("ascii", "replace")
         fields = (*CORS, (b"Www-Authenticate", shown))
     return Reply(refusals.HTTP_STATUS[error.status], JSON, refusals.document(error), fields)
 
@@ -59,24 +64,24 @@ class Document(_Answer):
     def __init__(self, route: Route, visit: Visit) -> None:
         super().__init__(route, visit)
         self._message: bytes | None = None
-        self._room = Waiter("writing")
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what was put is written soon: there is but one."""
+        return True
 
     def put(self, message: bytes) -> None:
         """Keep the message."""
         self._message = message
 
-    def relieved(self) -> None:
-        """There is room again."""
-        self._room.wake()
-
-    def end(self, error: RpcError | None) -> Coroutine[Any, Any, None] | None:
+    def end(self, error: RpcError | None) -> Writing | None:
         """Answer; if that takes a while, give what does it."""
         message = self._message
         if error is None and message is None:
             error = RpcError(Status.INTERNAL, "a unary call without an answer")
         if error is not None or message is None:
             assert error is not None
-            self._refuse(error)
+            self._visit.reply(refused(error))
             return None
         if len(message) > LONG_BYTES:
             return self._write(message)
@@ -85,42 +90,10 @@ class Document(_Answer):
         return None
 
     async def _write(self, message: bytes) -> None:
-        visit = self._visit
-        visit.begin(HTTPStatus.OK, (_JSON_FIELD, *self._fields, *CORS))
-        began = visit.host.now()
-        for text in _chunks(self._pieces(message)):
-            if text:
-                visit.write(text.encode())
-                visit.flush()
-            while not visit.has_room:
-                await self._room.wait()
-            if visit.host.now() - began >= SLICE_S:
-                await asyncio.sleep(0)
-                began = visit.host.now()
-        visit.finish()
-        visit.flush_soon()
-
-    def _pieces(self, message: bytes) -> Iterator[str]:
-        pieces = Pieces()
-        for octets in cut(message, LONG_BYTES):
-            yield from pieces.write(self._route.answer.FromString(octets))
-        yield pieces.end()
-
-
-def _chunks(pieces: Iterator[str]) -> Iterator[str]:
-    """Gather pieces to chunks that are worth sending; empty ones in between, to take a breath."""
-    gathered: list[str] = []
-    size = 0
-    for number, piece in enumerate(pieces):
-        gathered.append(piece)
-        size += len(piece)
-        if size >= LONG_BYTES:
-            yield "".join(gathered)
-            gathered.clear()
-            size = 0
-        elif number % 100 == 0:
-            yield ""
-    yield "".join(gathered)
+        self._begin(self._fields)
+        await self._writer.write(self._route.answer, message)
+        self._visit.finish()
+        self._visit.flush_soon()
 
 
 class Lines(_Answer):
@@ -129,28 +102,59 @@ class Lines(_Answer):
     def __init__(self, route: Route, visit: Visit) -> None:
         super().__init__(route, visit)
         self._has_begun = False
+        self._queue: deque[bytes] = deque()
+        """Messages that wait for a long one before them, and that one."""
+        self._queued_bytes = 0
+        self._is_writing = self._is_ended = False
+        self._error: RpcError | None = None
 
-    def put(self, message: bytes) -> None:
+    def put(self, message: bytes) -> Writing | None:
         """Send a line."""
         if not self._has_begun:
+            self._has_begun = True
             self._begin(self._fields)
+        if self._is_writing or len(message) > LONG_BYTES:
+            self._queued_bytes += len(message)
+            self._queue.append(message)
+            return None if self._is_writing else self._write_queue()
         text = written(self._route.answer.FromString(message))
         self._visit.write(f'{{"result":{text}}}\n'.encode())
+        return None
 
-    def _begin(self, fields: Fields) -> None:
-        self._has_begun = True
-        self._visit.begin(HTTPStatus.OK, (_JSON_FIELD, *fields, *CORS))
+    @property
+    def has_room(self) -> bool:
+        """Whether what was put is written soon."""
+        return self._queued_bytes < MAX_QUEUED_BYTES
 
-    def relieved(self) -> None:
-        """There is room again."""
+    def _write_queue(self) -> Writing:
+        self._is_writing = True
+        return self._write_all()
+
+    async def _write_all(self) -> None:
+        while self._queue:
+            message = self._queue.popleft()
+            self._visit.write(b'{"result":')
+            await self._writer.write(self._route.answer, message)
+            self._visit.write(b"}\n")
+            self._queued_bytes -= len(message)
+            self._visit.flush()
+        self._is_writing = False
+        if self._is_ended:
+            self._finish()
+            self._visit.flush_soon()
 
     def end(self, error: RpcError | None) -> None:
         """End the answer; with a last line if something went wrong."""
-        if error is not None and not self._has_begun:
-            self._refuse(error)
-            return
+        self._is_ended, self._error = True, error
+        if not self._is_writing:
+            self._finish()
+
+    def _finish(self) -> None:
         if not self._has_begun:
+            if self._error is not None:
+                self._visit.reply(refused(self._error))
+                return
             self._begin(())
-        if error is not None:
-            self._visit.write(refusals.last_line(error))
+        if self._error is not None:
+            self._visit.write(refusals.last_line(self._error))
         self._visit.finish()

@@ -22,7 +22,7 @@ from leasehold.rpc.web import Visit
 from leasehold.server.gateway.answers import Document, Lines
 from leasehold.server.gateway.routes import Route
 
-MESSAGES_AT_ONCE: Final = 100
+MESSAGES_AT_ONCE: Final = 50
 """Messages of one body that are handled before it is others' turn."""
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,8 @@ class Call:
         self._listener: Listener | None = None
         self._messages: Iterator[bytes] = iter(())
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writer: asyncio.Task[None] | None = None
+        """Writes an answer that is long."""
         self._alarm: Alarm | None = None
         self._held_until = 0
         """The position that must be released before all is sent that was said so far."""
@@ -194,7 +196,7 @@ class Call:
     @property
     def has_room(self) -> bool:
         """Whether the client takes what is said."""
-        return self._visit.has_room
+        return self._visit.has_room and self._answer.has_room
 
     has_own_room = has_room
 
@@ -210,8 +212,13 @@ class Call:
 
     def _put(self, message: bytes) -> Visit:
         if not self._is_over:
-            self._answer.put(message)
+            self._write(self._answer.put(message))
         return self._visit
+
+    def _write(self, writing: Coroutine[Any, Any, None] | None) -> None:
+        if writing is not None:
+            self._writer = self._visit.host.spawn(writing)
+            self._writer.add_done_callback(lambda _: self.relieved())
 
     def _put_event(self, message: bytes) -> Visit:
         self._visit.held(-len(message))
@@ -221,9 +228,7 @@ class Call:
         if not self._is_over:
             self._is_over = True
             self._tidy()
-            writing = self._answer.end(self._error)
-            if writing is not None:
-                self._spawn(writing)
+            self._write(self._answer.end(self._error))
         return self._visit
 
     def _tidy(self) -> None:
@@ -277,3 +282,5 @@ class Call:
         """Whoever asked is not there any more."""
         self._is_over = self._is_ending = True
         self._tidy()
+        if self._writer is not None:
+            self._writer.cancel()

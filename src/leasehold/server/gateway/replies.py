@@ -26,4 +26,4 @@ def plain(status: HTTPStatus, text: str, fields: Fields = ()) -> Reply:
 
 def empty(status: HTTPStatus, fields: Fields = ()) -> Reply:
     """Answer with nothing."""
-    return Reply(status, TEXT, b"", (*fields, *CORS))
+    return Reply(status, "", b"", (*fields, *CORS))

@@ -47,7 +47,7 @@ _ETCD: Final = {
         "maintenance/alarm": "Alarm",
         "maintenance/status": "Status",
         "maintenance/defragment": "Defragment",
-        "maintenance/hash": "HashKV",  # not Hash, which has no path
+        "maintenance/hash": "Hash",  # HashKV has no path of its own
         "maintenance/snapshot": "Snapshot",
         "maintenance/transfer-leadership": "MoveLeader",
         "maintenance/downgrade": "Downgrade",
