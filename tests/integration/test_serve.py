@@ -53,6 +53,18 @@ def test_what_is_no_option_is_one_clear_line(arguments: list[str], said: str) ->
     assert said in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("srve", "did you mean serve?"), ("zzz", "there are serve, config, backup, restore, check")],
+)
+def test_an_unknown_command_is_one_clear_line(name: str, said: str) -> None:
+    refused = run(name)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"leasehold: there is no command {name!r}: {said} (`leasehold --help` says more)\n"
+    )
+
+
 def test_the_first_lines_say_where_it_listens_and_how_to_try_it(tmp_path: Path) -> None:
     with serving("--data-dir", tmp_path / "data") as server:
         where = f"127.0.0.1:{server.port}"

@@ -17,10 +17,12 @@ import grpc
 import pytest
 
 from leasehold.cli.settings import read_settings
-from tests.conformance.client import Client, fails
+from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
+from tests.conformance.client import Client, fails, put_op
 from tests.support.serve_command import WITHIN_S, command, environment, run, serving
 
 MEMORY = ("--data-dir", "memory:")
+ANY_MS = -1
 
 
 def client_of(port: int) -> "closing[Client]":
@@ -52,6 +54,31 @@ def test_a_lease_takes_as_many_keys_as_was_set() -> None:
             grpc.RpcError, match=f"lease {lease} has all the keys it may have: at most 2,"
         ):
             client.put(b"c", lease=lease)
+        with pytest.raises(grpc.RpcError, match=full):
+            client.txn(success=[put_op(b"c", lease=lease)])
+
+
+def test_policies_are_those_that_were_set(tmp_path: Path) -> None:
+    (tmp_path / "leasehold.toml").write_text(
+        '[policy.workers]\nmin = "500ms"\nmax = "10m"\ndefault = "30s"\n'
+        '[policy.default]\nmax = "1h"\n'
+    )
+    with serving(*MEMORY, cwd=tmp_path) as server, client_of(server.port) as client:
+
+        def term_ms(policy: str, ttl_ms: int) -> int:
+            request = GrantRequest(ttl_ms=ttl_ms, policy=policy)
+            body = client.raw("/leasehold.v1.Leases/Grant", request.SerializeToString())
+            return GrantResponse.FromString(body).ttl_ms
+
+        assert [term_ms("workers", ms) for ms in (1, 700, ANY_MS, 10**9)] == [
+            500,
+            700,
+            30_000,
+            600_000,
+        ]
+        assert [term_ms("", ms) for ms in (1, ANY_MS, 10**9)] == [1, 60_000, 3_600_000]
+        with pytest.raises(grpc.RpcError, match="no policy 'other' here"):
+            term_ms("other", 1)
 
 
 def test_the_quota_is_the_one_that_was_set() -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from leasehold.cli.settings.nearest import hint
+from leasehold.cli.settings.nearest import hint, nearest
 
 USAGE_ERROR: Final = 2
 HELP_COLUMN: Final = 26
@@ -37,6 +37,14 @@ class Parser(argparse.ArgumentParser):
         if said is None:
             return f"there is no option {name}"
         return f"there is no option {name}: {said.replace('did you mean ', 'did you mean --')}"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a command that is not known; nothing else has choices."""
+        if action.choices is None or value in action.choices:
+            return
+        near = nearest(str(value), action.choices)
+        meant = f"did you mean {near}?" if near else f"there are {', '.join(action.choices)}"
+        self.error(f"there is no command {value!r}: {meant}")
 
     def error(self, message: str) -> NoReturn:
         """Say in one line what is wrong, and where help is."""
