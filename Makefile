@@ -8,6 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
 DEV    := $(VENV)/.dev-ready
 BENCH  := $(VENV)/.bench-ready
+CLIENTS := $(VENV)/clients/.ready
 WORKERS ?= auto
 PARALLEL = -n $(WORKERS) --dist worksteal
 # For minutes: pure computing, and servers under load. Measuring coverage would make it three times
@@ -18,7 +19,7 @@ HEAVY  := tests/property tests/simulation tests/faults
 REPEATABLE := PYTHONHASHSEED=0
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test check format bench bench-etcd wire clean
+.PHONY: help serve demo test clients check format bench bench-etcd wire clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -29,12 +30,14 @@ serve: $(READY)  ## run the server on 127.0.0.1:2379; ARGS="--listen 127.0.0.1:2
 demo: $(READY)  ## the shortest demonstration of the library
 	@$(BIN)/python examples/first_lease.py
 
-test: $(DEV)  ## run the whole test suite, with coverage
+test: $(DEV) $(CLIENTS)  ## run the whole test suite, with coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(PARALLEL) $(HEAVY:%=--ignore=%)
 	$(REPEATABLE) $(BIN)/pytest $(PARALLEL) $(HEAVY)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
+
+clients: $(CLIENTS)  ## make the environments of the real clients that tests use
 
 check: $(DEV)  ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -68,6 +71,10 @@ $(READY): pyproject.toml
 
 $(DEV): $(READY)
 	$(PIP) --group dev
+	@touch $@
+
+$(CLIENTS): $(READY) tools/client_environments.py $(wildcard tests/clients/requirements/*)
+	$(BIN)/python tools/client_environments.py
 	@touch $@
 
 $(BENCH): $(READY)

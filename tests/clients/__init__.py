@@ -1,0 +1,1 @@
+"""Real clients, unchanged, against real etcd and against ours."""
