@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from time import monotonic
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 SPAWN: Final = multiprocessing.get_context("spawn")
 
@@ -81,6 +81,21 @@ def in_child(limit_s: float, function: Callable[P, T], *args: P.args, **kwargs: 
     finally:
         child.end()
     return answer
+
+
+class Later(Generic[T]):
+    """A function of a module that runs in a fresh process, while this one does something else."""
+
+    def __init__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
+        self._child = Child(_answer, function, args, kwargs)
+
+    def result(self, limit_s: float) -> T:
+        """Wait for its result, and end the process."""
+        try:
+            answer: T = self._child.receive(limit_s)
+        finally:
+            self._child.end()
+        return answer
 
 
 def each_from_child(

@@ -450,6 +450,9 @@ def test_a_server_with_its_own_limits_survives(
         last = line.last_frame()
         assert (last.kind, last.code) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)
     _check_served(port)
+    until = time.monotonic() + DEADLINE_S  # a thread writes the log
+    while log.read_text().count("connection is closed") == before and time.monotonic() < until:
+        time.sleep(0.01)
     assert log.read_text().count("connection is closed") == before + 1
 
 

@@ -410,7 +410,7 @@ def test_a_client_that_reads_again_is_served_again(server: Running) -> None:
             received += len(got)
         writer.join(DEADLINE_S)
         assert not writer.is_alive()
-    assert len(server.service.heard) == count
+        server.wait_until(lambda: len(server.service.heard) == count)
 
 
 def _watch_with_wide_windows(server: Running, client: socket.socket) -> None:

@@ -22,6 +22,7 @@ from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.turns import SLICE_BYTES, Turns
 from leasehold.rpc.watchdog import Watchdog
 from leasehold.rpc.web import Web
 
@@ -59,8 +60,13 @@ class Site:
     received_bytes: int = 0
     """What came in from clients, before it was read as anything."""
     sent_bytes: int = 0
+    turns: Turns = field(init=False)
     _refused: int = 0
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """Have a line for those who send much."""
+        self.turns = Turns(self.host, self.enter)
 
     def arrived(self, connection: "ServerProtocol") -> bool:
         """Learn of a new connection; False if there is no room for it."""
@@ -104,13 +110,16 @@ class ServerProtocol(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
+        "_backlog",
         "_first",
         "_has_enough",
         "_has_stopped",
+        "_is_in_line",
         "_is_paused",
         "_linger",
         "_site",
         "_speaks",
+        "_taken",
         "_transport",
         "_watchdog",
     )
@@ -120,6 +129,10 @@ class ServerProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._speaks: ServerConnection | HTTP1 | None = None
         self._first = b""
+        self._backlog = b""
+        """What has come in and waits for its turn, but for the first `_taken` octets."""
+        self._taken = 0
+        self._is_in_line = False
         self._is_paused = False
         self._has_stopped = False
         self._has_enough = False
@@ -142,12 +155,47 @@ class ServerProtocol(asyncio.Protocol):
             return
         site = self._site
         site.received_bytes += len(data)
-        site.enter()
-        speaks = self._speaks
-        if speaks is None:
-            self._find_out(data)
+        if len(data) > SLICE_BYTES or self._backlog:
+            self._put_off(data)
             return
-        speaks.receive(data)
+        site.enter()
+        self._take(data)
+
+    def _put_off(self, data: bytes) -> None:
+        """Take a large piece slice by slice, in turn with others, and read no more meanwhile."""
+        self._backlog = self._backlog[self._taken :] + data
+        self._taken = 0
+        self._set_reading()
+        self._line_up()
+
+    def _line_up(self) -> None:
+        """Have the next slice taken, unless that is under way, or nothing may be taken now."""
+        if self._backlog and not (self._is_in_line or self._is_paused or self._has_enough):
+            self._is_in_line = True
+            self._site.turns.add(self)
+
+    def take_slice(self) -> bool:
+        """Take the next slice of what has come in; whether another one is to be taken."""
+        piece = self._backlog[self._taken : self._taken + SLICE_BYTES]
+        self._taken += SLICE_BYTES
+        if self._taken >= len(self._backlog) or self._linger is not None:
+            self._backlog, self._taken = b"", 0
+        try:
+            if self._linger is None and piece:
+                self._take(piece)
+        except Exception:
+            logger.exception("connection is closed: what came in could not be handled")
+            self._transport.abort()
+        self._is_in_line = bool(self._backlog) and not (self._is_paused or self._has_enough)
+        if not self._backlog:
+            self._set_reading()
+        return self._is_in_line
+
+    def _take(self, data: bytes) -> None:
+        if self._speaks is None:
+            self._find_out(data)
+        else:
+            self._speaks.receive(data)
 
     def _find_out(self, data: bytes) -> None:
         """Decide by the first bytes what is spoken here."""
@@ -181,13 +229,15 @@ class ServerProtocol(asyncio.Protocol):
     def _set_throttle(self, has_enough: bool) -> None:
         self._has_enough = has_enough
         self._set_reading()
+        if not has_enough:
+            self._site.host.call_soon(self._line_up)
 
     def _set_reading(self) -> None:
         """Read or do not, as it is right for everybody who has a say."""
         transport = self._transport
         if transport.is_closing():
             return
-        is_to_read = not (self._is_paused or self._has_stopped or self._has_enough)
+        is_to_read = not (self._is_paused or self._has_stopped or self._has_enough or self._backlog)
         if is_to_read and not transport.is_reading():
             transport.resume_reading()
         elif transport.is_reading() and not is_to_read:
@@ -252,6 +302,7 @@ class ServerProtocol(asyncio.Protocol):
         self._set_reading()
         if self._speaks is not None:  # not now: asyncio is still writing
             self._site.host.call_soon(self._speaks.resume)
+            self._site.host.call_soon(self._line_up)
 
     def drain(self) -> None:
         """Ask the client to make no new calls."""
@@ -275,6 +326,7 @@ class ServerProtocol(asyncio.Protocol):
         """End."""
         self._site.enter()
         self._site.left(self)
+        self._backlog = b""
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._linger is not None:
