@@ -50,9 +50,8 @@ def test_a_lease_takes_as_many_keys_as_was_set() -> None:
         client.put(b"a", lease=lease)
         client.put(b"b", lease=lease)
         client.put(b"a", b"again", lease=lease)
-        with pytest.raises(
-            grpc.RpcError, match=f"lease {lease} has all the keys it may have: at most 2,"
-        ):
+        full = f"lease {lease} has all the keys it may have: at most 2,"
+        with pytest.raises(grpc.RpcError, match=full):
             client.put(b"c", lease=lease)
         with pytest.raises(grpc.RpcError, match=full):
             client.txn(success=[put_op(b"c", lease=lease)])
