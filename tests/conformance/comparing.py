@@ -154,6 +154,8 @@ class Comparison:
         is_same = events[0][:common] == events[1][:common]
         if not any(is_cut):
             is_same = is_same and len(events[0]) == len(events[1])
+            if not request.start_revision:  # else how much goes together is not defined
+                is_same = is_same and real.fragments == ours.fragments
         elif not all(is_cut):
             is_same = is_same and len(events[is_cut.index(True)]) == common
         if not is_same:
@@ -162,7 +164,8 @@ class Comparison:
 
 
 def _told(events: list[Event], told: Told) -> list[Any]:
-    return [*events, f"compacted {told.compacted}, cancelled {told.is_cancelled}"]
+    end = f"compacted {told.compacted}, cancelled {told.is_cancelled}"
+    return [*events, f"fragments {told.fragments}", end]
 
 
 def _read(kind: type[Any], body: bytes) -> Any:

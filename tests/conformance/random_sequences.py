@@ -21,7 +21,7 @@ from typing import Any, Final
 from leasehold.wire import rpc_pb2 as pb
 from leasehold.wire.encode import field
 from tests.conformance.client import METHODS, put_op
-from tests.conformance.random_calls import INT64, KEYS, LEASES, RandomCalls
+from tests.conformance.random_calls import FROM_KEY, INT64, KEYS, LEASES, RandomCalls
 
 STREAMS: Final = 2
 """Streams of watches in a sequence."""
@@ -98,7 +98,8 @@ Action = Call | Mangled | KeepAlive | Watch | Cancel | Progress
 def random_sequence(seed: int, number: int, revision: int) -> list[Action]:
     """Make the sequence of a seed with this number, on servers at this revision."""
     random = Random(f"{seed}/{number}")
-    kind = random.choices(("calls", "watched", "full", "large"), (86, 10, 3, 1))[0]
+    kinds = ("calls", "watched", "full", "large", "bulky")
+    kind = random.choices(kinds, (86, 10, 2.5, 1, 0.5))[0]
     return Sequence(random, revision).of(kind)
 
 
@@ -115,6 +116,8 @@ class Sequence:
         """Make up a sequence of this kind."""
         if kind == "large":
             return [self._large(), self._call(), self._large()]
+        if kind == "bulky":
+            return self._bulky()
         length = self._random.choice((6, 12, 20, 30))
         if kind == "full":
             return [Call(self._calls.full_txn()) for _ in range(length // 3)]
@@ -172,6 +175,21 @@ class Sequence:
             request.success[0].request_put.value = bytes(padding)
             return Call(request)
         return Mangled(type(request), request.SerializeToString() + field(127, bytes(padding)))
+
+    def _bulky(self) -> list[Action]:
+        """Watch large pairs, and delete them in one revision: the response may be fragmented."""
+        watch = pb.WatchCreateRequest(
+            key=KEYS[0], range_end=b"k:", prev_kv=True, fragment=self._calls.chance(0.7)
+        )
+        sizes = [self._random.choice((1, 1 << 10, MIB // 2, MIB, MIB * 5 // 4)) for _ in KEYS]
+        puts = [
+            Call(pb.PutRequest(key=key, value=self._calls.value() * (size // 8 + 1)))
+            for key, size in zip(KEYS, sizes, strict=True)
+        ]
+        self._random.shuffle(puts)
+        end = self._random.choice((*KEYS[3:], FROM_KEY))
+        delete = Call(pb.DeleteRangeRequest(key=KEYS[0], range_end=end))
+        return [Watch(0, watch), *puts, delete]
 
     # Watches.
 

@@ -107,6 +107,8 @@ class Told:
     def __init__(self, watch_id: int, *, may_be_cut: bool) -> None:
         self.watch_id = watch_id
         self.events: list[Event] = []
+        self.fragments: list[tuple[int, int]] = []
+        """Of each that goes on: its revision, and how many events are in it."""
         self.compacted = 0
         self.is_cancelled = False
         self._may_be_cut = may_be_cut
@@ -121,6 +123,8 @@ class Told:
             last = self.events[-1].kv.mod_revision
             assert last < answer.events[0].kv.mod_revision, "a revision was torn apart"
         self._goes_on = answer.fragment
+        if answer.fragment:
+            self.fragments.append((answer.header.revision, len(answer.events)))
         self.events += answer.events
 
 
