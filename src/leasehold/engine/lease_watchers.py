@@ -19,9 +19,6 @@ from leasehold.errors import EndReason
 RENEWED_EVERY_S: Final = 10.0
 """How often a watcher is told of the renewals of a lease, at most."""
 
-MAX_EVENT_KEYS: Final = 100
-"""Keys that an event names; it says how many there are in any case."""
-
 
 class Kind(IntEnum):
     """What has happened; the numbers are those of our wire."""
@@ -142,7 +139,7 @@ class LeaseWatchers:
 
     def _renewed(self, record: LeaseRecord) -> None:
         now = self._store.leases.table.clock.now
-        if record.told_at and now < record.told_at + RENEWED_EVERY_S:
+        if now < record.told_at + RENEWED_EVERY_S:
             return
         watchers = [each for each in self._watching(record) if each.wants_renewals]
         if watchers:

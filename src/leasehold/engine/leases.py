@@ -83,7 +83,7 @@ class LeaseRecord:
         """The encoded answer to a renewal, valid with the header `answer_header`."""
         self.answer_header: bytes | None = None
         self.holder = intern(holder)  # mostly one that has others, too
-        self.told_at = 0.0
+        self.told_at = -NEVER
         """When watchers were last told of a renewal, in lease time."""
 
     def attach(self, key: bytes) -> None:

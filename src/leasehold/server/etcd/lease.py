@@ -112,7 +112,7 @@ class Lease:
                 return self._desk.when_idle(self.keep_alive, message)
             return header + b"\x10" + varint(lease), self._store.lease_position(lease)
         if record.answer_header is not header:
-            ttl_s = varint(int(record.ttl_s))
+            ttl_s = varint(_shown_s(record.ttl_s))
             record.answer = b"%b\x10%b\x18%b" % (header, record.encoded_id, ttl_s)
             record.answer_header = header
         return record.answer, self._store.lease_position(lease)
@@ -149,7 +149,7 @@ class Lease:
         remaining_s = int(self._leases.remaining_s(lease))
         if remaining_s:
             answer += b"\x18" + varint(remaining_s)
-        answer += b"\x20" + varint(int(record.ttl_s))
+        answer += b"\x20" + varint(_shown_s(record.ttl_s))
         if with_keys and len(record.keys) > LONG:
             steps = keys_steps(answer, list(record.keys))
             return self._desk.in_pieces(revision, steps, position)
@@ -171,3 +171,8 @@ class Lease:
 
 def _encoded(record: LeaseRecord, _left_s: float) -> bytes:
     return field(2, b"\x08" + record.encoded_id)
+
+
+def _shown_s(ttl_s: float) -> int:
+    """A term in whole seconds, rounded down as what remains of it; 0 would say that it is over."""
+    return max(1, int(ttl_s))

@@ -5,11 +5,12 @@ from typing import Final
 from leasehold.core.ops import Grant
 from leasehold.errors import LeaseExists, NoSpace
 from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Method
+from leasehold.rpc.routes import Answer, Exchange, Method, Subscription
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.leases.batches import Batches
 from leasehold.server.leases.listing import Listing
 from leasehold.server.leases.refusals import check_room, invalid, refuse
+from leasehold.server.leases.watching import Watching
 from leasehold.server.policies import DEFAULT_POLICIES, Policies, find_policy
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
 
@@ -31,6 +32,7 @@ class Leases:
         self._grantor = f"{desk.runtime.journal.identity.cluster_id:016x}"
         self._batches = Batches(desk)
         self._listing = Listing(desk)
+        self._watching = Watching(desk)
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
@@ -39,6 +41,7 @@ class Leases:
             PATH + "RenewAll": Exchange(self._batches.renew_all),
             PATH + "RevokeAll": Exchange(self._batches.revoke_all),
             PATH + "List": Exchange(self._listing.page),
+            PATH + "Watch": Subscription(self._watching.open, waits_for_room=True),
         }
 
     def grant(self, message: bytes) -> Answer:

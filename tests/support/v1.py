@@ -1,0 +1,172 @@
+"""`leasehold.v1.Leases` on a store of its own, in virtual time, without a network."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, cast
+
+from leasehold.core.ops import Grant, Put
+from leasehold.engine.journal_format import Identity
+from leasehold.engine.runtime import Runtime
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.routes import Answer, Later, Listener, Pieces, Speaker, Subscription
+from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.lease import Lease
+from leasehold.server.leases.service import PATH, Leases
+from leasehold.server.policies import DEFAULT_POLICIES, Policies
+from leasehold.testing import current_host, run_virtual
+from leasehold.wire import leases_pb2 as pb
+
+
+async def answer_of(answer: Answer | Later) -> Answer:
+    """Wait for an answer that takes a while."""
+    found = answer if isinstance(answer, tuple) else await answer
+    assert not isinstance(found, Pieces)
+    return found
+
+
+class FakeSpeaker:
+    """A stream whose client takes what it is told while `has_own_room`."""
+
+    def __init__(self) -> None:
+        self.has_own_room = True
+        self.has_room = True
+        self.said: list[pb.WatchLeasesResponse] = []
+        self.metadata: tuple[tuple[str, str], ...] = ()
+        self.timeout_s: float | None = None
+
+    def say(self, message: bytes, position: int) -> None:
+        assert position == 0, "what is told is on disk"
+        self.said.append(pb.WatchLeasesResponse.FromString(message))
+
+    def flush_soon(self) -> None:
+        return
+
+    flush = flush_soon
+
+    @property
+    def events(self) -> list[pb.LeaseEvent]:
+        return [event for response in self.said for event in response.events]
+
+    @property
+    def lagged(self) -> list[int]:
+        return [response.lagged for response in self.said if response.lagged]
+
+
+class Office:
+    """The service, committed as it goes or (with `by_hand`) when a test says so."""
+
+    def __init__(self, policies: Policies = DEFAULT_POLICIES, *, by_hand: bool = False) -> None:
+        self.runtime = Runtime(None, clock=current_host().clock)
+        # It is never started, and has no thread that commits.
+        self.runtime.check = lambda: None  # type: ignore[method-assign]
+        self.store = self.runtime.store
+        self.store.start()
+        if not by_hand:
+            self.store.on_pending = self._commit_soon
+        self.desk = Desk(self.runtime, Gate(), Identity(1, 2, 3))
+        self.service = Leases(self.desk, policies)
+        self.lease = Lease(self.desk)
+        self.methods: Mapping[str, Any] = self.service.methods()
+
+    def _commit_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self.commit)
+
+    def commit(self) -> None:
+        assert self.store.take_batch() is not None
+        self.store.committed()
+
+    async def settled(self) -> None:
+        """Wait until everything is on disk."""
+        await self.runtime.until_durable(self.store.position)
+
+    async def close(self) -> None:
+        await self.runtime.housekeeping.close()
+        self.store.leases.close()
+        self.runtime.journal.close()
+
+    async def call(self, name: str, request: Any) -> Answer:
+        self.store.leases.enter()
+        return await answer_of(self.methods[PATH + name].call(request.SerializeToString()))
+
+    async def grant(self, ttl_ms: int = 10_000, **request: Any) -> pb.GrantResponse:
+        answer, _ = await self.call("Grant", pb.GrantRequest(ttl_ms=ttl_ms, **request))
+        return pb.GrantResponse.FromString(answer)
+
+    async def renew_all(self, *leases: int, **request: Any) -> pb.RenewAllResponse:
+        answer, _ = await self.call("RenewAll", pb.RenewAllRequest(ids=leases, **request))
+        return pb.RenewAllResponse.FromString(answer)
+
+    async def revoke_all(self, *leases: int, **request: Any) -> pb.RevokeAllResponse:
+        answer, _ = await self.call("RevokeAll", pb.RevokeAllRequest(ids=leases, **request))
+        return pb.RevokeAllResponse.FromString(answer)
+
+    async def page(self, **request: Any) -> pb.ListResponse:
+        answer, _ = await self.call("List", pb.ListRequest(**request))
+        return pb.ListResponse.FromString(answer)
+
+    async def listed(self, **request: Any) -> list[pb.ListedLease]:
+        found: list[pb.ListedLease] = []
+        page = await self.page(**request)
+        while page.next_page_token:
+            found += page.leases
+            page = await self.page(**request, page_token=page.next_page_token)
+        return [*found, *page.leases]
+
+    def watch(self, **request: Any) -> tuple[FakeSpeaker, Listener]:
+        speaker = FakeSpeaker()
+        method = self.methods[PATH + "Watch"]
+        assert isinstance(method, Subscription)
+        listener = method.open(cast("Speaker", speaker))
+        listener.heard(pb.WatchLeasesRequest(**request).SerializeToString())
+        return speaker, listener
+
+    def put(self, key: bytes, lease: int = 0) -> None:
+        self.store.apply(Put(key, b"", lease))
+
+    def grant_many(self, leases: range, ttl_s: float = 60.0, holder: str = "") -> None:
+        for lease in leases:
+            self.store.apply(Grant(lease, ttl_s, holder))
+
+
+async def turns(count: int = 5) -> None:
+    """Let what was planned for the next turns of the loop happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+Test = Callable[[Office], Coroutine[Any, Any, None]]
+
+
+def in_office(test: Test) -> Callable[[], None]:
+    """Run a test in virtual time, with an office."""
+    return in_office_with()(test)
+
+
+def in_office_with(**options: Any) -> Callable[[Test], Callable[[], None]]:
+    """Run a test in virtual time, with an office of this kind."""
+    return lambda test: _in_office(test, options)
+
+
+def _in_office(test: Test, options: dict[str, Any]) -> Callable[[], None]:
+    async def main() -> None:
+        office = Office(**options)
+        try:
+            await test(office)
+        finally:
+            await office.close()
+
+    def run() -> None:
+        run_virtual(main)
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def refusal(call: Coroutine[Any, Any, Any]) -> RpcError:
+    """Give the error that a call is refused with."""
+    try:
+        await call
+    except RpcError as error:
+        return error
+    raise AssertionError("it was not refused")
