@@ -52,8 +52,16 @@ class Parser(argparse.ArgumentParser):
         sys.exit(USAGE_ERROR)
 
 
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Descriptions as they are written, and options with their help beside them."""
+class HelpFormatter(argparse.HelpFormatter):
+    """Options with their help beside them; paragraphs filled, and examples left as they are."""
 
     def __init__(self, prog: str, **kwargs: Any) -> None:
         super().__init__(prog, max_help_position=HELP_COLUMN, **kwargs)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = (self._paragraph(each, width, indent) for each in text.split("\n\n"))
+        return "\n\n".join(paragraphs)
+
+    def _paragraph(self, text: str, width: int, indent: str) -> str:
+        is_example = any(line.startswith(" ") for line in text.splitlines())
+        return text.rstrip() if is_example else super()._fill_text(text, width, indent)
