@@ -183,7 +183,7 @@ class Sequence:
         )
         sizes = [self._random.choice((1, 1 << 10, MIB // 2, MIB, MIB * 5 // 4)) for _ in KEYS]
         puts = [
-            Call(pb.PutRequest(key=key, value=self._calls.value() * (size // 8 + 1)))
+            Call(pb.PutRequest(key=key, value=self._calls.value().ljust(size, b"-")))
             for key, size in zip(KEYS, sizes, strict=True)
         ]
         self._random.shuffle(puts)
