@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
@@ -33,6 +34,7 @@ SYNC_S: Final = 0.05
 VFS_NAME: Final = "slow-disk"
 SKIPPED: Final = 7
 FORGOTTEN_S: Final = 0.01
+LOOK_S: Final = 0.01
 
 _close_whole = store.Store._close
 _restore_whole = leases.Leases.restore
@@ -92,6 +94,31 @@ class SinkingFile(apsw.VFSFile):
         if self.has_sunk:
             raise apsw.FullError("this disk is full, by design of the test")
         super().xWrite(data, offset)
+
+
+class StallingDisk(SlowDisk):
+    """A slow disk on which no sync ends while a file named `stall` is beside the data."""
+
+    def xOpen(  # noqa: N802
+        self, name: str | apsw.URIFilename | None, flags: list[int]
+    ) -> apsw.VFSFile:
+        """Open a file."""
+        return StallingFile("", name, flags)
+
+
+class StallingFile(SlowFile):
+    """A file on it."""
+
+    def __init__(self, base: str, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        super().__init__(base, name, flags)
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._stall = None if path is None else Path(path).parent.with_name("stall")
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        """Sync, as soon as the disk does."""
+        while self._stall is not None and self._stall.exists():
+            time.sleep(LOOK_S)
+        super().xSync(flags)
 
 
 class OpenGate(Gate):
@@ -183,6 +210,10 @@ def _sinking_disk() -> SlowDisk:
     return _serve_from(SinkingDisk())
 
 
+def _stalling_disk() -> SlowDisk:
+    return _serve_from(StallingDisk())
+
+
 def _slow_disk_inline() -> SlowDisk:
     mock.patch.object(committer, "Pace", AlwaysInline).start()
     return _slow_disk()
@@ -236,6 +267,7 @@ FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "slow-disk": _slow_disk,
     "slow-disk-inline": _slow_disk_inline,
     "sinking-disk": _sinking_disk,
+    "stalling-disk": _stalling_disk,
     "batch-too-late": _batch_too_late,
     "answers-before-commit": _answers_before_commit,
     "reads-before-commit": _reads_before_commit,

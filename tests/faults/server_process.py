@@ -49,6 +49,11 @@ class ServerProcess:
         self.endpoint = found[1].decode()
         return self
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End the process at once, wherever it is, and wait until it is gone."""
         self._process.kill()
