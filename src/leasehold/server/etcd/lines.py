@@ -101,6 +101,8 @@ class Lines:
             query = Range(line.key, line.end, sort_by=SortBy.CREATE_REVISION)
             read = self._store.read(query)
             if read is None:
+                query.revision = self._store.revision  # whatever comes later is told
+                self._store.pins[query.revision] += 1
                 self.spawn(self._read_long(line, query))
             else:
                 line.begin(read[0], read[0].revision, read[1])
@@ -112,9 +114,17 @@ class Lines:
         except LeaseholdError as error:
             line.failed(error)
             return
+        finally:
+            self._unpin(query.revision)
         if self._lines.get(line.name) is line:  # else all have gone meanwhile
             revision = self._store.revision
             line.begin(found, revision, self._store.position_of(revision))
+
+    def _unpin(self, revision: int) -> None:
+        pins = self._store.pins
+        pins[revision] -= 1
+        if not pins[revision]:
+            del pins[revision]
 
     def drop(self, line: "Line") -> None:
         """Forget a line that nobody waits in."""
@@ -255,8 +265,7 @@ class Line:
         self._lines.in_line += len(self._items)
         out: list[Waiter] = []
         for changes in early:
-            if changes[0].revision > found.revision:
-                out += self._take(changes)
+            out += self._take(changes)
         self._tell(out, revision, position)
 
     def notify(self, changes: Sequence[Change], position: int) -> bool:
@@ -276,9 +285,7 @@ class Line:
                 self._items.pop(change.key, None)
                 out += self._waiters.pop(change.key, ())
             else:
-                self._items[change.key] = change.item
-                if change.item[_CREATED] == change.revision:
-                    self._items.move_to_end(change.key)
+                self._items[change.key] = change.item  # a new one is behind all others
         self._lines.in_line += len(self._items) - before
         return out
 

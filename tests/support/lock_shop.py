@@ -1,0 +1,164 @@
+"""Lock and Election on a store that is committed by hand, with callers that are plain objects.
+
+For virtual time: a `Shop` is made within `run_virtual`.
+"""
+
+import asyncio
+from typing import Any, Final, Generic, TypeVar, cast
+
+from google.protobuf.message import Message
+
+from leasehold.core.ops import Grant, Op
+from leasehold.engine.journal_format import Identity
+from leasehold.engine.runtime import Runtime
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.routes import Answer, Later, Listener, Method, Speaker, Subscription
+from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.election import Election
+from leasehold.server.etcd.lock import Lock
+from leasehold.testing import current_host
+from leasehold.wire import election_pb2 as epb
+from leasehold.wire import lock_pb2 as lpb
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Message)
+
+TURNS_MAX: Final = 10_000
+
+
+class Caller(Generic[R]):
+    """A call of a subscription: what it was told, and from which position on it may know."""
+
+    def __init__(self, method: Method, request: Message, response_type: type[R]) -> None:
+        assert isinstance(method, Subscription)
+        self.response_type = response_type
+        self.said: list[tuple[R, int]] = []
+        self.error: RpcError | None = None
+        self.is_ended = False
+        self.is_gone = False
+        self.has_room = True
+        self._listener: Listener = method.open(cast(Speaker, self))  # as much of one as is needed
+        try:
+            self._listener.heard(request.SerializeToString())
+            self._listener.ended()
+        except RpcError as error:
+            self.end(error)
+
+    def say(self, message: bytes, position: int) -> None:
+        assert not self.is_ended
+        self.said.append((self.response_type.FromString(message), position))
+
+    def end(self, error: RpcError | None = None) -> None:
+        assert not self.is_ended, "a call ends once"
+        self.is_ended, self.error = True, error
+
+    def fail(self, error: BaseException) -> None:
+        if not isinstance(error, RpcError):
+            raise error
+        self.end(error)
+
+    def flush_soon(self) -> None:
+        """Do nothing: what is said is said."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it was told nothing yet."""
+        return not (self.is_ended or self.is_gone)
+
+    @property
+    def answer(self) -> R:
+        """What it was told, if that was all."""
+        [(answer, _)] = self.said
+        assert self.is_ended
+        assert self.error is None
+        return answer
+
+    @property
+    def position(self) -> int:
+        """What must be durable before the end may be known."""
+        assert self.is_ended
+        return self.said[0][1] if self.error is None else self.error.position
+
+    def go(self) -> None:
+        """Go away, or learn that everything is over."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._listener.gone()
+
+    def relieve(self) -> None:
+        """Have room again."""
+        self.has_room = True
+        self._listener.relieved()
+
+
+class Shop:
+    """The services, and a disk that takes what it is told to."""
+
+    def __init__(self) -> None:
+        self.runtime = Runtime(None, clock=current_host().clock)
+        self.store = self.runtime.store
+        self.gate = Gate()
+        self.runtime.waiting.on_durable = self.gate.release
+        self.runtime.start()
+        self.desk = Desk(self.runtime, self.gate, Identity(1, 2, 3))
+        self.locks, self.elections = Lock(self.desk), Election(self.desk)
+        self._methods = {**self.locks.methods(), **self.elections.methods()}
+
+    def commit(self) -> None:
+        """Have the disk take what there is."""
+        if self.store.take_batch() is not None:
+            self.store.committed()
+
+    def apply(self, op: Op[T]) -> T:
+        """Change something."""
+        result, _ = self.store.apply(op)
+        return result
+
+    def grant(self, *leases: int, ttl_s: float = 100.0) -> None:
+        """Grant leases."""
+        for lease in leases:
+            self.apply(Grant(lease, ttl_s))
+
+    def lock(self, name: bytes, lease: int = 0) -> Caller[lpb.LockResponse]:
+        """Call Lock."""
+        method = self._methods["/v3lockpb.Lock/Lock"]
+        return Caller(method, lpb.LockRequest(name=name, lease=lease), lpb.LockResponse)
+
+    def campaign(
+        self, name: bytes, lease: int = 0, value: bytes = b""
+    ) -> Caller[epb.CampaignResponse]:
+        """Call Campaign."""
+        method = self._methods["/v3electionpb.Election/Campaign"]
+        request = epb.CampaignRequest(name=name, lease=lease, value=value)
+        return Caller(method, request, epb.CampaignResponse)
+
+    def observe(self, name: bytes) -> Caller[epb.LeaderResponse]:
+        """Call Observe."""
+        method = self._methods["/v3electionpb.Election/Observe"]
+        return Caller(method, epb.LeaderRequest(name=name), epb.LeaderResponse)
+
+    def unlock(self, key: bytes) -> Answer | Later:
+        """Call Unlock."""
+        return self.locks.unlock(lpb.UnlockRequest(key=key).SerializeToString())
+
+    async def quiet(self) -> None:
+        """Wait until nothing is under way."""
+        for _ in range(TURNS_MAX):
+            await asyncio.sleep(0)
+            if not (self.store.is_busy or self.tasks):
+                return
+        raise AssertionError("it never comes to an end")
+
+    @property
+    def tasks(self) -> set[Any]:
+        """What the services have under way."""
+        return self.locks._lines._tasks | self.elections._lines._tasks
+
+    def check_nothing_is_left(self) -> None:
+        """Check that nobody who has gone has left anything in memory."""
+        for lines in (self.locks._lines, self.elections._lines):
+            assert (len(lines), lines.callers, lines.in_line) == (0, 0, 0)
+            assert not lines._chores
+        assert not len(self.store.watchers)
+        assert not self.store.pins
