@@ -146,12 +146,12 @@ class HTTP1:
             del buffer[:2]
         if not buffer or buffer == b"\r":
             return False
+        if not buffer[:1].isalpha():
+            raise NotHttp  # no method begins like this
         end = buffer.find(HEAD_END, 0, MAX_HEAD_BYTES + len(HEAD_END))
+        if BARE_LINE_END.search(buffer, 0, MAX_HEAD_BYTES if end < 0 else end):
+            raise Refused(HTTPStatus.BAD_REQUEST, "lines end with CR and LF")
         if end < 0:
-            if not buffer[:1].isalpha():
-                raise NotHttp  # no method begins like this
-            if BARE_LINE_END.search(buffer):
-                raise Refused(HTTPStatus.BAD_REQUEST, "lines end with CR and LF")
             if len(buffer) >= MAX_HEAD_BYTES + len(HEAD_END):
                 raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return False

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 from leasehold.errors import Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
-from leasehold.rpc.failures import as_rpc_error
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError, packed
 from leasehold.rpc.header_encoder import Fields
@@ -27,6 +26,7 @@ from leasehold.rpc.host import Alarm, Host
 from leasehold.rpc.laters import Laters
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import Metadata
+from leasehold.rpc.raised import as_rpc_error
 from leasehold.rpc.routes import Head, Later, Listener
 from leasehold.rpc.timeouts import parse_timeout
 

@@ -12,11 +12,11 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 from leasehold.errors import Status
-from leasehold.rpc.failures import as_rpc_error
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Alarm
 from leasehold.rpc.metadata import Metadata
+from leasehold.rpc.raised import as_rpc_error
 from leasehold.rpc.routes import Exchange, Later, Listener, Pieces, Subscription
 from leasehold.rpc.web import Visit
 from leasehold.server.gateway.answers import Document, Lines

@@ -8,6 +8,14 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from leasehold.rpc.routes import Method, Methods
+from leasehold.wire import (  # noqa: F401  which puts them into the pool
+    auth_pb2,
+    cluster_pb2,
+    election_pb2,
+    lock_pb2,
+    maintenance_pb2,
+    rpc_pb2,
+)
 
 PREFIX: Final = "/v3/"
 OLD_PREFIX: Final = "/v3beta/"
