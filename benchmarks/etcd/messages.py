@@ -10,6 +10,7 @@ LEASE = "/etcdserverpb.Lease/"
 
 PUT = KV + "Put"
 TXN = KV + "Txn"
+COMPACT = KV + "Compact"
 RANGE = KV + "Range"
 LEASE_GRANT = LEASE + "LeaseGrant"
 LEASE_KEEP_ALIVE = LEASE + "LeaseKeepAlive"

@@ -1,4 +1,4 @@
-"""An overload in phases: quiet, flood, recovery. Leases are kept, and a key is read all the time."""
+"""An overload in phases: quiet, flood, recovery; leases are kept and a key is read all the time."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
