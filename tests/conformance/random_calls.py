@@ -87,7 +87,7 @@ class RandomCalls:
         if not keeps_value or self.chance(0.1):
             put["value"] = self.value()
         if self.chance(0.3) and (not keeps_lease or self.chance(0.1)):
-            put["lease"] = self.random.choice(LEASES)
+            put["lease"] = self.lease()
         if self.chance(0.01):
             put["lease"] = UNKNOWN_LEASE
         return put | {"ignore_value": keeps_value, "ignore_lease": keeps_lease}
@@ -155,12 +155,20 @@ class RandomCalls:
             return txn_op(**self._txn(depth + 1, may_keep=may_keep))
         return pb.RequestOp() if kind == "none" else range_op(**self._range())
 
+    def lease(self) -> int:
+        """Choose a lease, most often one of the first two, so that they have keys."""
+        return self.random.choice(LEASES if self.chance(0.4) else LEASES[:2])
+
+    def grant(self, lease: int) -> pb.LeaseGrantRequest:
+        """Ask for a lease; each has a term of its own, so that the order of a list is defined."""
+        return pb.LeaseGrantRequest(ID=lease, TTL=1000 * (2 + LEASES.index(lease)))
+
     def _lease(self) -> Any:
-        lease = self.random.choice(LEASES)
+        lease = self.lease()
         kinds = ("grant", "odd grant", "revoke", "time", "list")
         kind = self.random.choices(kinds, (10, 2, 5, 4, 2))[0]
-        if kind == "grant":  # one term for each id, so that the order of a list is defined
-            return pb.LeaseGrantRequest(ID=lease, TTL=1000 * (2 + LEASES.index(lease)))
+        if kind == "grant":
+            return self.grant(lease)
         if kind == "odd grant":
             return self._odd_grant()
         if self.chance(0.05):

@@ -122,10 +122,18 @@ class Sequence:
         if kind == "full":
             return [Call(self._calls.full_txn()) for _ in range(length // 3)]
         watched = 0.3 if kind == "watched" else 0.0
-        return [
+        actions = [
             self._about_watches() if self._calls.chance(watched) else self._action()
             for _ in range(length * 2 if watched else length)
         ]
+        grants = [Call(self._calls.grant(lease)) for lease in LEASES[:2] if self._calls.chance(0.7)]
+        return [*grants, *actions, *self._end()]
+
+    def _end(self) -> list[Action]:
+        """Look at what there is in the end."""
+        everything = Call(pb.RangeRequest(key=FROM_KEY, range_end=FROM_KEY))
+        leases = [Call(pb.LeaseTimeToLiveRequest(ID=lease, keys=True)) for lease in LEASES[:2]]
+        return [everything, *leases, Call(pb.LeaseRevokeRequest(ID=LEASES[0])), everything]
 
     def _action(self) -> Action:
         chance = self._random.random()

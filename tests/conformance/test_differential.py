@@ -20,7 +20,7 @@ from tests.conformance.random_sequences import random_sequence
 from tests.conformance.sides import Side
 from tests.support.servers import etcd_command, etcd_program, leasehold_command, running
 
-SEEDS: Final = 24
+SEEDS: Final = 20
 SEQUENCES: Final = 100
 """Of each seed."""
 
