@@ -1,6 +1,6 @@
 """Calls that operators make: of the cluster, and of maintenance."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -107,7 +107,7 @@ class Operator:
         request = upkeep.DowngradeRequest(action=action, version=version)  # type: ignore[arg-type]
         return self._ask("Downgrade", request, upkeep.DowngradeResponse)
 
-    def snapshot(self) -> Iterator[upkeep.SnapshotResponse]:
+    def snapshot(self) -> Generator[upkeep.SnapshotResponse, None, None]:
         """Ask for a backup."""
         with grpc.insecure_channel(self._client.endpoint) as channel:
             call = channel.unary_stream(

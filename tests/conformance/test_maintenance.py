@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 from grpc import RpcError, StatusCode
 
+from leasehold.engine.backup import MAX_BACKUPS
 from leasehold.wire.maintenance_pb2 import CORRUPT, NOSPACE, AlarmRequest, DowngradeRequest
 from leasehold.wire.rpc_pb2 import LeaseKeepAliveRequest
 from tests.conformance import operators
@@ -364,6 +365,34 @@ def test_a_snapshot_is_a_file_and_its_checksum(
     assert left == 0
     assert last.remaining_bytes == 0
     assert last.blob == hashlib.sha256(whole).digest()
+
+
+def test_nothing_is_left_of_a_snapshot_whose_client_went_away(tmp_path: Path) -> None:
+    with running(leasehold_command, tmp_path) as server:
+        client = Client(server.endpoint)
+        for number in range(64):
+            client.put(b"%d" % number, LARGE)
+
+        def copies() -> list[str]:
+            fds = Path(f"/proc/{server.process.pid}/fd").iterdir()
+            return [name for name in map(_target, fds) if "snapshot-" in name]
+
+        for _ in range(MAX_BACKUPS + 1):
+            snapshot = Operator(client).snapshot()
+            first = next(snapshot)
+            assert first.remaining_bytes > 10 * 1024 * 1024
+            assert len(copies()) == 1
+            snapshot.close()
+            assert _until(lambda: not copies())
+        assert list(tmp_path.rglob("snapshot-*")) == []
+        client.close()
+
+
+def _target(fd: Path) -> str:
+    try:
+        return str(fd.readlink())
+    except OSError:  # it was closed meanwhile
+        return ""
 
 
 def test_defragmentation_gives_space_back(small: Start) -> None:
