@@ -44,7 +44,7 @@ class Gate:
         self.released = 0
         self.answers = 0
         """How many answers wait; events are not counted."""
-        self._refusal = refusal
+        self._refusal = RpcError(Status.RESOURCE_EXHAUSTED, refusal)
         self._waiting: dict[int, list[tuple[Deliver, bytes, int]]] = {}
         self._waiting_bytes = 0
 
@@ -54,7 +54,11 @@ class Gate:
     def check_room(self) -> None:
         """Refuse a call if its answer could not wait here."""
         if self.answers >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
-            raise RpcError(Status.RESOURCE_EXHAUSTED, self._refusal)
+            raise self.refusal()
+
+    def refusal(self) -> RpcError:
+        """What a full gate says: the same again and again, for it is said very often then."""
+        return self._refusal.with_traceback(None)
 
     def hold_answer(self, position: int, deliver: Deliver, payload: bytes) -> None:
         """Deliver an answer when `position` is released, or refuse if too much waits already."""

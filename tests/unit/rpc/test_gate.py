@@ -111,3 +111,16 @@ def test_a_position_never_goes_back(gate: Gate) -> None:
     gate.release(2)
     with pytest.raises(AssertionError, match="released 2, now 1"):
         gate.release(1)
+
+
+def test_a_refusal_that_is_said_very_often_does_not_grow(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one object, whose traceback would become longer each time it is raised."""
+    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING", 0)
+    lengths = set()
+    for _ in range(5):
+        with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED") as refusal:
+            gate.check_room()
+        lengths.add(len(refusal.traceback))
+    assert len(lengths) == 1

@@ -87,7 +87,7 @@ class Desk:
             raise RpcError(Status.DATA_LOSS, CORRUPT)
         self.gate.check_room()
         if self.store.is_full:
-            raise RpcError(Status.RESOURCE_EXHAUSTED, TOO_MANY)
+            raise self.gate.refusal()
 
     async def when_idle(
         self, call: Callable[[bytes], Answer | Later], message: bytes
