@@ -129,7 +129,7 @@ def _measure(result: Overload, scale: Scale, server: Server) -> None:
     what = Keep(
         server.port, scale.connections, scale.leases, scale.ttl_s, held_s, scale.reads_per_s
     )
-    keepers = Later(keep, what)
+    keepers, over_at = Later(keep, what), perf_counter() + held_s + SPARE_S
     try:
         tell(f"{result.leases} leases are kept")
         sleep(scale.quiet_s)
@@ -139,7 +139,7 @@ def _measure(result: Overload, scale: Scale, server: Server) -> None:
         result.recovered_s = _recovered(server.port, flooded.ended, scale.recovery_s)
     finally:
         tell("waiting for the holders of leases")
-        held = keepers.result(held_s + SPARE_S)
+        held = keepers.result(max(SPARE_S, over_at - perf_counter()))
     _note(result, held, flooded, (began - scale.quiet_s, began), scale)
     result.lost = max(result.lost, result.leases - still_there(control))
     result.written = written(control)

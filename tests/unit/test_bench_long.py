@@ -160,7 +160,7 @@ def numbers(until: int) -> Iterator[int]:
 
 
 def test_what_a_child_gave_before_it_failed_counts() -> None:
-    found = []
+    found: list[int] = []
     with pytest.raises(MeasurementFailed, match="no more"):
         found.extend(each_from_child(DEADLINE_S, numbers, 3))
     given = each_from_child(DEADLINE_S, numbers, 3)
