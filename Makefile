@@ -73,7 +73,7 @@ $(DEV): $(READY)
 	$(PIP) --group dev
 	@touch $@
 
-$(CLIENTS): $(READY) tools/client_environments.py $(wildcard tests/clients/requirements/*)
+$(CLIENTS): $(READY) tools/client_environments.py $(wildcard tests/clients/requirements/* tests/clients/node/*)
 	$(BIN)/python tools/client_environments.py
 	@touch $@
 

