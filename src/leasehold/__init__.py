@@ -34,6 +34,8 @@ from leasehold.engine.values import (
     TxnResult,
 )
 from leasehold.errors import (
+    CallFailed,
+    CallRefused,
     Closed,
     Compacted,
     ConnectFailed,
@@ -64,7 +66,9 @@ from leasehold.errors import (
 from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
 from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
 from leasehold.lease import Lease, Outcome
+from leasehold.remote_landlord import RemoteLandlord, RemoteLease
 from leasehold.renewal import Listener, RenewalManager, RenewalNotice
+from leasehold.server.landlord_service import LandlordServer, LeaseRequest, serve_landlord
 from leasehold.until import UntilPolicy
 
 __version__ = "0.1.0.dev0"
@@ -77,6 +81,8 @@ __all__ = [
     "AnyDuration",
     "AutoCompaction",
     "BatchResult",
+    "CallFailed",
+    "CallRefused",
     "Clock",
     "Closed",
     "Compacted",
@@ -108,6 +114,7 @@ __all__ = [
     "KeyValue",
     "Landlord",
     "LandlordLease",
+    "LandlordServer",
     "Lease",
     "LeaseBatch",
     "LeaseBatchError",
@@ -117,6 +124,7 @@ __all__ = [
     "LeaseFull",
     "LeaseInfo",
     "LeasePolicy",
+    "LeaseRequest",
     "LeaseView",
     "Leased",
     "LeaseholdError",
@@ -131,6 +139,8 @@ __all__ = [
     "Range",
     "RangeResult",
     "Relation",
+    "RemoteLandlord",
+    "RemoteLease",
     "RenewalManager",
     "RenewalNotice",
     "Renewed",
@@ -155,4 +165,5 @@ __all__ = [
     "per_lease",
     "polling",
     "prefix_end",
+    "serve_landlord",
 ]

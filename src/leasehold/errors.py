@@ -20,6 +20,9 @@
     │                                           (also a builtin ConnectionError)
     ├── ConnectionLost     UNAVAILABLE          no answer: what became of the call is unknown
     │                                           (also a builtin ConnectionError)
+    ├── CallRefused        FAILED_PRECONDITION  a server says no, for a reason that has no name here
+    ├── CallFailed         UNKNOWN              a server could not do it: what became of the call is
+    │                                           unknown
     └── StorageError       INTERNAL             the data directory cannot be used
         ├── DirectoryInUse UNAVAILABLE          another process has it
         ├── ForeignJournal FAILED_PRECONDITION  what is there is not ours, or of a newer format
@@ -298,6 +301,24 @@ class ConnectionLost(LeaseholdError, ConnectionError):
     """No answer came. The grantor may or may not have done what was asked."""
 
     status = Status.UNAVAILABLE
+
+
+class CallRefused(LeaseholdError):
+    """A server refused a call, with a status and for a reason that the text says. Nothing was done.
+
+    Asking again will not help: it does not know the method, or does not take what was sent.
+    """
+
+    status = Status.FAILED_PRECONDITION
+
+
+class CallFailed(LeaseholdError):
+    """A server failed in a call, with a status and for a reason that the text says.
+
+    What was asked may or may not have been done, and to ask again may help.
+    """
+
+    status = Status.UNKNOWN
 
 
 class StorageError(LeaseholdError):

@@ -86,6 +86,19 @@ def decode(data: bytes) -> LeaseRecord:
     return LeaseRecord(Form(form), end_s, grantor, cookie)
 
 
+def name_to_bytes(name: Hashable) -> bytes:
+    """Turn the name of a lease into bytes, for somebody who knows its grantor."""
+    return _encode_name(name, "cookie")
+
+
+def name_from_bytes(data: bytes) -> bytes | str | int:
+    """Turn bytes back into a name; what `name_to_bytes` cannot have made is a ValueError."""
+    name, at = _decode_name(data, 0)
+    if at != len(data):
+        raise ValueError(f"the name of a lease with {len(data) - at} bytes too many")
+    return name
+
+
 def _encode_name(name: Hashable, what: str) -> bytes:
     match name:
         case bytes():

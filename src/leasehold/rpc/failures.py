@@ -1,18 +1,14 @@
-"""What a handler raised, as the error that its caller is told."""
+"""What a server answers in place of an answer, as an error of ours."""
 
-import logging
-
-from leasehold.errors import LeaseholdError, Status
+from leasehold.errors import STATUS_IS_DEFINITE, CallFailed, CallRefused, Status, TooBusy
 from leasehold.rpc.grpc import RpcError
 
-logger = logging.getLogger(__name__)
 
-
-def as_rpc_error(error: BaseException, path: str) -> RpcError:
-    """Give the error for the caller; what nobody has foreseen is for the log only."""
-    if isinstance(error, LeaseholdError):
-        return RpcError(error.status, f"leasehold: {error}")
-    if isinstance(error, RpcError):
-        return error
-    logger.error("the handler of %s failed", path, exc_info=error)
-    return RpcError(Status.INTERNAL, "internal error; the server's log says more")
+def as_ours(error: RpcError) -> Exception:
+    """Turn a status into an error that is definite, or indefinite, as the status is."""
+    if error.status is Status.DEADLINE_EXCEEDED:
+        return TimeoutError(error.message)
+    if error.status is Status.RESOURCE_EXHAUSTED:
+        return TooBusy(error.message)
+    is_definite = STATUS_IS_DEFINITE.get(error.status, False)
+    return (CallRefused if is_definite else CallFailed)(str(error))

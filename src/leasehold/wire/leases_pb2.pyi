@@ -50,16 +50,18 @@ class GrantResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_rpc_pb2.ResponseHeader, _Mapping]] = ..., id: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., cookie: _Optional[bytes] = ..., grantor: _Optional[str] = ...) -> None: ...
 
 class RenewAllRequest(_message.Message):
-    __slots__ = ("ids", "cookies", "ttl_ms", "ttls_ms")
+    __slots__ = ("ids", "cookies", "ttl_ms", "ttls_ms", "grantor")
     IDS_FIELD_NUMBER: _ClassVar[int]
     COOKIES_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
     TTLS_MS_FIELD_NUMBER: _ClassVar[int]
+    GRANTOR_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[int]
     cookies: _containers.RepeatedScalarFieldContainer[bytes]
     ttl_ms: int
     ttls_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, ids: _Optional[_Iterable[int]] = ..., cookies: _Optional[_Iterable[bytes]] = ..., ttl_ms: _Optional[int] = ..., ttls_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    grantor: str
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., cookies: _Optional[_Iterable[bytes]] = ..., ttl_ms: _Optional[int] = ..., ttls_ms: _Optional[_Iterable[int]] = ..., grantor: _Optional[str] = ...) -> None: ...
 
 class RenewAllResponse(_message.Message):
     __slots__ = ("header", "ttl_ms", "others", "others_ttl_ms", "unknown", "unknown_reasons", "failures")
@@ -92,12 +94,14 @@ class LeaseFailure(_message.Message):
     def __init__(self, place: _Optional[int] = ..., status: _Optional[int] = ..., message: _Optional[str] = ..., denied: _Optional[bool] = ...) -> None: ...
 
 class RevokeAllRequest(_message.Message):
-    __slots__ = ("ids", "cookies")
+    __slots__ = ("ids", "cookies", "grantor")
     IDS_FIELD_NUMBER: _ClassVar[int]
     COOKIES_FIELD_NUMBER: _ClassVar[int]
+    GRANTOR_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[int]
     cookies: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, ids: _Optional[_Iterable[int]] = ..., cookies: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    grantor: str
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., cookies: _Optional[_Iterable[bytes]] = ..., grantor: _Optional[str] = ...) -> None: ...
 
 class RevokeAllResponse(_message.Message):
     __slots__ = ("header", "unknown", "unknown_reasons", "failures")

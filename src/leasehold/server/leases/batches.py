@@ -6,25 +6,19 @@ others have their turn. Renewals touch memory only, so nothing of a batch waits 
 answer, and that only if it tells of a lease that is not on disk yet.
 """
 
-from collections import Counter
 from typing import Final
 
 from leasehold.core.duration import to_wire_ms
 from leasehold.core.ops import Revoke
 from leasehold.core.ranges import LONG
 from leasehold.engine.slices import Slicer
-from leasehold.errors import EndReason, UnknownLease
+from leasehold.errors import UnknownLease
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Later
 from leasehold.server.etcd.desk import Desk
+from leasehold.server.leases.outcomes import Outcomes
 from leasehold.server.leases.refusals import check_room, enter, invalid
-from leasehold.wire import leases_pb2
-from leasehold.wire.leases_pb2 import (
-    RenewAllRequest,
-    RenewAllResponse,
-    RevokeAllRequest,
-    RevokeAllResponse,
-)
+from leasehold.wire.leases_pb2 import RenewAllRequest, RevokeAllRequest
 
 MAX_BATCH: Final = 50_000
 """Leases in one message."""
@@ -36,12 +30,6 @@ REVOKED_AT_ONCE: Final = 32
 GUESSES: Final = 100
 """Leases that are looked at to find out which term most of them have."""
 
-REASONS: Final = {
-    EndReason.UNKNOWN: leases_pb2.UNKNOWN,
-    EndReason.EXPIRED: leases_pb2.EXPIRED,
-    EndReason.CANCELLED: leases_pb2.REVOKED,
-}
-
 _parse_renew_all = RenewAllRequest.FromString
 _parse_revoke_all = RevokeAllRequest.FromString
 
@@ -49,8 +37,9 @@ _parse_revoke_all = RevokeAllRequest.FromString
 class Batches:
     """Renews and revokes many leases at a time."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, grantor: str) -> None:
         self._desk = desk
+        self._grantor = grantor
         self._store = desk.store
         self._leases = desk.store.leases
 
@@ -62,52 +51,59 @@ class Batches:
         leases = _ids_of(request)
         _check_terms(request)
         header = self._desk.durable_header()
-        renewed = Renewed(self._first_ttl_s(leases))
+        if self._is_of_others(request):
+            return header + _all_unknown(leases).renewed(), 0
+        renewing = Renewing(self._first_ttl_s(leases))
         if len(leases) > RENEWED_AT_ONCE:
-            return self._renew_slices(header, leases, renewed)
-        self._renew(leases, renewed)
-        if renewed.ending:
-            return self._renewed(header, renewed)
-        return header + renewed.encode(), renewed.position
+            return self._renew_slices(header, leases, renewing)
+        self._renew(leases, renewing)
+        if renewing.ending:
+            return self._renewed(header, renewing)
+        return header + renewing.outcomes.renewed(), renewing.position
+
+    def _is_of_others(self, request: RenewAllRequest | RevokeAllRequest) -> bool:
+        return request.grantor not in ("", self._grantor)
 
     def _first_ttl_s(self, leases: list[int]) -> float:
         """Guess which term they have in common: that of the first one that is there."""
         found = (self._leases.table.find(lease) for lease in leases[:GUESSES])
         return next((leased.resource.ttl_s for leased in found if leased is not None), 0.0)
 
-    async def _renew_slices(self, header: bytes, leases: list[int], renewed: "Renewed") -> Answer:
+    async def _renew_slices(self, header: bytes, leases: list[int], renewing: "Renewing") -> Answer:
         slicer = Slicer(self._leases.monotonic)
         for start in range(0, len(leases), RENEWED_AT_ONCE):
             self._leases.enter()
-            self._renew(leases[start : start + RENEWED_AT_ONCE], renewed)
+            self._renew(leases[start : start + RENEWED_AT_ONCE], renewing)
             await slicer.pause()
-        return await self._renewed(header, renewed)
+        return await self._renewed(header, renewing)
 
-    def _renew(self, leases: list[int], renewed: "Renewed") -> None:
-        renewed.take(len(leases), self._leases.renew_all(leases, renewed.ttl_s))
-        renewed.position = max(renewed.position, self._store.leases_position(leases))
-        if renewed.unknown and self._store.ends:
-            renewed.ending += [lease for lease in leases if self._store.is_ending(lease)]
+    def _renew(self, leases: list[int], renewing: "Renewing") -> None:
+        renewing.take(len(leases), self._leases.renew_all(leases, renewing.ttl_s))
+        renewing.position = max(renewing.position, self._store.leases_position(leases))
+        if renewing.outcomes.unknown and self._store.ends:
+            renewing.ending += [lease for lease in leases if self._store.is_ending(lease)]
 
-    async def _renewed(self, header: bytes, renewed: "Renewed") -> Answer:
+    async def _renewed(self, header: bytes, renewing: "Renewing") -> Answer:
         """Answer once those leases are gone that go with very many keys: not before."""
-        while any(map(self._store.is_ending, renewed.ending)):
+        while any(map(self._store.is_ending, renewing.ending)):
             await enter(self._desk)
-        position = self._store.leases_position(renewed.ending)
-        return header + renewed.encode(), max(renewed.position, position)
+        position = self._store.leases_position(renewing.ending)
+        return header + renewing.outcomes.renewed(), max(renewing.position, position)
 
     # Revoking.
 
-    def revoke_all(self, message: bytes) -> Later:
+    def revoke_all(self, message: bytes) -> Answer | Later:
         """End each lease, and its keys with it."""
         request = parse(_parse_revoke_all, message)
         leases = _ids_of(request)
+        if self._is_of_others(request):
+            return self._desk.durable_header() + _all_unknown(leases).revoked(), 0
         check_room(self._desk, len(message))
         return self._revoke_slices(leases)
 
     async def _revoke_slices(self, leases: list[int]) -> Answer:
         slicer = Slicer(self._leases.monotonic)
-        response = RevokeAllResponse()
+        outcomes = Outcomes()
         position = 0
         for start in range(0, len(leases), REVOKED_AT_ONCE):
             await self._until_room()
@@ -117,15 +113,14 @@ class Batches:
                 try:
                     self._store.apply(Revoke(lease))
                 except UnknownLease as error:
-                    response.unknown.append(place)
-                    response.unknown_reasons.append(REASONS[error.reason])
+                    outcomes.add(place, error)
                 position = max(position, self._store.lease_position(lease))
             await slicer.pause()
         if self._store.is_busy:
             await enter(self._desk)
             position = self._store.position
         header = self._desk.header(self._store.revision)
-        return header + response.SerializeToString(), max(position, self._store.position)
+        return header + outcomes.revoked(), max(position, self._store.position)
 
     async def _until_room(self) -> None:
         await enter(self._desk)
@@ -134,17 +129,14 @@ class Batches:
             await enter(self._desk)
 
 
-class Renewed:
-    """What has become of the leases of a batch so far."""
+class Renewing:
+    """A renewal of many leases that is under way."""
 
-    __slots__ = ("_count", "_others", "ending", "position", "ttl_s", "unknown")
+    __slots__ = ("ending", "outcomes", "position", "ttl_s")
 
     def __init__(self, ttl_s: float) -> None:
         self.ttl_s = ttl_s
-        """The term that most of them have, if the guess was right."""
-        self._count = 0
-        self._others: dict[int, float] = {}
-        self.unknown: dict[int, EndReason] = {}
+        self.outcomes = Outcomes(to_wire_ms(ttl_s))
         self.ending: list[int] = []
         """Leases that have ended, but whose keys have yet to go."""
         self.position = 0
@@ -152,35 +144,16 @@ class Renewed:
     def take(self, count: int, exceptions: dict[int, float | UnknownLease]) -> None:
         """Take what has become of the next ones."""
         for place, outcome in exceptions.items():
-            if isinstance(outcome, UnknownLease):
-                self.unknown[self._count + place] = outcome.reason
-            else:
-                self._others[self._count + place] = outcome
-        self._count += count
+            self.outcomes.add(self.outcomes.count + place, outcome)
+        self.outcomes.count += count
 
-    def encode(self) -> bytes:
-        """Give the answer, but for its header."""
-        self._choose_common()
-        return RenewAllResponse(
-            ttl_ms=to_wire_ms(self.ttl_s),
-            others=self._others.keys(),
-            others_ttl_ms=map(to_wire_ms, self._others.values()),
-            unknown=self.unknown.keys(),
-            unknown_reasons=[REASONS[reason] for reason in self.unknown.values()],
-        ).SerializeToString()
 
-    def _choose_common(self) -> None:
-        """Have the most frequent term in common, if that of the first lease is not."""
-        known = self._count - len(self.unknown)
-        if 2 * len(self._others) <= known:
-            return
-        ((ttl_s, count),) = Counter(self._others.values()).most_common(1)
-        if count > known - len(self._others):
-            places = set(range(self._count)) - self._others.keys() - self.unknown.keys()
-            firsts = dict.fromkeys(places, self.ttl_s)
-            others = {place: each for place, each in self._others.items() if each != ttl_s}
-            self._others = dict(sorted({**others, **firsts}.items()))
-            self.ttl_s = ttl_s
+def _all_unknown(leases: list[int]) -> Outcomes:
+    outcomes = Outcomes()
+    outcomes.count = len(leases)
+    for place, lease in enumerate(leases):
+        outcomes.add(place, UnknownLease(lease))
+    return outcomes
 
 
 def _ids_of(request: RenewAllRequest | RevokeAllRequest) -> list[int]:

@@ -30,7 +30,7 @@ class Leases:
         self._store = desk.store
         self._policies = policies
         self._grantor = f"{desk.runtime.journal.identity.cluster_id:016x}"
-        self._batches = Batches(desk)
+        self._batches = Batches(desk, self._grantor)
         self._listing = Listing(desk)
         self._watching = Watching(desk)
 
