@@ -212,7 +212,11 @@ class Call:
 
     def _put(self, message: bytes) -> Visit:
         if not self._is_over:
-            self._write(self._answer.put(message))
+            try:
+                self._write(self._answer.put(message))
+            except Exception as error:  # noqa: BLE001  what a handler said is no message
+                self._error = as_rpc_error(error, self._route.path)
+                self._put_end(b"")
         return self._visit
 
     def _write(self, writing: Coroutine[Any, Any, None] | None) -> None:
@@ -228,7 +232,10 @@ class Call:
         if not self._is_over:
             self._is_over = True
             self._tidy()
-            self._write(self._answer.end(self._error))
+            try:
+                self._write(self._answer.end(self._error))
+            except Exception as error:  # noqa: BLE001  what a handler said is no message
+                self._answer.end(as_rpc_error(error, self._route.path))
         return self._visit
 
     def _tidy(self) -> None:
