@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from leasehold.core.ops import Delete, Put, Revoke
 from leasehold.engine import runtime as runtimes
-from leasehold.errors import Status
+from leasehold.errors import Status, TooBusy
 from leasehold.server.etcd import lines
 from leasehold.server.etcd.claims import Claim
 from leasehold.testing import run_virtual
@@ -422,5 +422,32 @@ def test_a_release_costs_the_same_however_many_wait(monkeypatch: pytest.MonkeyPa
             shop.unlock(call.answer.key)
             call.go()
         shop.check_nothing_is_left()
+
+    run()
+
+
+@pytest.mark.usefixtures("all_is_long")
+def test_a_long_line_that_cannot_be_read_is_read_again_for_the_next_one() -> None:
+    @in_shop
+    async def run(shop: Shop) -> None:
+        for number in range(8):
+            shop.apply(Put(b"l/%c" % (97 + number), b""))
+        scan = shop.runtime.reader.scan
+
+        async def fail(_query: object) -> NoReturn:
+            raise TooBusy("the disk is busy")
+
+        shop.runtime.reader.scan = fail  # type: ignore[method-assign]
+        callers = [shop.lock(b"l", 1), shop.observe(b"l")]
+        await shop.quiet()
+        shop.runtime.reader.scan = scan  # type: ignore[method-assign]
+        late = shop.lock(b"l", 2)
+        for call in callers:
+            assert "the disk is busy" in error_of(call)
+            call.go()
+        await shop.quiet()
+        assert shop.store.keyspace.get(b"l/1") is None
+        shop.apply(Delete(b"l/a", b"l/z"))
+        assert late.answer.key == b"l/2"
 
     run()

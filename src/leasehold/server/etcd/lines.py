@@ -15,7 +15,7 @@ again when the rest is there.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
@@ -77,7 +77,7 @@ class Lines:
         self.in_line = 0
         """How many keys stand in all lines together."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._chores: list[Callable[[], None]] = []
+        self._chores: deque[Callable[[], None]] = deque()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -112,6 +112,7 @@ class Lines:
         try:
             found, _ = await self._runtime.reader.scan(query)
         except LeaseholdError as error:
+            self.drop(line)  # whoever comes later tries again
             line.failed(error)
             return
         finally:
@@ -151,7 +152,7 @@ class Lines:
         if self._chores:
             self._store.leases.enter()
         while self._chores and not self._store.is_busy:
-            self._chores.pop(0)()
+            self._chores.popleft()()
 
     async def _chores_later(self) -> None:
         while self._chores:
