@@ -364,3 +364,41 @@ def test_the_time_of_a_head_begins_when_it_does() -> None:
     assert kennel.complaints == []
     kennel.host.pass_time(10.0)
     assert len(kennel.complaints) == 1
+
+
+# A body of HTTP/1.1.
+
+_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+
+
+def test_a_slow_body_of_http1_is_cut_off() -> None:
+    kennel = Kennel()
+    http = HTTP1(PagesOnly(), lambda _: None)
+    kennel.dog.watch(http, int)
+    http.receive(_HEAD)
+    for _ in range(100):
+        http.receive(b"x")
+        kennel.host.pass_time(1.0)
+    _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
+
+
+def test_a_slow_chunk_of_http1_is_cut_off() -> None:
+    kennel = Kennel()
+    http = HTTP1(PagesOnly(), lambda _: None)
+    kennel.dog.watch(http, int)
+    http.receive(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(50):
+        http.receive(b"1\r\nx\r\n")
+        kennel.host.pass_time(1.0)
+    _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
+
+
+def test_who_is_always_in_the_middle_of_the_next_body_is_not_slow() -> None:
+    kennel = Kennel()
+    http = HTTP1(PagesOnly(), lambda _: None)
+    kennel.dog.watch(http, int)
+    http.receive(_HEAD)
+    for _ in range(100):
+        kennel.host.pass_time(1.0)
+        http.receive(b"x" * 1000 + _HEAD)
+    assert kennel.complaints == []
