@@ -132,6 +132,7 @@ async def test_a_release_tells_the_next_one_only(shop: Shop) -> None:
 async def test_who_gives_up_in_the_middle_wakes_nobody(shop: Shop) -> None:
     callers = [shop.lock(b"l", 1), shop.lock(b"l", 2), shop.lock(b"l", 3)]
     callers[1].go()
+    await shop.quiet()
     assert shop.store.keyspace.get(b"l/2") is None
     assert callers[2].is_waiting
     shop.unlock(b"l/1")
@@ -153,6 +154,7 @@ async def test_a_key_stays_while_another_call_waits_for_it(shop: Shop) -> None:
     shop.lock(b"l", 1)
     given_up, again = shop.lock(b"l", 2), shop.lock(b"l", 2)
     given_up.go()
+    await shop.quiet()
     assert shop.store.keyspace.get(b"l/2") is not None
     shop.unlock(b"l/1")
     assert again.answer.key == b"l/2"
@@ -166,6 +168,7 @@ async def test_who_has_the_lock_keeps_it_when_the_call_is_over(shop: Shop) -> No
     again.go()
     shop.unlock(b"l/1")
     waiting.go()
+    await shop.quiet()
     assert shop.store.keyspace.get(b"l/2") is not None
 
 
@@ -177,6 +180,7 @@ async def test_a_lease_that_was_granted_for_a_waiter_goes_with_it(shop: Shop) ->
     waiting = shop.lock(b"l")
     assert len(shop.store.leases) == before + 1
     waiting.go()
+    await shop.quiet()
     assert len(shop.store.leases) == before
     assert shop.store.keyspace.count(b"l/", b"l0") == 1
 
@@ -190,6 +194,7 @@ async def test_a_lease_that_was_granted_for_a_waiter_goes_with_its_key(shop: Sho
     shop.apply(Delete(b"l/10", b"l/2"))
     assert error_of(waiting) == EXPIRED
     waiting.go()
+    await shop.quiet()
     assert len(shop.store.leases) == before
 
 
@@ -219,6 +224,7 @@ async def test_nothing_stays_in_memory_when_all_are_gone(shop: Shop) -> None:
     callers += [shop.observe(b"e"), shop.observe(b"nothing")]
     for call in callers:
         call.go()
+    await shop.quiet()
     shop.check_nothing_is_left()
 
 
@@ -270,6 +276,7 @@ def test_no_more_callers_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
         assert shop.lock(b"free", 3).answer.key == b"free/3"
         assert shop.lock(b"free", 3).answer.key == b"free/3", "who has it is not kept from it"
         waiting.go()
+        await shop.quiet()
         assert shop.lock(b"l", 3).is_waiting
         assert shop.campaign(b"l", 4).is_waiting, "elections count by themselves"
         refuses(shop.observe(b"e"), 1)
@@ -337,6 +344,7 @@ def test_who_gives_up_while_a_long_line_is_read_leaves_nothing() -> None:
             shop.apply(Put(b"l/%c" % (97 + number), b""))
         waiting = shop.lock(b"l", 2)
         waiting.go()
+        await shop.quiet()
         assert shop.store.keyspace.get(b"l/2") is None
         await shop.quiet()
         shop.check_nothing_is_left()
@@ -421,26 +429,28 @@ def test_a_release_costs_the_same_however_many_wait(monkeypatch: pytest.MonkeyPa
             assert len(told) == number
             shop.unlock(call.answer.key)
             call.go()
+        await shop.quiet()
         shop.check_nothing_is_left()
 
     run()
 
 
 @pytest.mark.usefixtures("all_is_long")
-def test_a_long_line_that_cannot_be_read_is_read_again_for_the_next_one() -> None:
+def test_a_long_line_that_cannot_be_read_is_read_again_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     @in_shop
     async def run(shop: Shop) -> None:
         for number in range(8):
             shop.apply(Put(b"l/%c" % (97 + number), b""))
-        scan = shop.runtime.reader.scan
 
         async def fail(_query: object) -> NoReturn:
             raise TooBusy("the disk is busy")
 
-        shop.runtime.reader.scan = fail  # type: ignore[method-assign]
-        callers = [shop.lock(b"l", 1), shop.observe(b"l")]
-        await shop.quiet()
-        shop.runtime.reader.scan = scan  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(shop.runtime.reader, "scan", fail)
+            callers: list[Caller[Any]] = [shop.lock(b"l", 1), shop.observe(b"l")]
+            await shop.quiet()
         late = shop.lock(b"l", 2)
         for call in callers:
             assert "the disk is busy" in error_of(call)
@@ -449,5 +459,27 @@ def test_a_long_line_that_cannot_be_read_is_read_again_for_the_next_one() -> Non
         assert shop.store.keyspace.get(b"l/1") is None
         shop.apply(Delete(b"l/a", b"l/z"))
         assert late.answer.key == b"l/2"
+
+    run()
+
+
+def test_a_thousand_who_go_at_once_are_removed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leasehold.engine.slices.SLICE_S", 0.0)
+
+    @in_shop
+    async def run(shop: Shop) -> None:
+        shop.grant(*range(10, 1010))
+        callers = [shop.lock(b"l", lease) for lease in range(10, 1010)]
+        for call in callers:
+            call.go()
+        left = shop.store.keyspace.count(b"l/", b"l0")
+        assert left == len(callers), "nobody waits while they go"
+        while left > 1:
+            await asyncio.sleep(0)
+            now = shop.store.keyspace.count(b"l/", b"l0")
+            assert left - now <= 1
+            left = now
+        await shop.quiet()
+        shop.check_nothing_is_left()
 
     run()

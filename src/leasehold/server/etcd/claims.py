@@ -75,21 +75,17 @@ class OneRequest:
         if self._store.is_busy:
             self._entering = self._lines.spawn(self._begin_later(message))
         else:
-            self._begin(message)
+            self.begin(message)
 
     async def _begin_later(self, message: bytes) -> None:
         try:
             await self._desk.runtime.enter()
-            self._begin(message)
+            self.begin(message)
         except (Closed, JournalFailed):
             self._speaker.end(RpcError(Status.UNAVAILABLE, STOPPED))
         except Exception as error:  # noqa: BLE001  every failure is somebody's answer
             self._speaker.fail(error)
         self._speaker.flush_soon()
-
-    def _begin(self, message: bytes) -> None:
-        self._lines.do_chores()
-        self.begin(message)
 
     def begin(self, message: bytes) -> None:
         """Do what the request asks for, while no operation is under way in steps."""
@@ -160,6 +156,7 @@ class Claim(OneRequest):
         wanted = self.read(message)
         with refusing(self._desk):
             self._desk.check_room(len(message))
+            self._lines.do_now(key_of(wanted.name, wanted.lease))
             is_alone = self._check_others(wanted)
             self._grant(wanted)
             self._claimed = claimed = self._claim(wanted, self._granted or wanted.lease)
@@ -227,9 +224,11 @@ class Claim(OneRequest):
         if self._line is not None and claimed is not None:
             was_last = self._line.leave(claimed.key, self)
         if lease:
-            self._lines.when_idle(lambda: self._revoke(lease))
+            self._lines.do_soon(
+                b"" if claimed is None else claimed.key, lambda: self._revoke(lease)
+            )
         elif was_last and claimed is not None:
-            self._lines.when_idle(lambda: self._withdraw(claimed))
+            self._lines.do_soon(claimed.key, lambda: self._withdraw(claimed))
 
     def _revoke(self, lease: int) -> None:
         try:

@@ -110,8 +110,8 @@ class Election:
         return self._desk.header(outcome.revision), position
 
     def _check(self, leader: LeaderKey, message: bytes) -> None:
-        self._lines.do_chores()
         check_key(leader.key)
+        self._lines.do_now(leader.key)
         self._desk.check_room(len(message))
 
     def _is_current(self, leader: LeaderKey) -> bool:
@@ -127,7 +127,6 @@ class Election:
         """Tell who leads."""
         if self._store.is_busy:
             return self._desk.when_idle(self.leader, message)
-        self._lines.do_chores()
         request = parse(_parse_leader, message)
         query = Range(*bounds(request.name), sort_by=SortBy.CREATE_REVISION, limit=1)
         read = self._store.read(query)

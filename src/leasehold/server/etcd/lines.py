@@ -15,13 +15,14 @@ again when the rest is there.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from leasehold.core.keyspace import Change, Item
 from leasehold.core.ops import Found, Range, SortBy
 from leasehold.engine.runtime import Runtime
+from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseholdError, TooBusy
 
 MAX_CALLERS: Final = 50_000
@@ -77,7 +78,8 @@ class Lines:
         self.in_line = 0
         """How many keys stand in all lines together."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._chores: deque[Callable[[], None]] = deque()
+        self._chores: OrderedDict[bytes, list[Callable[[], None]]] = OrderedDict()
+        self._worker: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -133,34 +135,35 @@ class Lines:
             del self._lines[line.name]
         self._store.watchers.discard(line)
 
-    # What has to wait until no operation is under way in steps.
+    # What callers who have gone leave to be done: in slices, for a thousand may go at once.
 
-    def when_idle(self, chore: Callable[[], None]) -> None:
-        """Change keys as soon as that is possible, in any case before any call that comes later."""
+    def do_soon(self, key: bytes, chore: Callable[[], None]) -> None:
+        """Have a key or its lease removed soon, and before anybody claims the key again."""
         try:
             self._runtime.check()
         except LeaseholdError:
             return  # everything is over: what is on disk stays as it is
-        self._chores.append(chore)
-        if self._store.is_busy:
-            self.spawn(self._chores_later())
-        else:
-            self.do_chores()
+        self._chores.setdefault(key, []).append(chore)
+        if self._worker is None:
+            self._worker = self.spawn(self._work())
 
-    def do_chores(self) -> None:
-        """Do what had to wait; what comes first in each call that changes or reads keys."""
-        if self._chores:
-            self._store.leases.enter()
-        while self._chores and not self._store.is_busy:
-            self._chores.popleft()()
+    def do_now(self, key: bytes) -> None:
+        """Do what is to be done about a key; not while an operation is under way in steps."""
+        for chore in self._chores.pop(key, ()):
+            chore()
 
-    async def _chores_later(self) -> None:
-        while self._chores:
-            try:
+    async def _work(self) -> None:
+        slicer = Slicer(self._store.leases.monotonic)
+        try:
+            while self._chores:
                 await self._runtime.enter()
-            except LeaseholdError:
-                return
-            self.do_chores()
+                if self._chores:  # somebody may have been faster
+                    self.do_now(next(iter(self._chores)))
+                await slicer.pause()
+        except LeaseholdError:
+            self._chores.clear()  # everything is over
+        finally:
+            self._worker = None  # in the same step as its last look: nothing is missed
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Have something done that takes a while."""

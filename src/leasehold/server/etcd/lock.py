@@ -41,7 +41,6 @@ class Lock:
         """Delete the key that has a lock; one that is not there is no error."""
         if self._store.is_busy:
             return self._desk.when_idle(self.unlock, message)
-        self._lines.do_chores()
         request = parse(_parse_unlock, message)
         with refusing(self._desk):
             if not request.key:
