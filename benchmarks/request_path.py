@@ -49,6 +49,10 @@ WIDE_WINDOW: Final = 1 << 30
 
 WORKLOADS: Final = {
     "Put": ("/etcdserverpb.KV/Put", messages.put_request(KEY, VALUE)),
+    "Txn: compare and put": (
+        "/etcdserverpb.KV/Txn",
+        messages.compare_and_put_request(KEY, VALUE, VALUE),
+    ),
     "Range of one key": ("/etcdserverpb.KV/Range", messages.range_request(KEY)),
     "LeaseGrant": ("/etcdserverpb.Lease/LeaseGrant", messages.lease_grant_request(TTL_S)),
     "KeepAlive, one-shot": (

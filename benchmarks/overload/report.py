@@ -72,8 +72,8 @@ def _counts(result: Overload) -> Table:
     rates = [
         ("sustainable before, Puts a second", result.sustainable_per_s),
         ("offered, Puts a second", result.offered_per_s),
-        ("done during the flood, a second", result.acknowledged / seconds if seconds else 0.0),
-        ("refused during the flood, a second", result.refused / seconds if seconds else 0.0),
+        ("done, for each second of the flood", result.acknowledged / seconds if seconds else 0.0),
+        ("refused, for each second of the flood", result.refused / seconds if seconds else 0.0),
         ("never answered", result.unanswered),
         ("sustainable afterwards, Puts a second", result.after_per_s),
         ("renewals not answered before the next was due", result.unanswered_renewals),

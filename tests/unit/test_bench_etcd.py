@@ -9,10 +9,11 @@ import pytest
 from hpack import Decoder
 
 from benchmarks.common.stats import Spread
-from benchmarks.etcd import messages
+from benchmarks.etcd import messages, servers
 from benchmarks.etcd.connection import LoadFailed
 from benchmarks.etcd.go_hpack import Field, GoEncoder, string
 from benchmarks.etcd.h2load import parse
+from benchmarks.etcd.parts import Run
 from benchmarks.etcd.plot import write_plot
 from benchmarks.etcd.profile import top_functions
 from benchmarks.etcd.report import tables
@@ -30,6 +31,7 @@ from benchmarks.etcd.samples import (
     Results,
     ratio,
 )
+from benchmarks.etcd.scale import QUICK
 from benchmarks.etcd.script import (
     CHANGING,
     CONSTANT,
@@ -308,3 +310,34 @@ def test_a_profile_is_read_by_own_time() -> None:
         ("serve", 0.6),
         ("parse", 0.4),
     ]
+
+
+TINY = replace(QUICK, pairs=1, slice_s=0.05, paced_pairs=1, paced_s=0.1, ending=20, ending_ttl_s=2)
+
+
+def test_it_runs_from_end_to_end(tmp_path: Path) -> None:
+    """At a tiny size, against real servers, so that it cannot rot."""
+    run = Run(tmp_path, TINY)
+    run.measure(THROUGHPUT, ["renew-all", "txn"])
+    run.measure(EXPIRY, [])
+    assert run.missing == []
+    assert {(cell.what, cell.headers) for cell in run.cells} == {
+        ("renew-all", CHANGING),
+        ("txn", CONSTANT),
+        ("txn", CHANGING),
+        ("20 leases", ""),
+    }
+    for cell, pairs in run.cells.items():
+        found = ratio(pairs, LAST_S if cell.part == EXPIRY else PER_CPU)
+        assert found is not None
+        assert found.median > 0.0
+
+
+def test_a_server_that_does_not_start_is_missing_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "_command", lambda *_: ["false"])
+    run = Run(tmp_path, TINY)
+    run.measure(THROUGHPUT, ["put", "range"])
+    assert [what.partition(" could not")[0] for what in run.missing] == ["Put", "Range of one key"]
+    assert not run.cells
