@@ -35,6 +35,7 @@ from leasehold.engine.journal_rows import (
     read_identity,
     told_as_ours,
 )
+from leasehold.engine.notes import read_notes
 from leasehold.engine.replay import Replay
 from leasehold.errors import DamagedJournal, DirectoryInUse, ForeignJournal, StorageError
 from leasehold.wire.encode import key_value
@@ -180,6 +181,7 @@ def revision_of(connection: apsw.Connection, path: Path) -> int:
 def _examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
     _check_structure(connection, path)
     identity, progress = read_identity(connection, path)
+    read_notes(connection, path)
     survey = Survey()
     try:
         hand_on(connection, path, progress, survey, BatchIndex())

@@ -193,11 +193,6 @@ class Runtime:
         """Have something done with the journal, in its thread, between two commits."""
         return self._get_committer().do(chore)
 
-    async def defragment(self) -> None:
-        """Give free space back to the disk, some pages at a time, with commits in between."""
-        while await self.do(Journal.shrink):
-            self.check()
-
     def follow(self, watch: Watcher, start: int) -> None:
         """Begin to tell a watch, from a revision on or (0) from now on."""
         if 0 < start <= self.store.revision:

@@ -5,6 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from leasehold.engine.checking import check_directory
 from leasehold.engine.journal import FILE_NAME, Journal
 from leasehold.errors import DamagedJournal
 
@@ -29,5 +30,6 @@ def test_a_note_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / FILE_NAME))
     connection.execute("UPDATE note SET value = x'32'")
     connection.close()
-    with pytest.raises(DamagedJournal, match="the note 'alarms' has the wrong checksum"):
-        Journal(tmp_path)
+    for look in (Journal, check_directory):
+        with pytest.raises(DamagedJournal, match="the note 'alarms' has the wrong checksum"):
+            look(tmp_path)

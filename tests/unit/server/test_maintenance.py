@@ -16,7 +16,7 @@ from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Pieces
 from leasehold.server.etcd import alarms as alarms_module
 from leasehold.server.etcd.alarms import Alarm, Alarms
-from leasehold.server.etcd.desk import Desk
+from leasehold.server.etcd.desk import STOPPED, Desk
 from leasehold.server.etcd.maintenance import Maintenance
 from leasehold.wire import maintenance_pb2 as pb
 
@@ -220,6 +220,22 @@ def test_the_quota_counts_from_the_start_on(tmp_path: Path) -> None:
 
     in_office(fill, tmp_path)
     in_office(work, tmp_path, quota_bytes=100_000)
+
+
+def test_a_server_that_stops_says_so_to_operators_too() -> None:
+    async def work(office: Office) -> None:
+        await office.runtime.stop()
+        for late in (
+            office.maintenance.hash(b""),
+            office.maintenance.hash_kv(b""),
+            office.maintenance.defragment(b""),
+            office.alarms.activate(Alarm(1, pb.NOSPACE)),
+        ):
+            with pytest.raises(RpcError) as error:
+                await late
+            assert (error.value.status, error.value.message) == (Status.UNAVAILABLE, STOPPED)
+
+    in_office(work)
 
 
 def test_those_who_ask_for_the_same_defragmentation_wait_together(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import Final, NamedTuple
 
-from leasehold.errors import LeaseholdError, Status
+from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.wire.maintenance_pb2 import (
@@ -51,9 +51,9 @@ class Alarms:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._runtime = desk.runtime
-        self._own = Alarm(self._runtime.journal.identity.member_id, NOSPACE)
-        noted = AlarmResponse.FromString(self._runtime.journal.notes.get(NOTE, b""))
+        journal = desk.runtime.journal
+        self._own = Alarm(journal.identity.member_id, NOSPACE)
+        noted = AlarmResponse.FromString(journal.notes.get(NOTE, b""))
         self.raised = [Alarm(each.memberID, each.alarm) for each in noted.alarms]
         """What is known to be raised, and is on disk; the oldest first."""
         self._turn = asyncio.Lock()
@@ -99,7 +99,7 @@ class Alarms:
         self._act_on([*self.raised, *alarms])
         noted = AlarmResponse(alarms=[message_of(alarm) for alarm in alarms]).SerializeToString()
         try:
-            await asyncio.shield(self._runtime.do(lambda journal: journal.note(NOTE, noted)))
+            await self._desk.do(lambda journal: journal.note(NOTE, noted))
             self.raised = alarms
         finally:
             self._act_on(self.raised)
@@ -117,7 +117,7 @@ class Alarms:
     async def _raise_own(self) -> None:
         try:
             await self.activate(self._own)
-        except (LeaseholdError, RpcError) as error:  # the next refusal tries again
+        except RpcError as error:  # the next refusal tries again
             logger.error("the alarm for lack of space could not be raised: %s", error)
         finally:
             self._raising = None

@@ -88,8 +88,7 @@ class Cluster:
         noted = Member(peerURLs=urls).SerializeToString()
         self._desk.check_room(len(noted))
         async with self._turn:
-            runtime = self._desk.runtime
-            await asyncio.shield(runtime.do(lambda journal: journal.note(NOTE, noted)))
+            await self._desk.do(lambda journal: journal.note(NOTE, noted))
             self._peer_urls = urls
         return self._listed(), 0
 

@@ -1,10 +1,13 @@
 """What all of etcd's services share: the store behind them, headers, refusals, and texts."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
+from leasehold.engine.journal import Journal
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
 from leasehold.engine.slices import Slicer
@@ -49,6 +52,7 @@ _TEXTS: Final[dict[type[LeaseholdError], str]] = {
 }
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 
 class Desk:
@@ -89,14 +93,21 @@ class Desk:
         if self.store.is_full:
             raise self.gate.refusal()
 
+    async def enter(self) -> None:
+        """Wait until keys may be read: until no operation is under way in steps."""
+        with _told_as_stopped():
+            await self.runtime.enter()
+
+    async def do(self, chore: Callable[[Journal], T]) -> T:
+        """Have something done with the journal; it goes on even if nobody waits for it any more."""
+        with _told_as_stopped():
+            return await asyncio.shield(self.runtime.do(chore))
+
     async def when_idle(
         self, call: Callable[[bytes], Answer | Later], message: bytes
     ) -> Answer | Pieces:
         """Make a call as soon as no operation is under way in steps."""
-        try:
-            await self.runtime.enter()
-        except (Closed, JournalFailed) as error:
-            raise RpcError(Status.UNAVAILABLE, STOPPED) from error
+        await self.enter()
         answer = call(message)
         return answer if isinstance(answer, tuple) else await answer
 
@@ -115,6 +126,14 @@ class Desk:
             position = self.store.lease_position(error.lease)
         text = _TEXTS.get(type(error)) or str(error)  # etcd has no such limit, and no words for it
         raise RpcError(error.status, f"etcdserver: {text}", position) from error
+
+
+@contextmanager
+def _told_as_stopped() -> Iterator[None]:
+    try:
+        yield
+    except (Closed, JournalFailed) as error:
+        raise RpcError(Status.UNAVAILABLE, STOPPED) from error
 
 
 def invalid(text: str) -> RpcError:

@@ -4,6 +4,7 @@ import asyncio
 import re
 from typing import Final
 
+from leasehold.engine.journal import Journal
 from leasehold.engine.slices import Slicer
 from leasehold.errors import Compacted, FutureRevision, LeaseholdError, Status
 from leasehold.rpc.conversations import Conversation, conversation, only_message
@@ -125,7 +126,7 @@ class Maintenance:
         return self._hash()
 
     async def _hash(self) -> Answer:
-        await self._runtime.enter()
+        await self._desk.enter()
         store = self._store
         revision, position = store.revision, store.position
         compacted = store.keyspace.compacted
@@ -141,7 +142,7 @@ class Maintenance:
         return self._hash_kv(parse(_parse_hash_kv, message).revision)
 
     async def _hash_kv(self, wanted: int) -> Answer:
-        await self._runtime.enter()
+        await self._desk.enter()
         store = self._store
         revision, position = store.revision, store.position
         compacted = store.keyspace.compacted
@@ -175,10 +176,14 @@ class Maintenance:
         """Wait for the defragmentation that is under way, or begin one; it goes on in any case."""
         if self._defragmenting is None:
             loop = asyncio.get_running_loop()
-            self._defragmenting = loop.create_task(self._runtime.defragment())
+            self._defragmenting = loop.create_task(self._shrink())
             self._defragmenting.add_done_callback(self._defragmented)
         await asyncio.shield(self._defragmenting)
         return b"", 0  # in etcd, too, this answer has no header
+
+    async def _shrink(self) -> None:
+        while await self._desk.do(Journal.shrink):
+            continue
 
     def _defragmented(self, task: asyncio.Task[None]) -> None:
         self._defragmenting = None
