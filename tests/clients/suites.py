@@ -26,8 +26,8 @@ class Suite:
 
     `parts` are arguments for pytest: tests that may run at the same time, each part on servers of
     its own, because these tests clear the whole keyspace and sleep for most of their time.
-    `left_out` says why tests are not run, `not_ours` what those tell that fail on ours only; `skips`
-    are the reasons for which tests may skip themselves, on both servers alike.
+    `left_out` says why tests are not run, `not_ours` what those tell that fail on ours only;
+    `skips` are the reasons for which tests may skip themselves, on both servers alike.
     """
 
     environment: str
