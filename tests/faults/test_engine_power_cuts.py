@@ -6,14 +6,16 @@ compaction, reads of the past. What they were told is there after the cut, and n
 
 import asyncio
 import contextlib
+import itertools
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.journal import Journal
-from leasehold.errors import StorageError
+from leasehold.errors import LeaseholdError, StorageError
 from tests.faults.forgetful_disk import ForgetfulDisk, PowerCut
 from tests.faults.test_failing_engine import DEADLINE_S, USERS, User, _check
 
@@ -33,14 +35,25 @@ def _small_and_without_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leasehold.core.recent.DROPPED_AT_ONCE", 4)
 
 
-async def _life(directory: Path, disk: ForgetfulDisk) -> list[User]:
+async def _life(directory: Path, disk: ForgetfulDisk, *, shrinks: bool) -> list[User]:
     engine = EmbeddedEngine(directory, vfs=disk.name)
     engine.start()
     users = [User(number, engine) for number in range(USERS)]
+    shrinking = asyncio.create_task(_shrink(engine)) if shrinks else None
     await asyncio.gather(*(user.work() for user in users))
+    if shrinking is not None:
+        shrinking.cancel()
     with contextlib.suppress(PowerCut):
         await engine.close()
     return users
+
+
+async def _shrink(engine: EmbeddedEngine) -> None:
+    """Give free space back all the time, and note things in between."""
+    with contextlib.suppress(LeaseholdError, PowerCut):
+        for number in itertools.count():
+            await engine._runtime.do(Journal.shrink)
+            await engine._runtime.do(partial(Journal.note, name="number", value=b"%d" % number))
 
 
 def _live_until_the_cut(seed: int, tmp_path: Path) -> None:
@@ -49,7 +62,8 @@ def _live_until_the_cut(seed: int, tmp_path: Path) -> None:
     before, after = tmp_path / f"{seed}-before", tmp_path / f"{seed}-after"
     users: list[User] = []
     with contextlib.suppress(PowerCut):
-        users = asyncio.run(asyncio.wait_for(_life(before, disk), DEADLINE_S))
+        life = _life(before, disk, shrinks=seed % 2 == 1)
+        users = asyncio.run(asyncio.wait_for(life, DEADLINE_S))
     disk.after_the_cut(before, after, rng, mercy=rng.choice(MERCIES))
     asyncio.run(asyncio.wait_for(_check(after, users), DEADLINE_S))
 
