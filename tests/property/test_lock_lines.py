@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from leasehold.core.keyspace import FROM_KEY, Change, Item
 from leasehold.core.ops import Delete, Grant, Put, Revoke
-from leasehold.engine import runtime as runtimes
 from leasehold.errors import LeaseExists, UnknownLease
 from leasehold.testing import run_virtual
-from tests.property.engine_kit import HandCommitter
 from tests.property.store_kit import make_limits_small
 from tests.support.lock_shop import Caller, Shop
 
@@ -270,7 +268,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("leasehold.core.recent", "leasehold.engine.leases"):
         for limit, value in (("MAX_REVISIONS", 10_000), ("MAX_KEYS", 100)):
             monkeypatch.setattr(f"{module}.{limit}", value, raising=False)
-    monkeypatch.setattr(runtimes, "Committer", HandCommitter)
 
 
 @pytest.mark.usefixtures("_small")

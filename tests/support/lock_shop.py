@@ -4,22 +4,27 @@ For virtual time: a `Shop` is made within `run_virtual`.
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar, cast
 
+import pytest
 from google.protobuf.message import Message
 
 from leasehold.core.ops import Grant, Op
+from leasehold.engine import runtime as runtimes
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
+from leasehold.errors import Status
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Later, Listener, Method, Speaker, Subscription
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.election import Election
 from leasehold.server.etcd.lock import Lock
-from leasehold.testing import current_host
+from leasehold.testing import current_host, run_virtual
 from leasehold.wire import election_pb2 as epb
 from leasehold.wire import lock_pb2 as lpb
+from tests.property.engine_kit import HandCommitter
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
@@ -100,7 +105,9 @@ class Shop:
         self.store = self.runtime.store
         self.gate = Gate()
         self.runtime.waiting.on_durable = self.gate.release
-        self.runtime.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runtimes, "Committer", HandCommitter)
+            self.runtime.start()
         self.desk = Desk(self.runtime, self.gate, Identity(1, 2, 3))
         self.locks, self.elections = Lock(self.desk), Election(self.desk)
         self._methods = {**self.locks.methods(), **self.elections.methods()}
@@ -146,7 +153,7 @@ class Shop:
         """Wait until nothing is under way."""
         for _ in range(TURNS_MAX):
             await asyncio.sleep(0)
-            if not (self.store.is_busy or self.tasks):
+            if not (self.store.is_busy or self.tasks or self.chores):
                 return
         raise AssertionError("it never comes to an end")
 
@@ -155,10 +162,39 @@ class Shop:
         """What the services have under way."""
         return self.locks._lines._tasks | self.elections._lines._tasks
 
+    @property
+    def chores(self) -> int:
+        """How much is to be done for those who have gone."""
+        return len(self.locks._lines.chores) + len(self.elections._lines.chores)
+
     def check_nothing_is_left(self) -> None:
         """Check that nobody who has gone has left anything in memory."""
         for lines in (self.locks._lines, self.elections._lines):
             assert (len(lines), lines.callers, lines.in_line) == (0, 0, 0)
-            assert not lines._chores
+            assert not len(lines.chores)
         assert not len(self.store.watchers)
         assert not self.store.pins
+
+
+def in_shop(test: Callable[[Shop], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Make a test of a coroutine that gets a shop with the leases 1 to 4."""
+
+    async def main() -> None:
+        shop = Shop()
+        shop.grant(1, 2, 3, 4)
+        shop.commit()
+        await test(shop)
+        await shop.quiet()
+
+    def run() -> None:
+        run_virtual(main)
+
+    run.__name__ = test.__name__
+    return run
+
+
+def error_of(call: Caller[Any]) -> str:
+    """What a call was refused with."""
+    assert call.error is not None
+    assert call.error.status is Status.UNKNOWN
+    return call.error.message

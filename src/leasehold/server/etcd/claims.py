@@ -156,7 +156,7 @@ class Claim(OneRequest):
         wanted = self.read(message)
         with refusing(self._desk):
             self._desk.check_room(len(message))
-            self._lines.do_now(key_of(wanted.name, wanted.lease))
+            self._lines.chores.do_now(key_of(wanted.name, wanted.lease))
             is_alone = self._check_others(wanted)
             self._grant(wanted)
             self._claimed = claimed = self._claim(wanted, self._granted or wanted.lease)
@@ -224,11 +224,11 @@ class Claim(OneRequest):
         if self._line is not None and claimed is not None:
             was_last = self._line.leave(claimed.key, self)
         if lease:
-            self._lines.do_soon(
+            self._lines.chores.do_soon(
                 b"" if claimed is None else claimed.key, lambda: self._revoke(lease)
             )
         elif was_last and claimed is not None:
-            self._lines.do_soon(claimed.key, lambda: self._withdraw(claimed))
+            self._lines.chores.do_soon(claimed.key, lambda: self._withdraw(claimed))
 
     def _revoke(self, lease: int) -> None:
         try:

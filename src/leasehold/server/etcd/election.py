@@ -111,7 +111,7 @@ class Election:
 
     def _check(self, leader: LeaderKey, message: bytes) -> None:
         check_key(leader.key)
-        self._lines.do_now(leader.key)
+        self._lines.chores.do_now(leader.key)
         self._desk.check_room(len(message))
 
     def _is_current(self, leader: LeaderKey) -> bool:

@@ -16,14 +16,14 @@ again when the rest is there.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from leasehold.core.keyspace import Change, Item
 from leasehold.core.ops import Found, Range, SortBy
 from leasehold.engine.runtime import Runtime
-from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseholdError, TooBusy
+from leasehold.server.etcd.chores import Chores
 
 MAX_CALLERS: Final = 50_000
 """Calls of a service that wait for their turn, or observe who leads, on all connections."""
@@ -78,8 +78,7 @@ class Lines:
         self.in_line = 0
         """How many keys stand in all lines together."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._chores: OrderedDict[bytes, list[Callable[[], None]]] = OrderedDict()
-        self._worker: asyncio.Task[None] | None = None
+        self.chores = Chores(runtime)
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -134,36 +133,6 @@ class Lines:
         if self._lines.get(line.name) is line:
             del self._lines[line.name]
         self._store.watchers.discard(line)
-
-    # What callers who have gone leave to be done: in slices, for a thousand may go at once.
-
-    def do_soon(self, key: bytes, chore: Callable[[], None]) -> None:
-        """Have a key or its lease removed soon, and before anybody claims the key again."""
-        try:
-            self._runtime.check()
-        except LeaseholdError:
-            return  # everything is over: what is on disk stays as it is
-        self._chores.setdefault(key, []).append(chore)
-        if self._worker is None:
-            self._worker = self.spawn(self._work())
-
-    def do_now(self, key: bytes) -> None:
-        """Do what is to be done about a key; not while an operation is under way in steps."""
-        for chore in self._chores.pop(key, ()):
-            chore()
-
-    async def _work(self) -> None:
-        slicer = Slicer(self._store.leases.monotonic)
-        try:
-            while self._chores:
-                await self._runtime.enter()
-                if self._chores:  # somebody may have been faster
-                    self.do_now(next(iter(self._chores)))
-                await slicer.pause()
-        except LeaseholdError:
-            self._chores.clear()  # everything is over
-        finally:
-            self._worker = None  # in the same step as its last look: nothing is missed
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Have something done that takes a while."""
