@@ -43,7 +43,7 @@ class Documents:
     """The documents of a body, one after the other."""
 
     def __init__(self, body: bytes) -> None:
-        if sum(map(body.count, _COUNTED)) > MAX_VALUES:
+        if len(body) > MAX_VALUES and sum(map(body.count, _COUNTED)) > MAX_VALUES:
             raise Unreadable(f"a body has at most {MAX_VALUES} values")
         self._text = body.decode(errors="replace")
         self._at = 0
