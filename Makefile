@@ -73,7 +73,8 @@ $(DEV): $(READY)
 	$(PIP) --group dev
 	@touch $@
 
-$(CLIENTS): $(READY) tools/client_environments.py $(wildcard tests/clients/requirements/* tests/clients/node/*)
+$(CLIENTS): $(DEV) tools/client_environments.py $(wildcard tests/clients/requirements/* tests/clients/node/*)
+	@mkdir -p $(@D)
 	$(BIN)/python tools/client_environments.py
 	@touch $@
 
