@@ -21,18 +21,35 @@ from grpc_reflection.v1alpha import (
     reflection_pb2_grpc,
 )
 
+from leasehold.wire import (
+    auth_pb2,
+    cluster_pb2,
+    election_pb2,
+    leases_pb2,
+    lock_pb2,
+    maintenance_pb2,
+    reflection_v1_pb2,
+    reflection_v1alpha_pb2,
+    rpc_pb2,
+)
 from leasehold.wire import health_pb2 as our_health_pb2
-from leasehold.wire import reflection_v1_pb2, reflection_v1alpha_pb2, rpc_pb2
 from leasehold.wire.pool import POOL
 from tests.support.servers import RunningServer, leasehold_command, running
 
 DEADLINE_S: Final = 20.0
-ETCD: Final = ["etcdserverpb.KV", "etcdserverpb.Lease", "etcdserverpb.Watch"]
-ALL: Final = [
-    service.full_name
-    for module in (rpc_pb2, our_health_pb2, reflection_v1_pb2, reflection_v1alpha_pb2)
-    for service in sorted(module.DESCRIPTOR.services_by_name.values(), key=lambda each: each.name)
-]
+
+
+def _services(*modules: Any) -> list[str]:
+    services = [each for module in modules for each in module.DESCRIPTOR.services_by_name.values()]
+    return sorted(service.full_name for service in services)
+
+
+OURS: Final = _services(
+    auth_pb2, cluster_pb2, election_pb2, leases_pb2, lock_pb2, maintenance_pb2, rpc_pb2
+)
+"""All that this server is there for."""
+
+ALL: Final = sorted([*OURS, *_services(our_health_pb2, reflection_v1_pb2, reflection_v1alpha_pb2)])
 SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -60,7 +77,7 @@ def _request(service: str) -> Any:
     return health_pb2.HealthCheckRequest(service=service)
 
 
-@pytest.mark.parametrize("service", ["", *ETCD])
+@pytest.mark.parametrize("service", ["", *OURS])
 def test_a_server_that_has_started_serves(channel: grpc.Channel, service: str) -> None:
     health = health_pb2_grpc.HealthStub(channel)
     assert health.Check(_request(service), timeout=DEADLINE_S).status == SERVING
@@ -77,7 +94,7 @@ def test_all_services_are_listed(channel: grpc.Channel) -> None:
     request = health_pb2.HealthListRequest()
     answer = health_pb2_grpc.HealthStub(channel).List(request, timeout=DEADLINE_S)
     assert {name: each.status for name, each in answer.statuses.items()} == dict.fromkeys(
-        ["", *ETCD], SERVING
+        ["", *OURS], SERVING
     )
 
 
