@@ -19,8 +19,18 @@ from leasehold.rpc.grpc import RpcError
 MAX_WAITING: Final = 10_000
 """Answers that may wait; a call beyond it is refused."""
 
+MAX_WAITING_STREAMED: Final = 100_000
+"""Answers on streams of exchanges that may wait, beside the others: to refuse one ends its stream.
+
+Such as renewals: few ever have to wait, and they must go on when writes are refused."""
+
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 """Answers and events together that may wait; a call beyond it is refused."""
+
+
+_ANSWER: Final = 1
+_STREAMED: Final = 2
+"""What waits, if it is no event."""
 
 
 class Flushable(Protocol):
@@ -38,12 +48,13 @@ Deliver = Callable[[bytes], Flushable]
 class Gate:
     """Holds answers back until their position is released. `refusal` is what a full one says."""
 
-    __slots__ = ("_refusal", "_waiting", "_waiting_bytes", "answers", "released")
+    __slots__ = ("_refusal", "_streamed", "_waiting", "_waiting_bytes", "answers", "released")
 
     def __init__(self, refusal: str = "too many requests") -> None:
         self.released = 0
         self.answers = 0
-        """How many answers wait; events are not counted."""
+        """How many answers to calls wait; not those on streams of exchanges, and no events."""
+        self._streamed = 0
         self._refusal = RpcError(Status.RESOURCE_EXHAUSTED, refusal)
         self._waiting: dict[int, list[tuple[Deliver, bytes, int]]] = {}
         self._waiting_bytes = 0
@@ -69,23 +80,30 @@ class Gate:
         waiting = self._waiting.get(position)
         if waiting is None:
             assert position > self.released, "this may leave at once"
-            self._waiting[position] = [(deliver, payload, 1)]
+            self._waiting[position] = [(deliver, payload, _ANSWER)]
         else:
-            waiting.append((deliver, payload, 1))
+            waiting.append((deliver, payload, _ANSWER))
+
+    def hold_streamed(self, position: int, deliver: Deliver, payload: bytes) -> None:
+        """The same for an answer on a stream of exchanges, which goes on after it."""
+        if self._streamed >= MAX_WAITING_STREAMED or self._waiting_bytes >= MAX_WAITING_BYTES:
+            raise self.refusal()
+        self._streamed += 1
+        self.hold_event(position, deliver, payload, _STREAMED)
 
     def hold_accepted(self, position: int, deliver: Deliver, payload: bytes) -> None:
         """Deliver an answer when `position` is released, of a call that cannot be refused."""
         self.answers += 1
-        self.hold_event(position, deliver, payload, 1)
+        self.hold_event(position, deliver, payload, _ANSWER)
 
-    def hold_event(self, position: int, deliver: Deliver, payload: bytes, answers: int = 0) -> None:
+    def hold_event(self, position: int, deliver: Deliver, payload: bytes, kind: int = 0) -> None:
         """Deliver when `position` is released what nobody has asked for right now."""
         self._waiting_bytes += len(payload)
         try:
-            self._waiting[position].append((deliver, payload, answers))
+            self._waiting[position].append((deliver, payload, kind))
         except KeyError:
             assert position > self.released, "this may leave at once"
-            self._waiting[position] = [(deliver, payload, answers)]
+            self._waiting[position] = [(deliver, payload, kind)]
 
     def release(self, position: int) -> None:
         """Let everything leave up to this position."""
@@ -93,8 +111,11 @@ class Gate:
         self.released = position
         touched = set()
         for each in sorted(held for held in self._waiting if held <= position):
-            for deliver, payload, answers in self._waiting.pop(each):
-                self.answers -= answers
+            for deliver, payload, kind in self._waiting.pop(each):
+                if kind == _ANSWER:
+                    self.answers -= 1
+                elif kind == _STREAMED:
+                    self._streamed -= 1
                 self._waiting_bytes -= len(payload)
                 touched.add(deliver(payload))
         for connection in touched:

@@ -356,7 +356,8 @@ class ServerCall(AnsweringStream):
             self.put(message)
             return
         if self.listener is None:
-            gate.hold_answer(position, self.put, message)
+            hold = gate.hold_answer if self.head.is_unary else gate.hold_streamed
+            hold(position, self.put, message)
         else:
             self.carrier.held_event_bytes += len(message)
             gate.hold_event(position, self._put_event, message)

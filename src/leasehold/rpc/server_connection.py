@@ -267,7 +267,8 @@ class ServerConnection(Http2[AnsweringStream]):
             if position > self.gate.released:
                 if not isinstance(answer, bytes):
                     raise TypeError(f"a message is bytes, not {answer!r}")
-                self.gate.hold_answer(position, stream.put_answer, answer)
+                hold = self.gate.hold_answer if stream.head.is_unary else self.gate.hold_streamed
+                hold(position, stream.put_answer, answer)
             elif outbound.answer(stream, answer):
                 stream.is_over = True
                 stream.head.tally.ended += 1

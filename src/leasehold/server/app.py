@@ -127,7 +127,7 @@ class LeaseholdServer:
         """Begin to serve on several addresses, all with TLS or none; return what was bound."""
         await self._server.bind(addresses, tls)
         self._cluster.client_urls = client_urls(self._server.addresses, is_tls=tls is not None)
-        self.runtime.start(is_alone=lambda: self._server.connections <= 1)
+        self.runtime.start(is_alone=self._server.is_alone)
         return await self._server.start()
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from leasehold.rpc import gate as gates
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import RpcError
 
@@ -124,3 +125,23 @@ def test_a_refusal_that_is_said_very_often_does_not_grow(
             gate.check_room()
         lengths.add(len(refusal.traceback))
     assert len(lengths) == 1
+
+
+def test_streams_of_exchanges_have_room_when_calls_have_none(
+    gate: Gate, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "MAX_WAITING", 2)
+    monkeypatch.setattr(gates, "MAX_WAITING_STREAMED", 3)
+    for _ in range(2):
+        gate.hold_answer(1, line.deliver, b"a")
+    for _ in range(3):
+        gate.hold_streamed(1, line.deliver, b"s")
+    for hold in (gate.hold_answer, gate.hold_streamed):
+        with pytest.raises(RpcError, match="too many requests"):
+            hold(1, line.deliver, b"x")
+    gate.release(1)
+    assert line.notes == [b"a"] * 2 + [b"s"] * 3 + [b"flush"]
+    assert gate.answers == 0
+    for _ in range(3):
+        gate.hold_streamed(2, line.deliver, b"s")
+    gate.check_room()  # they do not take the place of calls
