@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.conformance.client import Client, Granter
 from tests.conformance.etcdctl import Etcdctl, Names
+from tests.conformance.operators import QUOTAS, Operator, Start
 from tests.support.servers import (
     RunningServer,
     etcd_command,
@@ -59,6 +61,32 @@ def fresh_client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cli
         client = Client(started.endpoint)
         yield client
         client.close()
+
+
+@pytest.fixture(params=COMMANDS)
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
+    """Start a server of its own with a small quota, and, called again, start it again."""
+    kind: str = request.param
+    if kind == "real" and etcd_program("etcd") is None:
+        pytest.skip(NO_ETCD)
+
+    def command(_: Path, port: int) -> list[str]:
+        return [*COMMANDS[kind](tmp_path / "data", port), *QUOTAS[kind]]
+
+    @contextmanager
+    def start() -> Iterator[Client]:
+        with running(command, tmp_path) as server:
+            client = Client(server.endpoint)
+            yield client
+            client.close()
+
+    return start
+
+
+@pytest.fixture
+def operator(client: Client) -> Operator:
+    """Calls of operators to the server."""
+    return Operator(client)
 
 
 @pytest.fixture

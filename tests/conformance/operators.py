@@ -1,7 +1,8 @@
 """Calls that operators make: of the cluster, and of maintenance."""
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import grpc
@@ -12,6 +13,12 @@ from tests.conformance.client import CALL_S, Client, R
 
 NO_SPACE: Final = "etcdserver: mvcc: database space exceeded"
 CORRUPT: Final = "etcdserver: corrupt cluster"
+QUOTA_BYTES: Final = 4 * 1024 * 1024
+QUOTAS: Final = {"real": ["--quota-backend-bytes", str(QUOTA_BYTES)], "ours": ["--quota", "4MiB"]}
+WAIT_S: Final = 20.0
+
+Start = Callable[[], AbstractContextManager[Client]]
+"""Starts a server, and, called again, starts it again."""
 
 
 class Operator:
@@ -125,3 +132,11 @@ class Operator:
     def _ask(self, method: str, request: Any, response_type: type[R]) -> R:
         body = self._client.raw(f"/etcdserverpb.Maintenance/{method}", request.SerializeToString())
         return self._client.checked(response_type, body)
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Ask again and again: etcd writes a moment after it answers, ours raises alarms so."""
+    give_up_at = time.monotonic() + WAIT_S
+    while not (is_so := condition()) and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    return is_so

@@ -18,11 +18,6 @@ NOT_A_LEARNER = "etcdserver: can only promote a learner member"
 BAD_URLS = "etcdserver: given member URLs are invalid"
 
 
-@pytest.fixture
-def operator(client: Client) -> Operator:
-    return Operator(client)
-
-
 @pytest.mark.parametrize("linearizable", [False, True])
 def test_there_is_one_member_and_clients_reach_it_where_it_listens(
     client: Client, linearizable: bool

@@ -22,11 +22,6 @@ REVISIONS_AHEAD: Final = 10**9
 """How far a restored server is ahead of the one that was backed up."""
 
 
-@pytest.fixture
-def operator(client: Client) -> Operator:
-    return Operator(client)
-
-
 def test_member_list(etcdctl: Etcdctl, operator: Operator, server: RunningServer) -> None:
     (member,) = operator.members().members
     peer, url = member.peerURLs[0], f"http://{server.endpoint}"
