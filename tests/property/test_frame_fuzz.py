@@ -26,6 +26,7 @@ from leasehold.rpc.limits import Limits, Rate
 from leasehold.rpc.routes import Answer, Exchange, Speaker
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
+from leasehold.rpc.web_request import WebRequest
 from tests.property.support import effort
 from tests.support.h2_peer import (
     END,
@@ -145,7 +146,9 @@ class Line:
         server, streams = self.server, self.server._streams.values()
         calls = [stream for stream in streams if isinstance(stream, ServerCall)]
         buffered = sum(one.reader.buffered_bytes for one in calls if one.reader is not None)
-        assert server._inbound.buffered_bytes == buffered + sum(one.deferred for one in calls)
+        buffered += sum(one.deferred for one in calls)
+        buffered += sum(len(one._body) for one in streams if isinstance(one, WebRequest))
+        assert server._inbound.buffered_bytes == buffered
         assert server._inbound.buffered_bytes <= self.limits.max_buffered_bytes
         assert server.unsent_bytes == sum(len(one.unsent or b"") for one in streams)
         limits, asked_for = self.limits, MAX_ANSWER_FACTOR * self.last_piece
