@@ -15,6 +15,7 @@ from leasehold.server.etcd.alarms import Alarm, Alarms, check_kind, message_of
 from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.server.etcd.hashing import NO_KEYS, hash_keys, hash_lease, hash_together
 from leasehold.server.etcd.snapshots import send_snapshot
+from leasehold.server.version import CLUSTER_VERSION, ETCD_VERSION
 from leasehold.wire.maintenance_pb2 import (
     AlarmRequest,
     AlarmResponse,
@@ -31,12 +32,11 @@ from leasehold.wire.maintenance_pb2 import (
     StatusResponse,
 )
 
-VERSION: Final = "3.5.1"
 """The etcd that this server is like."""
 
-CLUSTER_VERSION: Final = "3.5.0"
-
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
+_VERSION: Final = re.compile(
+    r"([0-9]{1,18})\.([0-9]{1,18})(?:\.[0-9]{1,18})?(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?"
+)
 _BEFORE: Final = (3, 4)
 """The one minor version that etcd 3.5 can go back to."""
 
@@ -84,7 +84,7 @@ class Maintenance:
         journal = self._runtime.journal
         index = journal.batches + journal.identity.term
         answer = StatusResponse(
-            version=VERSION,
+            version=ETCD_VERSION,
             dbSize=max(journal.size_bytes, self._store.used_bytes),
             dbSizeInUse=self._store.used_bytes,
             leader=journal.identity.member_id,

@@ -157,8 +157,10 @@ class Call:
         if position <= self._gate.released:
             self._put(message)
             return
-        if isinstance(self._route.method, Exchange):
-            self._gate.hold_answer(position, self._put, message)
+        method = self._route.method
+        if isinstance(method, Exchange):
+            hold = self._gate.hold_answer if method.is_unary else self._gate.hold_streamed
+            hold(position, self._put, message)
         else:
             self._visit.held(len(message))
             self._gate.hold_event(position, self._put_event, message)

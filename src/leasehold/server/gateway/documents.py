@@ -10,11 +10,18 @@ from typing import Any, Final
 MAX_VALUES: Final = 100_000
 """Commas, colons, brackets and escapes in one body; reading them takes some 20 ms."""
 
+MAX_DIGITS: Final = 20
+"""Of an integer: no field takes more. Reading one of thousands takes quadratic time."""
+
+MAX_REPAIRED_BYTES: Final = 512 * 1024
+"""A body that is no UTF-8 is read with its wrong octets replaced, which takes its time."""
+
 _COUNTED: Final = (b",", b":", b"[", b"{", b"\\")
 _END: Final = "unexpected EOF"
 _LITERALS: Final = {"t": "true", "f": "false", "n": "null"}
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([{}\[\]])', re.DOTALL)
+# Each alternative begins with one character, or looking for the next would take ten times as long.
+_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|\{|\}|\[|\]', re.DOTALL)
 _HEX_DIGITS: Final = re.compile(r"[0-9A-Fa-f]*")
 _MAX_PRINTABLE: Final = 0x7E
 
@@ -24,7 +31,7 @@ class Unreadable(Exception):
 
 
 class Number(str):
-    """A number that is no integer, as it was written."""
+    """A number that is no integer, or a very long one, as it was written."""
 
     __slots__ = ()
 
@@ -36,7 +43,13 @@ def _no_constant(name: str) -> None:
     raise Unreadable(f"invalid character '{name[0]}' looking for beginning of value")
 
 
-_decoder: Final = json.JSONDecoder(parse_float=Number, parse_constant=_no_constant)
+def _integer(text: str) -> int | Number:
+    return int(text) if len(text) <= MAX_DIGITS else Number(text)
+
+
+_decoder: Final = json.JSONDecoder(
+    parse_float=Number, parse_int=_integer, parse_constant=_no_constant
+)
 
 
 class Documents:
@@ -45,7 +58,7 @@ class Documents:
     def __init__(self, body: bytes) -> None:
         if len(body) > MAX_VALUES and sum(map(body.count, _COUNTED)) > MAX_VALUES:
             raise Unreadable(f"a body has at most {MAX_VALUES} values")
-        self._text = body.decode(errors="replace")
+        self._text = _decoded(body)
         self._at = 0
 
     @property
@@ -62,9 +75,16 @@ class Documents:
             raise Unreadable(_explain(self._text, error.msg, error.pos)) from None
         except RecursionError:
             raise Unreadable("exceeded max depth") from None
-        except ValueError as error:  # an integer of thousands of digits
-            raise Unreadable(str(error)) from None
         return value
+
+
+def _decoded(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        if len(body) > MAX_REPAIRED_BYTES:
+            raise Unreadable(f"invalid UTF-8 at octet {error.start}") from None
+    return body.decode(errors="replace")
 
 
 def read_value(text: str) -> Any:
@@ -131,10 +151,10 @@ def _explain_delimiter(text: str, at: int) -> str:
         return _wrong(text, at + 1 + signs, "in exponent of numeric literal")
     within: list[str] = []
     for match in _BRACKET.finditer(text, 0, at):
-        bracket = match[1]
+        bracket = match[0]
         if bracket in ("{", "["):
             within.append(bracket)
-        elif bracket and within:
+        elif bracket in ("}", "]") and within:
             within.pop()
     is_array = within[-1:] == ["["]
     return _wrong(text, at, "after array element" if is_array else "after object key:value pair")

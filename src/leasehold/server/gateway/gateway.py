@@ -23,8 +23,9 @@ from leasehold.server.gateway.documents import Documents, Unreadable
 from leasehold.server.gateway.reading import fill
 from leasehold.server.gateway.replies import CORS, JSON, empty, plain
 from leasehold.server.gateway.routes import OLD_PREFIX, PREFIX, Route, find_routes
+from leasehold.server.version import CLUSTER_VERSION, ETCD_VERSION
 
-VERSION: Final = {"etcdserver": "3.5.1", "etcdcluster": "3.5.0"}
+_VERSIONS: Final = {"etcdserver": ETCD_VERSION, "etcdcluster": CLUSTER_VERSION}
 """What clients take us for, to know what they can ask."""
 
 MAX_MESSAGE_BYTES: Final = Limits().max_message_bytes
@@ -79,7 +80,7 @@ class Gateway:
 
 
 def _version() -> Reply:
-    return Reply(HTTPStatus.OK, JSON, json.dumps(VERSION, separators=(",", ":")).encode())
+    return Reply(HTTPStatus.OK, JSON, json.dumps(_VERSIONS, separators=(",", ":")).encode())
 
 
 def _cleaned(path: str) -> str:

@@ -17,6 +17,12 @@ from google.protobuf.message import Message
 from leasehold.server.gateway.base64 import decoded
 from leasehold.server.gateway.documents import Number, Unreadable, read_value
 
+MAX_MESSAGES: Final = 10_000
+"""Objects in one array: making so many messages takes some 20 ms, and nobody needs them."""
+
+MAX_SHOWN: Final = 256
+"""Characters of a wrong value that are repeated to whoever sent it."""
+
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -66,7 +72,9 @@ def _fill_message(name: str, message: Message, value: Any) -> None:
 
 def _fill_messages(name: str, message: Message, value: Any) -> None:
     inner = getattr(message, name)
-    for each in _array(value):
+    if len(_array(value)) > MAX_MESSAGES:
+        raise Unreadable(f"an array has at most {MAX_MESSAGES} objects; this one has {len(value)}")
+    for each in value:
         fill(inner.add(), each)
 
 
@@ -119,7 +127,8 @@ def _number(go_type: str, low: int, end: int, value: Any) -> int:
     if type(value) is not int and not isinstance(value, Number):
         raise _mismatch(value, go_type)
     if isinstance(value, Number) or not low <= value < end:
-        raise Unreadable(f"json: cannot unmarshal number {value} into Go value of type {go_type}")
+        shown = str(value)[:MAX_SHOWN]
+        raise Unreadable(f"json: cannot unmarshal number {shown} into Go value of type {go_type}")
     return value
 
 
@@ -151,7 +160,7 @@ def _enum(descriptor: EnumDescriptor, value: Any) -> int:
     if type(value) is str:
         known = descriptor.values_by_name.get(value)
         if known is None:
-            shown = encode_basestring(encode_basestring(value))
+            shown = encode_basestring(encode_basestring(value[:MAX_SHOWN]))
             raise Unreadable(f"unknown value {shown} for enum {descriptor.full_name}")
         return known.number
     if value is None:

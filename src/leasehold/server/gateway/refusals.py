@@ -32,9 +32,13 @@ HTTP_STATUS: Final = {
 }
 
 
+MAX_TEXT: Final = 2048
+"""Characters of an error that are told: some repeat what was sent."""
+
+
 def document(error: RpcError) -> bytes:
     """Give the document that comes instead of an answer."""
-    text = quoted(error.message)
+    text = quoted(error.message[:MAX_TEXT])
     return f'{{"error":{text},"code":{error.status.value},"message":{text}}}'.encode()
 
 
@@ -43,5 +47,5 @@ def last_line(error: RpcError) -> bytes:
     http = HTTP_STATUS[error.status]
     return (
         f'{{"error":{{"grpc_code":{error.status.value},"http_code":{http.value},'
-        f'"message":{quoted(error.message)},"http_status":{quoted(http.phrase)}}}}}'
+        f'"message":{quoted(error.message[:MAX_TEXT])},"http_status":{quoted(http.phrase)}}}}}'
     ).encode()

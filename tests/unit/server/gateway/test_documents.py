@@ -5,9 +5,12 @@ from time import process_time
 
 import pytest
 
+from leasehold.errors import Status
+from leasehold.rpc.grpc import RpcError
 from leasehold.server.gateway.documents import MAX_VALUES, Documents, Unreadable
-from leasehold.server.gateway.reading import fill
-from leasehold.wire.rpc_pb2 import PutRequest
+from leasehold.server.gateway.reading import MAX_MESSAGES, MAX_SHOWN, fill
+from leasehold.server.gateway.refusals import MAX_TEXT, document, last_line
+from leasehold.wire.rpc_pb2 import PutRequest, RangeRequest, TxnRequest
 
 MAX_STALL_S = 0.5
 """Generous: on an idle machine each of these takes less than 50 ms."""
@@ -40,16 +43,40 @@ def test_a_body_of_very_many_values_is_refused(body: bytes) -> None:
         b'{"lease":"' + b" " * 3_000_000 + b'x"}',
         b'{"lease":' + b"1" * 3_000_000 + b"}",
         b"[" * (MAX_VALUES - 10),
+        b'{"x":[' + b",".join([b"9" * 4299] * 970) + b"]}",
+        b'{"key":"" ' + b" " * 4_000_000 + b"x}",
+        b'{"key":"' + b"\xff" * 4_000_000 + b'"}',
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_the_worst_bodies_take_no_time_to_speak_of(body: bytes) -> None:
     began = process_time()
     try:
         fill(PutRequest(), Documents(body).read())
     except Unreadable as error:
-        assert len(str(error)) < 200  # noqa: PT017
+        assert len(str(error)) < 2 * MAX_SHOWN  # noqa: PT017
     assert process_time() - began < MAX_STALL_S
+
+
+def test_what_is_wrong_is_not_repeated_at_length() -> None:
+    body = b'{"sort_order":"' + b"<" * 4_000_000 + b'"}'
+    with pytest.raises(Unreadable, match="unknown value") as refused:
+        fill(RangeRequest(), Documents(body).read())
+    assert len(str(refused.value)) < 2 * MAX_SHOWN
+    long = RpcError(Status.UNKNOWN, "<" * 1_000_000)
+    assert len(document(long)) < 20 * MAX_TEXT
+    assert len(last_line(long)) < 20 * MAX_TEXT
+
+
+def test_very_many_objects_are_refused() -> None:
+    body = b'{"success":[' + b",".join([b"{}"] * (MAX_MESSAGES + 1)) + b"]}"
+    with pytest.raises(Unreadable, match=f"at most {MAX_MESSAGES} objects; this one has"):
+        fill(TxnRequest(), Documents(body).read())
+
+
+def test_a_long_integer_is_refused_as_a_number() -> None:
+    with pytest.raises(Unreadable, match="cannot unmarshal number 9999999999999999999999 into"):
+        fill(PutRequest(), Documents(b'{"lease":9999999999999999999999}').read())
 
 
 def test_documents_come_one_after_the_other() -> None:
