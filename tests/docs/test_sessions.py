@@ -70,7 +70,9 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
         assert re.fullmatch(pattern, text), f"{step.command} printed {text!r}; {run.stderr}"
 
 
-@pytest.mark.parametrize("page", ["server.md", "engine.md", "transport.md", "gateway.md"])
+@pytest.mark.parametrize(
+    "page", ["server.md", "engine.md", "transport.md", "gateway.md", "leases-service.md"]
+)
 def test_the_limits_on_the_page_are_those_of_the_code(page: str) -> None:
     text = (REPOSITORY / "docs" / page).read_text()
     named = LIMIT.findall(text)

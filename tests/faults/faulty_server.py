@@ -23,6 +23,7 @@ from leasehold.core.keyspace import Change
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.watchers import Watcher
 from leasehold.engine import catching_up, committer, journal, leases, runtime, store
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.writing import Writing
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.routes import Answer, Later
@@ -187,7 +188,7 @@ class AlwaysInline(committer.Pace):
         """Learn nothing."""
 
 
-def _restore_short(of_store: leases.Leases, records: Iterable[leases.LeaseRecord]) -> None:
+def _restore_short(of_store: leases.Leases, records: Iterable[LeaseRecord]) -> None:
     """A seeded bug: a restart forgets for how long a lease was promised."""
     forgetful = list(records)
     for record in forgetful:

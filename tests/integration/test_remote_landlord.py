@@ -13,6 +13,7 @@ from leasehold import (
     CallFailed,
     CallRefused,
     ConnectFailed,
+    ConnectionLost,
     DurationPolicy,
     EndReason,
     Landlord,
@@ -390,6 +391,73 @@ def test_a_holder_learns_that_its_landlord_was_started_anew() -> None:
                 assert len(second) == 1, "a lease of the same number, but of another landlord"
             second.close()
         first.close()
+
+    asyncio.run(main())
+
+
+class Deaf(Landlord[Any]):
+    """A landlord whose program does not come to answer, though it does what is asked."""
+
+    def renew_all(self, wants: Any) -> Any:
+        super().renew_all(wants)
+        raise RuntimeError("it was done, but nobody will be told")
+
+
+def test_no_answer_within_the_time_says_nothing_about_the_lease() -> None:
+    async def main() -> None:
+        with Landlord[str](POLICY) as landlord:
+
+            async def never(_: LeaseRequest) -> Lease:
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            async with (
+                await serve_landlord(landlord, grant=never) as server,
+                RemoteLandlord(server.address, timeout=0.2) as remote,
+            ):
+                with pytest.raises(TimeoutError) as late:
+                    await remote.grant("x")
+                assert not is_definite(late.value)
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_breaks_before_the_answer_says_nothing_about_the_lease() -> None:
+    async def main() -> None:
+        with Landlord[str](POLICY) as landlord:
+            asked = asyncio.Event()
+
+            async def never(_: LeaseRequest) -> Lease:
+                asked.set()
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            async with put_out(landlord, grant=never) as (server, remote):
+                granting = asyncio.get_running_loop().create_task(remote.grant("x"))
+                await asked.wait()
+                server._server.cut_off()
+                with pytest.raises(ConnectionLost) as lost:
+                    await granting
+                assert not is_definite(lost.value)
+                lease = remote.lease_from_bytes(landlord.grant("y").to_bytes("duration"))
+                assert await lease.renew(10.0) == 10.0, "on another connection"
+
+    asyncio.run(main())
+
+
+def test_after_a_shorter_term_without_an_answer_the_holder_counts_on_the_shorter_one() -> None:
+    async def main() -> None:
+        landlord = Deaf(POLICY)
+        lease = landlord.grant("x", 30.0)
+        async with put_out(landlord) as (_, remote):
+            far = remote.lease_from_bytes(lease.to_bytes("duration"))
+            with pytest.raises(CallFailed):
+                await far.renew(5.0)
+            assert seconds_of(far.remaining) <= 5.0
+            with pytest.raises(CallFailed):
+                await far.cancel()
+            assert far.remaining == 0.0
+        landlord.close()
 
     asyncio.run(main())
 

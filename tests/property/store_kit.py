@@ -29,7 +29,7 @@ from leasehold.core.ops import (
 )
 from leasehold.engine import embedded
 from leasehold.engine.journal import Heir, Journal
-from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.store import Store
 from leasehold.engine.values import (
     DeleteResult,

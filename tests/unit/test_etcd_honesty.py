@@ -8,7 +8,7 @@ import pytest
 
 from leasehold.core.ops import Compact, Grant, Put
 from leasehold.engine.journal_format import Identity
-from leasehold.engine.leases import MAX_KEY_BYTES
+from leasehold.engine.lease_record import MAX_KEY_BYTES
 from leasehold.engine.runtime import Runtime
 from leasehold.errors import Status
 from leasehold.rpc.gate import Gate

@@ -4,7 +4,7 @@ from typing import Final
 
 from leasehold.core.keyspace import covers
 from leasehold.core.table import LeasedResource
-from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.lease_record import LeaseRecord
 
 MAX_KEYS_LOOKED_AT: Final = 1000
 """A range waits for the disk rather than be compared with more changed keys than this."""

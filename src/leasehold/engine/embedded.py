@@ -40,7 +40,7 @@ from leasehold.engine.embedded_watch import EmbeddedWatch
 from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.lazily import Lazily
-from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.results import delete_result, range_result, txn_result
 from leasehold.engine.runtime import Runtime
 from leasehold.engine.slices import Slicer

@@ -13,7 +13,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, Protocol
 
-from leasehold.engine.leases import LeaseRecord, Leases
+from leasehold.engine.lease_record import LeaseRecord
+from leasehold.engine.leases import Leases
 from leasehold.errors import EndReason
 
 RENEWED_EVERY_S: Final = 10.0

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from operator import itemgetter
 from struct import Struct
-from sys import intern
 from typing import Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -28,16 +27,13 @@ from leasehold.core.ordering import in_order
 from leasehold.core.policy import DurationPolicy
 from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.core.table import LeasedResource, LeaseTable
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.lease_tally import LeaseTally
-from leasehold.errors import EndReason, LeaseExists, LeaseFull, UnknownLease
+from leasehold.errors import EndReason, LeaseExists, UnknownLease
 from leasehold.expiry import exact
-from leasehold.wire.encode import long_varint
 
 MAX_KEYS: Final = 100_000
 """Keys that one lease may take with it."""
-
-MAX_KEY_BYTES: Final = 8 * 1024 * 1024
-"""And their names together."""
 
 CHECKPOINT_LEFT_S: Final = 300.0
 """A lease is checkpointed only while it has more than this to run."""
@@ -50,69 +46,6 @@ T = TypeVar("T")
 _POSITIVE: Final = (1 << 63) - 1
 _IDS_AT_ONCE: Final = 256
 _IDS: Final = Struct(f"{_IDS_AT_ONCE}Q")
-_NO_KEYS: Final[frozenset[bytes]] = frozenset()
-
-
-class LeaseRecord:
-    """What a store knows of a lease, beside its deadline."""
-
-    __slots__ = (
-        "answer",
-        "answer_header",
-        "encoded_id",
-        "holder",
-        "id",
-        "key_bytes",
-        "keys",
-        "promised_s",
-        "told_at",
-        "ttl_s",
-    )
-
-    def __init__(
-        self, lease: int, ttl_s: float, promised_s: float | None = None, holder: str = ""
-    ) -> None:
-        self.id = lease
-        self.encoded_id = long_varint(lease)
-        self.ttl_s = ttl_s
-        self.promised_s = ttl_s if promised_s is None else promised_s
-        """How long it runs at least after a restart, as the journal has it."""
-        self.keys: set[bytes] | frozenset[bytes] = _NO_KEYS  # a set of its own once it has any
-        self.key_bytes = 0
-        self.answer = b""
-        """The encoded answer to a renewal, valid with the header `answer_header`."""
-        self.answer_header: bytes | None = None
-        self.holder = intern(holder)  # mostly one that has others, too
-        self.told_at = -NEVER
-        """When watchers were last told of a renewal, in lease time."""
-
-    def attach(self, key: bytes) -> None:
-        """Let a key end with this lease."""
-        if key in self.keys:
-            return
-        self.key_bytes += len(key)
-        if isinstance(self.keys, set):
-            self.keys.add(key)
-        else:
-            self.keys = {key}
-
-    def detach(self, key: bytes) -> None:
-        """Let a key no longer end with this lease."""
-        if isinstance(self.keys, set) and key in self.keys:
-            self.keys.remove(key)
-            self.key_bytes -= len(key)
-
-    def check_room(self, key: bytes, max_keys: int) -> None:
-        """Refuse a further key: all of them must be deleted at one revision, in one row."""
-        if len(self.keys) >= max_keys or self.key_bytes + len(key) > MAX_KEY_BYTES:
-            self.check_room_for((key,), max_keys)
-
-    def check_room_for(self, keys: Iterable[bytes], max_keys: int) -> None:
-        """Refuse further keys if they are too many."""
-        new = [key for key in keys if key not in self.keys]
-        key_bytes = self.key_bytes + sum(map(len, new))
-        if new and (len(self.keys) + len(new) > max_keys or key_bytes > MAX_KEY_BYTES):
-            raise LeaseFull(self.id, max_keys, MAX_KEY_BYTES)
 
 
 class Leases:

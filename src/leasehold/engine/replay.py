@@ -7,7 +7,7 @@ from leasehold.engine import records
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal_format import Progress
 from leasehold.engine.journal_rows import Row
-from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.errors import DamagedJournal
 
 

@@ -49,8 +49,9 @@ from leasehold.engine.batch import MAX_BATCH_BYTES, Batch
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal_format import Progress
 from leasehold.engine.journal_rows import Row
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.lease_watchers import LeaseWatchers
-from leasehold.engine.leases import LeaseRecord, Leases
+from leasehold.engine.leases import Leases
 from leasehold.engine.replay import Replay
 from leasehold.engine.transactions import Steps, Transactions
 from leasehold.engine.writing import Writing

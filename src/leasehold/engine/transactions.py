@@ -8,7 +8,8 @@ from leasehold.core.keyspace import Item, Keyspace, covers
 from leasehold.core.ops import Compare, Delete, Deleted, Found, Outcome, Put, Range, Txn
 from leasehold.core.ranges import LONG, Wanted, pausing, read_now, scan
 from leasehold.engine import records
-from leasehold.engine.leases import LeaseRecord, Leases
+from leasehold.engine.lease_record import LeaseRecord
+from leasehold.engine.leases import Leases
 from leasehold.engine.writing import Writing
 from leasehold.errors import Compacted, FutureRevision, UnknownKey
 

@@ -9,7 +9,8 @@ from leasehold.core.ordering import in_order
 from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.core.recent import octets_of
 from leasehold.engine import records
-from leasehold.engine.leases import LeaseRecord, Leases
+from leasehold.engine.lease_record import LeaseRecord
+from leasehold.engine.leases import Leases
 
 
 class Writing:

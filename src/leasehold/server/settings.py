@@ -19,7 +19,7 @@ MIN_QUOTA_BYTES: Final = 1024**2
 MAX_QUOTA_BYTES: Final = 1024**5
 
 MAX_KEYS_PER_LEASE: Final = 1_000_000
-"""They go at one revision; their names are limited by `engine.leases.MAX_KEY_BYTES` as well."""
+"""They go at one revision; so their names are limited, too: `engine.lease_record.MAX_KEY_BYTES`."""
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("console", "json")

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from leasehold.core.keyspace import FROM_KEY, Item, Keyspace
 from leasehold.core.ranges import Wanted, look_up, together
-from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.wire.encode import varint
 
 AT_ONCE: Final = 64

@@ -4,7 +4,7 @@ from typing import Final
 
 from leasehold.core.ops import Grant, Revoke
 from leasehold.core.ranges import LONG
-from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.messages import parse

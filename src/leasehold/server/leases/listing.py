@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from leasehold.core.duration import to_wire_ms
 from leasehold.core.ordering import in_order
 from leasehold.core.ranges import SLICE, pausing
-from leasehold.engine.leases import LeaseRecord
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.slices import Slicer
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Later
