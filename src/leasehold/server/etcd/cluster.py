@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -27,6 +27,11 @@ from leasehold.wire.cluster_pb2 import (
 NAME: Final = "default"
 NOTE: Final = "peer-urls"
 
+MAX_URLS: Final = 16
+MAX_URL_CHARS: Final = 1024
+"""Where a member may be reached: every client is told all of it, again and again."""
+
+BAD_URLS: Final = "given member URLs are invalid"
 NOT_FOUND: Final = "etcdserver: member not found"
 NOT_ENOUGH: Final = "etcdserver: re-configuration failed due to not enough started members"
 NOT_A_LEARNER: Final = "etcdserver: can only promote a learner member"
@@ -74,14 +79,16 @@ class Cluster:
     def add(self, message: bytes) -> Answer:
         """Refuse another member, in the words for one that would cost the cluster its quorum."""
         urls = parse(_parse_add, message).peerURLs
+        _check_urls(urls)
         if not urls or not all(map(_is_peer_url, urls)):
-            raise invalid("given member URLs are invalid")
+            raise invalid(BAD_URLS)
         raise RpcError(Status.UNKNOWN, NOT_ENOUGH)
 
     def update(self, message: bytes) -> Later:
         """Note where the member is to be reached by others: nobody does, so it is never used."""
         request = parse(_parse_update, message)
         self._check(request.ID)
+        _check_urls(request.peerURLs)
         return self._update(list(request.peerURLs))
 
     async def _update(self, urls: list[str]) -> Answer:
@@ -110,6 +117,11 @@ class Cluster:
         peer_urls = self.client_urls if self._peer_urls is None else self._peer_urls
         member = Member(ID=self._member, name=NAME, peerURLs=peer_urls, clientURLs=self.client_urls)
         return self._header + MemberListResponse(members=[member]).SerializeToString()
+
+
+def _check_urls(urls: Sequence[str]) -> None:
+    if len(urls) > MAX_URLS or any(len(url) > MAX_URL_CHARS for url in urls):
+        raise invalid(BAD_URLS)
 
 
 def _is_peer_url(url: str) -> bool:
