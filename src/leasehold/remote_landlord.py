@@ -94,8 +94,11 @@ class RemoteLandlord:
             if error.status is Status.FAILED_PRECONDITION:
                 raise LeaseDenied(error.message, requested=requested) from None
             raise as_ours(error) from error
-        cookie = codec.name_from_bytes(granted.cookie) if granted.cookie else granted.id
-        term = check_answer(from_wire_ms(granted.ttl_ms))
+        try:
+            cookie = codec.name_from_bytes(granted.cookie) if granted.cookie else granted.id
+            term = check_answer(from_wire_ms(granted.ttl_ms))
+        except ValueError as error:
+            raise CallFailed(f"the answer of the landlord makes no sense: {error}") from error
         return RemoteLease(self, granted.grantor, cookie, term, sent_at, self._margin)
 
     def lease_from_bytes(self, data: bytes) -> "RemoteLease":

@@ -520,6 +520,29 @@ def test_an_answer_that_makes_no_sense_is_a_failure_and_moves_no_end(answer: Any
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pb.GrantResponse(ttl_ms=-1, id=1),
+        pb.GrantResponse(ttl_ms=-5, id=1),
+        pb.GrantResponse(ttl_ms=1, cookie=b"?"),
+    ],
+    ids=repr,
+)
+def test_a_grant_that_makes_no_sense_is_a_failure(answer: pb.GrantResponse) -> None:
+    async def main() -> None:
+        async def unary(*args: Any, **options: Any) -> bytes:
+            return answer.SerializeToString()
+
+        async with RemoteLandlord("127.0.0.1:1") as remote:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Channel, "unary", unary)
+                with pytest.raises(CallFailed, match="makes no sense"):
+                    await remote.grant("x")
+
+    asyncio.run(main())
+
+
 def test_what_cannot_be_served_is_refused_at_once() -> None:
     async def main() -> None:
         with pytest.raises(TypeError, match="landlord must be a Landlord"):

@@ -104,7 +104,6 @@ class Batches:
     async def _revoke_slices(self, leases: list[int]) -> Answer:
         slicer = Slicer(self._leases.monotonic)
         outcomes = Outcomes()
-        position = 0
         for start in range(0, len(leases), REVOKED_AT_ONCE):
             await self._until_room()
             for place, lease in enumerate(leases[start : start + REVOKED_AT_ONCE], start):
@@ -114,13 +113,11 @@ class Batches:
                     self._store.apply(Revoke(lease))
                 except UnknownLease as error:
                     outcomes.add(place, error)
-                position = max(position, self._store.lease_position(lease))
             await slicer.pause()
         if self._store.is_busy:
             await enter(self._desk)
-            position = self._store.position
         header = self._desk.header(self._store.revision)
-        return header + outcomes.revoked(), max(position, self._store.position)
+        return header + outcomes.revoked(), self._store.position
 
     async def _until_room(self) -> None:
         await enter(self._desk)
