@@ -220,6 +220,11 @@ class NoSpace(LeaseholdError):
         self.quota_bytes = quota_bytes
 
     def __str__(self) -> str:
+        if self.used_bytes <= self.quota_bytes:
+            return (
+                "the quota was used up, and the alarm that this has raised (NOSPACE) is still on: "
+                "there is room again, so switch it off, such as with `etcdctl alarm disarm`"
+            )
         return (
             f"{self.used_bytes:,} bytes are in use, and the quota is {self.quota_bytes:,}: delete "
             "keys, compact the history, or raise the quota"

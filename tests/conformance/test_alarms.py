@@ -75,7 +75,12 @@ def test_status_and_health_tell_of_alarms(
             urllib.request.urlopen(f"http://{client.endpoint}/health")
         told = json.loads(error.value.read())
         error.value.close()
-    assert error.value.code == 503
+        with urllib.request.urlopen(f"http://{client.endpoint}/health?exclude={name}") as answer:
+            assert json.loads(answer.read()) == {"health": "true", "reason": ""}
+        with pytest.raises(urllib.error.HTTPError) as other:
+            urllib.request.urlopen(f"http://{client.endpoint}/health?exclude=x&serializable=true")
+        other.value.close()
+    assert error.value.code == other.value.code == 503
     assert told == {"health": "false", "reason": f"ALARM {name}"}
     assert list(operator.status().errors) == []
     with urllib.request.urlopen(f"http://{client.endpoint}/health") as answer:
@@ -96,6 +101,7 @@ def test_without_space_nothing_grows_and_everything_else_goes_on(
             partial(client.put, key + b"a", b""),
             partial(client.txn, success=[put_op(key)]),
             partial(client.txn, success=[delete_op(key)], failure=[put_op(key)]),
+            partial(client.txn, failure=[put_op(key)]),
             partial(client.grant, 600),
             partial(client.grant, 600, lease),
         ):

@@ -107,6 +107,12 @@ def test_gauges_say_where_it_stands(fresh_client: Client) -> None:
     assert scraped.value("etcd_network_client_grpc_received_bytes_total") > 0
 
 
+def test_the_page_has_a_head(client: Client) -> None:
+    request = urllib.request.Request(f"http://{client.endpoint}/metrics", method="HEAD")
+    with urllib.request.urlopen(request, timeout=SOON_S) as answer:  # noqa: S310  our own
+        assert (answer.status, answer.read()) == (200, b"")
+
+
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scraped, Scraped]:
     if etcd_program("etcd") is None:

@@ -18,8 +18,10 @@ async def _shown(directory: Path) -> dict[str, str]:
         port = await server.start("127.0.0.1", 0)
         text = await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics")
     families = text_string_to_metric_families(text)
+    # A counter's family goes by its name without `_total`, if it has that.
     return {
-        each.name + ("_total" if each.type == "counter" else ""): each.type for each in families
+        each.samples[0].name if each.type == "counter" else each.name: each.type
+        for each in families
     }
 
 

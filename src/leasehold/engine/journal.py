@@ -157,22 +157,14 @@ class Journal:
         return self._used_bytes
 
     @property
-    def file_bytes(self) -> int:
-        """How long the file is, with pages that are free, and without the log beside it."""
-        try:
-            return self._used_bytes if self._is_in_memory else self._path.stat().st_size
-        except OSError:  # somebody has taken it away: that is not found out here
-            return self._used_bytes
-
-    @property
     def size_bytes(self) -> int:
         """How long the file is, about, with the pages that are free."""
         return max(self._size_bytes, self._used_bytes)
 
     @property
-    def batches(self) -> int:
-        """How many batches were ever appended."""
-        return self._batches
+    def index(self) -> int:
+        """How many batches and starts there were ever, for those who ask for the index of a log."""
+        return self._batches + self.identity.term
 
     @property
     def wants_checkpoint(self) -> bool:

@@ -298,7 +298,7 @@ class Store:
         return Deleted(self.revision, previous)
 
     def _txn(self, op: Txn) -> Outcome:
-        chosen = choose(op, self.keyspace)
+        chosen = None if self.used_bytes > self._room_bytes else choose(op, self.keyspace)
         if chosen is None:
             return _finish(self._txn_steps(op))
         succeeded, put = chosen

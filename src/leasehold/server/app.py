@@ -2,12 +2,10 @@
 
 import asyncio
 import gc
-import json
 import logging
 import ssl
 import sys
 from collections.abc import Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Protocol, Self
 
@@ -17,7 +15,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.rpc.addresses import Address, TcpAddress
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.health import SERVER, Health, ServingStatus
-from leasehold.rpc.pages import Pages, Reply
+from leasehold.rpc.pages import Pages
 from leasehold.rpc.reflection import Reflection, services_of
 from leasehold.rpc.routes import Method, Methods
 from leasehold.rpc.serving import Server
@@ -32,6 +30,7 @@ from leasehold.server.etcd.lock import Lock
 from leasehold.server.etcd.maintenance import Maintenance
 from leasehold.server.etcd.watch import Watch
 from leasehold.server.gateway.gateway import Gateway
+from leasehold.server.health_page import HealthPage
 from leasehold.server.leases.service import Leases
 from leasehold.server.metrics.calls import Calls
 from leasehold.server.metrics.page import Metrics
@@ -83,15 +82,16 @@ class LeaseholdServer:
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)
-        pages: Pages = {"/health": self._health, "/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
+        health = HealthPage(self._alarms, lambda: self.failure)
+        pages: Pages = {"/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
         self._server = Server(
             methods,
-            web=Gateway(methods, POOL, pages),
+            web=Gateway(methods, POOL, pages, health.page),
             gate=self._gate,
             enter=self.store.leases.enter,
         )
         calls = Calls(methods, POOL)
-        self._metrics = Metrics(self.runtime, self._gate, self._server, calls)
+        self._metrics = Metrics(self.runtime, self._gate, self._server, calls, health)
 
     def _methods(self, settings: Settings) -> Methods:
         desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
@@ -159,14 +159,6 @@ class LeaseholdServer:
         self.failure = self.runtime.failure
         self._server.cut_off()
         self.stopped.set()
-
-    def _health(self) -> Reply:
-        reason = self._alarms.reason if self.failure is None else str(self.failure)
-        well = not reason
-        body = {"health": str(well).lower(), "reason": reason}
-        status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-        text = json.dumps(body, separators=(",", ":"))
-        return Reply(status, "text/plain; charset=utf-8", text.encode())
 
 
 def tune_interpreter() -> None:

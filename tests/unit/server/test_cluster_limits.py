@@ -28,7 +28,7 @@ def test_many_or_long_urls_are_refused(cluster: Cluster, urls: list[str]) -> Non
         cluster.add(MemberAddRequest(peerURLs=urls).SerializeToString())
     update = MemberUpdateRequest(ID=cluster._member, peerURLs=urls)
     with pytest.raises(RpcError, match="given member URLs are invalid"):
-        cluster.update(update.SerializeToString())
+        _ = cluster.update(update.SerializeToString())
 
 
 def test_some_short_ones_are_not(cluster: Cluster) -> None:

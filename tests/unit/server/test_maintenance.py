@@ -216,7 +216,7 @@ def test_the_quota_counts_from_the_start_on(tmp_path: Path) -> None:
             office.store.apply(Put(b"k", b"v"))
         while not office.alarms.raised:  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0)
-        assert office.alarms.reason == "ALARM NOSPACE"
+        assert office.alarms.reason() == "ALARM NOSPACE"
 
     in_office(fill, tmp_path)
     in_office(work, tmp_path, quota_bytes=100_000)

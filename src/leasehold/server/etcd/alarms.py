@@ -11,6 +11,7 @@ forbidden before the note is on disk, and allowed again after that.
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from leasehold.errors import Status
@@ -65,10 +66,12 @@ class Alarms:
         """Give the alarms of a kind; NONE is all of them."""
         return [alarm for alarm in self.raised if kind in (NONE, alarm.kind)]
 
-    @property
-    def reason(self) -> str:
+    def reason(self, excluded: Collection[str] = ()) -> str:
         """Why this server is not healthy, in etcd's words; empty if it is."""
-        return f"ALARM {_NAMES[self.raised[0].kind]}" if self.raised else ""
+        for alarm in self.raised:
+            if _NAMES[alarm.kind] not in excluded:
+                return f"ALARM {_NAMES[alarm.kind]}"
+        return ""
 
     async def activate(self, alarm: Alarm) -> list[Alarm]:
         """Raise an alarm, if it is not raised already; give it."""

@@ -82,7 +82,7 @@ class Maintenance:
         """
         parse(_parse_status, message)
         journal = self._runtime.journal
-        index = journal.batches + journal.identity.term
+        index = journal.index
         answer = StatusResponse(
             version=ETCD_VERSION,
             dbSize=max(journal.size_bytes, self._store.used_bytes),

@@ -1,7 +1,7 @@
 """etcd's JSON gateway, on the port that speaks gRPC: what a request is for, and who does it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from posixpath import normpath
 from typing import Final
@@ -30,6 +30,8 @@ _VERSIONS: Final = {"etcdserver": ETCD_VERSION, "etcdcluster": CLUSTER_VERSION}
 
 MAX_MESSAGE_BYTES: Final = Limits().max_message_bytes
 
+_HEALTH: Final = "/health"
+_WITHOUT_HEAD: Final = (_HEALTH, "/version")
 _METADATA: Final = b"grpc-metadata-"
 _FORWARDED: Final = frozenset((b"authorization",))
 _ALLOW_GET: Final = ((b"Allow", b"GET"),)
@@ -38,9 +40,17 @@ _ALLOW_GET: Final = ((b"Allow", b"GET"),)
 class Gateway:
     """Answers what is no gRPC: calls as JSON, and pages."""
 
-    def __init__(self, methods: Methods, pool: DescriptorPool, pages: Pages) -> None:
+    def __init__(
+        self,
+        methods: Methods,
+        pool: DescriptorPool,
+        pages: Pages,
+        health: Callable[[str], Reply],
+    ) -> None:
+        """Answer with the methods, and with pages; `health` is given the query of its request."""
         self._routes = find_routes(methods, pool)
         self._pages = {**pages, "/version": _version}
+        self._health = health
 
     def too_large(self, body_bytes: int) -> Reply:
         """Refuse a body as etcd refuses a message; how long that would be nobody knows."""
@@ -71,11 +81,14 @@ class Gateway:
     def _page(self, path: str, ask: Ask) -> Reply:
         if path.startswith(PREFIX):
             return plain(HTTPStatus.NOT_FOUND, "Not Found")
-        if path not in self._pages:
+        if path != _HEALTH and path not in self._pages:
             return plain(HTTPStatus.NOT_FOUND, "404 page not found")
-        if ask.method != b"GET":
+        if ask.method != b"GET" and (ask.method != b"HEAD" or path in _WITHOUT_HEAD):
             return plain(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed", _ALLOW_GET)
-        page = find_page(self._pages, ask.method, path.encode())
+        if path == _HEALTH:
+            page = self._health(ask.target.partition(b"?")[2].decode(errors="replace"))
+        else:
+            page = find_page(self._pages, ask.method, path.encode())
         return page._replace(fields=(*page.fields, *CORS))
 
 

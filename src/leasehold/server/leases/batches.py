@@ -8,11 +8,11 @@ answer, and that only if it tells of a lease that is not on disk yet.
 
 from typing import Final
 
-from leasehold.core.duration import to_wire_ms
+from leasehold.core.duration import WIRE_FOREVER_MS, to_wire_ms
 from leasehold.core.ops import Revoke
 from leasehold.core.ranges import LONG
 from leasehold.engine.slices import Slicer
-from leasehold.errors import UnknownLease
+from leasehold.errors import EndReason, UnknownLease
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Later
 from leasehold.server.etcd.desk import Desk
@@ -148,8 +148,7 @@ class Renewing:
 def _all_unknown(leases: list[int]) -> Outcomes:
     outcomes = Outcomes()
     outcomes.count = len(leases)
-    for place, lease in enumerate(leases):
-        outcomes.add(place, UnknownLease(lease))
+    outcomes.unknown = dict.fromkeys(range(len(leases)), EndReason.UNKNOWN)
     return outcomes
 
 
@@ -164,9 +163,12 @@ def _ids_of(request: RenewAllRequest | RevokeAllRequest) -> list[int]:
 
 
 def _check_terms(request: RenewAllRequest) -> None:
-    if (request.HasField("ttl_ms") and request.ttl_ms == 0) or 0 in request.ttls_ms:
-        raise invalid("a term of 0 would end the lease: that is what RevokeAll is for")
     if request.ttls_ms and len(request.ttls_ms) != len(request.ids):
         raise invalid(
             f"{len(request.ttls_ms):,} terms for {len(request.ids):,} leases; one for each, or none"
         )
+    terms_ms = [*request.ttls_ms, *([request.ttl_ms] if request.HasField("ttl_ms") else ())]
+    if 0 in terms_ms:
+        raise invalid("a term of 0 would end the lease: that is what RevokeAll is for")
+    if (least := min(terms_ms, default=1)) < WIRE_FOREVER_MS:
+        raise invalid(f"a term is from 1 ms on, -1 (any) or -2 (no end), not {least}")

@@ -30,6 +30,15 @@ class Calls:
             labels = {"grpc_type": kind, "grpc_service": service, "grpc_method": name}
             self._tallies.append((labels, method.tally))
 
+    @property
+    def open_watches(self) -> int:
+        """How many streams of etcd's watches are open."""
+        return sum(
+            tally.begun - tally.ended
+            for labels, tally in self._tallies
+            if labels["grpc_service"] == "etcdserverpb.Watch"
+        )
+
     def show(self, out: Exposition) -> None:
         """Add all methods."""
         begun = [(labels, tally.begun) for labels, tally in self._tallies]

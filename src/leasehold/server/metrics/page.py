@@ -9,16 +9,20 @@ from leasehold.engine.runtime import Runtime
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.pages import Reply
 from leasehold.rpc.serving import Server
+from leasehold.server.health_page import HealthPage
 from leasehold.server.metrics.calls import Calls
 from leasehold.server.metrics.process import show_process
 from leasehold.server.metrics.text import CONTENT_TYPE, Exposition
-from leasehold.server.version import ETCD_VERSION
+from leasehold.server.version import CLUSTER_VERSION, ETCD_VERSION
 
 
 class Metrics:
     """Shows what the parts of one server have counted."""
 
-    def __init__(self, runtime: Runtime, gate: Gate, server: Server, calls: Calls) -> None:
+    def __init__(
+        self, runtime: Runtime, gate: Gate, server: Server, calls: Calls, health: HealthPage
+    ) -> None:
+        self._health = health
         self._runtime = runtime
         self._store = runtime.store
         self._gate = gate
@@ -41,13 +45,27 @@ class Metrics:
     def _show_server(self, out: Exposition) -> None:
         version = [({"server_version": ETCD_VERSION}, 1)]
         out.family("etcd_server_version", "gauge", "The version of etcd it speaks as.", version)
+        cluster = [({"cluster_version": CLUSTER_VERSION.rpartition(".")[0]}, 1)]
+        out.family("etcd_cluster_version", "gauge", "The same of the cluster.", cluster)
+        member = [({"server_id": f"{self._runtime.journal.identity.member_id:x}"}, 1)]
+        out.family("etcd_server_id", "gauge", "The id of this member, in hexadecimal.", member)
         well = self._runtime.failure is None
         out.gauge("etcd_server_has_leader", "Whether it serves: 1, or 0 after a failure.", well)
         out.gauge("etcd_server_is_leader", "Always 1: there is one member.", 1)
         out.gauge("etcd_server_is_learner", "Always 0: there is one member.", 0)
         out.counter("etcd_server_leader_changes_seen_total", "Always 1: the start.", 1)
+        index = self._runtime.journal.index
+        what = "Batches of changes that are on disk, and starts, ever."
+        out.gauge("etcd_server_proposals_committed_total", what, index)
+        out.gauge("etcd_server_proposals_applied_total", what, index)
+        what = "Always 0: what was taken is done, or the server stops."
+        out.counter("etcd_server_proposals_failed_total", what, 0)
         what = "Answers that wait for the disk."
         out.gauge("etcd_server_proposals_pending", what, self._gate.answers)
+        what = "How often /health said that all is well."
+        out.counter("etcd_server_health_success", what, self._health.successes)
+        what = "How often /health said that it is not."
+        out.counter("etcd_server_health_failures", what, self._health.failures)
         what = "Batches of changes that are on disk, since the start."
         out.counter("leasehold_commits_total", what, self._store.durable)
 
@@ -62,7 +80,7 @@ class Metrics:
             out.histogram(name, what, costs_s)
         journal, store = self._runtime.journal, self._store
         what = "The size of the journal, in bytes."
-        out.gauge("etcd_mvcc_db_total_size_in_bytes", what, journal.file_bytes)
+        out.gauge("etcd_mvcc_db_total_size_in_bytes", what, journal.size_bytes)
         what = "What of the journal is in use, in bytes."
         out.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", what, journal.used_bytes)
         what = "What the data may take before writes are refused, in bytes."
@@ -97,6 +115,8 @@ class Metrics:
 
     def _show_watches(self, out: Exposition) -> None:
         watchers = self._store.watchers
+        what = "Streams of watches."
+        out.gauge("etcd_debugging_mvcc_watch_stream_total", what, self._calls.open_watches)
         out.gauge("etcd_debugging_mvcc_watcher_total", "Watches.", len(watchers))
         what = "Watches that lag, and are told from the history."
         out.gauge("etcd_debugging_mvcc_slow_watcher_total", what, len(watchers.behind))

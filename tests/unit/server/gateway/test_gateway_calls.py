@@ -82,11 +82,15 @@ class FakeVisit:
         return reply.status.value, json.loads(reply.body)
 
 
+def no_health(_query: str) -> Reply:
+    raise AssertionError("nobody has asked for it")
+
+
 def ask(
     visit: FakeVisit, method: Method, grpc_path: str, path: str, body: bytes = b"{}", **fields: str
 ) -> Visitor | None:
     """Make a request of a gateway that has one method."""
-    gateway = Gateway({grpc_path: method}, POOL, {})
+    gateway = Gateway({grpc_path: method}, POOL, {}, no_health)
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()]
     return gateway.handle(Ask(b"POST", path.encode(), named, body), visit)
 
@@ -212,7 +216,7 @@ def test_every_code_has_its_status(status: Status) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_as_a_message_would_be() -> None:
-    reply = Gateway({}, POOL, {}).too_large(MAX_BODY_BYTES + 1)
+    reply = Gateway({}, POOL, {}, no_health).too_large(MAX_BODY_BYTES + 1)
     assert reply.status == 429
     why = f"grpc: received message larger than max ({MAX_BODY_BYTES + 1} vs. 2097152)"
     assert json.loads(reply.body)["error"] == why
