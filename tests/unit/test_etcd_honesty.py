@@ -11,7 +11,7 @@ from leasehold.engine.journal_format import Identity
 from leasehold.engine.lease_record import MAX_KEY_BYTES
 from leasehold.engine.runtime import Runtime
 from leasehold.errors import Status
-from leasehold.rpc.gate import Gate
+from leasehold.rpc.gate import MAX_WAITING, Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.routes import Answer, Later
 from leasehold.server.etcd.desk import Desk
@@ -141,6 +141,59 @@ def test_a_revision_that_cannot_be_read_is_refused_when_that_is_certain(revision
     run()
 
 
+def _txn(shop: Shop, compared: bytes, read: bytes, **more: Any) -> tuple[rpc.TxnResponse, int]:
+    request = rpc.TxnRequest(
+        compare=[rpc.Compare(key=compared, target=rpc.Compare.VERSION, version=1)],
+        success=[rpc.RequestOp(request_range=rpc.RangeRequest(key=read))],
+        **more,
+    )
+    body, position = at_once(shop.kv.txn(request.SerializeToString()))
+    return rpc.TxnResponse.FromString(body), position
+
+
+@in_shop
+async def test_a_transaction_that_reads_what_is_on_disk_waits_for_nothing(shop: Shop) -> None:
+    shop.put(b"new")
+    answer, position = _txn(shop, b"old", b"old")
+    assert (answer.succeeded, answer.header.revision, position) == (True, DURABLE, 0)
+    found = answer.responses[0].response_range
+    assert (found.count, found.header.revision) == (1, DURABLE)
+
+
+@in_shop
+async def test_a_transaction_that_looks_at_what_is_being_written_waits_for_it(shop: Shop) -> None:
+    shop.put(b"new")
+    put = rpc.RequestOp(request_put=rpc.PutRequest(key=b"x"))
+    for compared, read, more in (
+        (b"new", b"old", {}),
+        (b"old", b"new", {}),
+        (b"old", b"old", {"failure": [put]}),
+    ):
+        answer, position = _txn(shop, compared, read, **more)
+        assert (answer.header.revision, position) == (DURABLE + 1, shop.open_position)
+
+
+@in_shop
+async def test_reading_goes_on_when_no_answer_can_wait_any_more(shop: Shop) -> None:
+    shop.put(b"new")
+    shop.desk.gate.answers = MAX_WAITING
+    assert _txn(shop, b"old", b"old")[1] == 0
+    assert shop.range(key=b"old")[1] == 0
+    with pytest.raises(RpcError, match="too many requests"):
+        _txn(shop, b"old", b"old", failure=[rpc.RequestOp(request_put=rpc.PutRequest(key=b"x"))])
+
+
+@in_shop
+async def test_leases_are_listed_at_once_while_only_keys_are_written(shop: Shop) -> None:
+    shop.put(b"new", lease=8)
+    assert shop.store.listing_position(with_keys=False) == 0
+    assert shop.store.listing_position(with_keys=True) == shop.open_position
+    shop.commit()
+    assert shop.store.listing_position(with_keys=True) == 0
+    shop.revoke(8)
+    assert shop.store.listing_position(with_keys=False) == shop.open_position
+
+
 @in_shop
 async def test_a_renewal_waits_for_nothing_while_others_are_written(shop: Shop) -> None:
     shop.put(b"new", lease=7)
@@ -158,14 +211,20 @@ async def test_a_lease_that_is_being_granted_is_renewed_when_it_is_on_disk(shop:
 @in_shop
 async def test_a_lease_that_is_being_revoked_is_told_to_be_gone_when_it_is(shop: Shop) -> None:
     shop.revoke(7)
-    answer, position = shop.keep_alive(7)
-    assert (answer.TTL, position) == (0, shop.open_position)
     left, position = shop.time_to_live(7)
     assert (left.TTL, position) == (-1, shop.open_position)
     with pytest.raises(RpcError) as refused:
         shop.revoke(7)
     assert refused.value.position == shop.open_position
     assert shop.keep_alive(1234)[1] == 0, "nobody ever heard of it"
+
+
+@in_shop
+async def test_whoever_renews_a_lease_that_has_ended_is_told_at_once(shop: Shop) -> None:
+    """Its holder stops, which is right even if a crash should undo the end."""
+    shop.revoke(7)
+    answer, position = shop.keep_alive(7)
+    assert (answer.TTL, answer.header.revision, position) == (0, DURABLE, 0)
 
 
 @in_shop

@@ -259,8 +259,6 @@ class EmbeddedEngine(Engine):
         """Begin a new full term, and return its length."""
         await self._runtime.breathe()
         self._store.leases.enter()
-        while self._store.is_ending(lease):
-            await self._runtime.enter()
         ttl_s, position = self._renew(lease)
         await self._until_durable(position)
         if isinstance(ttl_s, UnknownLease):
@@ -268,12 +266,11 @@ class EmbeddedEngine(Engine):
         return ttl_s
 
     def _renew(self, lease: int) -> tuple[float | UnknownLease, int]:
-        outcome: float | UnknownLease
+        """Renew; what is said of a lease that has ended need not wait: its holder stops."""
         try:
-            outcome = self._store.leases.renew(lease).ttl_s
+            return self._store.leases.renew(lease).ttl_s, self._store.lease_position(lease)
         except UnknownLease as error:
-            outcome = error
-        return outcome, self._store.lease_position(lease)
+            return error, 0
 
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
         """Renew any number of leases, each for itself."""
@@ -283,8 +280,6 @@ class EmbeddedEngine(Engine):
         slicer, last = Slicer(self._store.leases.monotonic), 0
         self._store.leases.enter()
         for count, lease in enumerate(leases, 1):
-            while self._store.is_ending(lease):
-                await self._runtime.enter()
             outcome, position = self._renew(lease)
             last = max(last, position)
             if isinstance(outcome, UnknownLease):

@@ -176,6 +176,16 @@ class Store:
             return under_way.number
         return 0
 
+    def listing_position(self, *, with_keys: bool) -> int:
+        """What must be durable before it may be told which leases there are, and with which keys.
+
+        Others than leases may be written meanwhile: a listing does not wait for those.
+        """
+        for batch in (self._open, self._under_way):
+            if batch is not None and (batch.leases or (with_keys and batch.rekeyed)):
+                return batch.number
+        return 0
+
     def keys_position(self, lease: int) -> int:
         """What must be durable before it may be told which keys a lease has."""
         if lease in self._open.rekeyed:

@@ -270,12 +270,33 @@ async def test_an_answer_about_a_lease_that_is_not_on_disk_waits_for_it(office: 
     for batch in ([3], [1, 3], [3, 99]):
         _, position = await office.call("RenewAll", pb.RenewAllRequest(ids=batch))
         assert position == open_position
-    await office.revoke_all(1)
-    _, position = await office.call("RenewAll", pb.RenewAllRequest(ids=[1]))
-    assert position == open_position
     office.commit()
     _, position = await office.call("RenewAll", pb.RenewAllRequest(ids=[1, 2, 3]))
     assert position == 0
+
+
+@in_office_with(by_hand=True)
+async def test_those_that_have_ended_keep_no_batch_from_its_answer(office: Office) -> None:
+    """However slow the disk is: who renews in time must learn of it in time."""
+    office.grant_many(range(1, 4))
+    office.commit()
+    await office.revoke_all(2)
+    for batch in ([2], [1, 2, 3], [2, 99]):
+        body, position = await office.call("RenewAll", pb.RenewAllRequest(ids=batch))
+        assert position == 0
+        assert batch.index(2) in pb.RenewAllResponse.FromString(body).unknown
+    office.grant_many(range(4, 5))
+    _, position = await office.call("RenewAll", pb.RenewAllRequest(ids=[1, 2, 4]))
+    assert position == office.store.durable + 1, "one of the live ones is not on disk"
+
+
+@in_office
+async def test_terms_are_from_a_millisecond_on(office: Office) -> None:
+    office.grant_many(range(1, 3))
+    for wrong in ({"ttl_ms": -3}, {"ttls_ms": [1, -9]}):
+        error = await refusal(office.renew_all(1, 2, **wrong))
+        assert error.status is Status.INVALID_ARGUMENT
+        assert "from 1 ms on, -1 (any) or -2 (no end), not -" in error.message
 
 
 # RevokeAll

@@ -2,7 +2,7 @@
 
 from leasehold.core import txn as txns
 from leasehold.core.keyspace import Item
-from leasehold.core.ops import Compact, Delete, Op, Put, Range, Txn
+from leasehold.core.ops import Compact, Compare, Delete, Op, Put, Range, Txn
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
@@ -10,6 +10,7 @@ from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.server.etcd.long_answers import deleted_steps, found_steps, outcome_steps
 from leasehold.server.etcd.ranges import encode, query_of
 from leasehold.server.etcd.txns import (
+    as_of,
     check_put,
     delete_of,
     encode_deleted,
@@ -174,14 +175,24 @@ class KV:
         try:
             txn = read_txn(request)
             txns.check_overlaps(txn)
-            self._desk.check_room(0 if is_read_only(txn) else len(message))
+            is_reading = is_read_only(txn)
+            if not is_reading:
+                self._desk.check_room(len(message))
             if self._store.is_long(txn):
                 return self._txn_long(txn, request)
             outcome, position = self._store.apply(txn)
         except LeaseholdError as error:
             self._desk.refuse(error)
+        if is_reading and position > self._store.durable and self._is_durable(txn):
+            outcome, position = as_of(outcome, self._store.durable_revision), 0
         answer = encode_outcome(outcome, request)
         return self._desk.header(outcome.revision) + answer, position
+
+    def _is_durable(self, txn: Txn) -> bool:
+        """Say whether all that a transaction looks at is, in memory, as it is on disk."""
+        ranges = [step for step in (*txn.success, *txn.failure) if isinstance(step, Range)]
+        looks: list[Compare | Range] = [*txn.compares, *ranges]
+        return all(self._store.is_range_durable(look.key, look.end) for look in looks)
 
     async def _txn_long(self, txn: Txn, request: TxnRequest) -> Pieces:
         try:

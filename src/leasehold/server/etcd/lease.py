@@ -99,7 +99,7 @@ class Lease:
         await self._desk.runtime.housekeeping.until_idle()
         return self._desk.header(self._store.revision), self._store.position
 
-    def keep_alive(self, message: bytes) -> Answer | Later:
+    def keep_alive(self, message: bytes) -> Answer:
         """Begin a new full term: in memory only, so it waits for no disk."""
         lease = self._ids.get(message)
         if lease is None:
@@ -107,10 +107,8 @@ class Lease:
         header = self._desk.durable_header()
         try:
             record = self._leases.renew(lease)
-        except UnknownLease:
-            if self._store.is_ending(lease):
-                return self._desk.when_idle(self.keep_alive, message)
-            return header + b"\x10" + varint(lease), self._store.lease_position(lease)
+        except UnknownLease:  # at once, even if its end is not on disk yet: its holder stops
+            return header + b"\x10" + varint(lease), 0
         if record.answer_header is not header:
             ttl_s = varint(_shown_s(record.ttl_s))
             record.answer = b"%b\x10%b\x18%b" % (header, record.encoded_id, ttl_s)
@@ -166,7 +164,8 @@ class Lease:
 
     async def _list(self) -> Pieces:
         steps = leases_steps(self._leases.listed(_encoded))
-        return await self._desk.in_pieces(self._store.durable_revision, steps, self._store.position)
+        position = self._store.listing_position(with_keys=False)
+        return await self._desk.in_pieces(self._store.durable_revision, steps, position)
 
 
 def _encoded(record: LeaseRecord, _left_s: float) -> bytes:

@@ -146,9 +146,11 @@ class Maintenance:
         store = self._store
         revision, position = store.revision, store.position
         compacted = store.keyspace.compacted
+        if 0 < wanted <= store.durable_revision and compacted == store.durable_compacted:
+            revision, position = store.durable_revision, 0
         try:
-            if wanted > revision:
-                raise FutureRevision(wanted, revision)
+            if wanted > store.revision:
+                raise FutureRevision(wanted, store.revision)
             if 0 < wanted <= compacted:  # etcd does not hash at the compacted revision itself
                 raise Compacted(wanted, compacted)
             keys = NO_KEYS

@@ -110,6 +110,12 @@ def delete_of(request: DeleteRangeRequest) -> Delete:
     return Delete(request.key, request.range_end)
 
 
+def as_of(outcome: Outcome, revision: int) -> Outcome:
+    """Give what only reads have found as of another revision, at which all of it is the same."""
+    results = [found._replace(revision=revision) for found in outcome.results]
+    return Outcome(outcome.succeeded, results, revision)
+
+
 # Answers. The header of an answer within another one has the revision only.
 
 

@@ -3,7 +3,7 @@
 The answer is what they have in common plus the exceptions, by their places in the request: to renew
 50,000 leases of the same term is a short answer. A long batch is done in slices, between which
 others have their turn. Renewals touch memory only, so nothing of a batch waits for the disk but the
-answer, and that only if it tells of a lease that is not on disk yet.
+answer, and that only if it tells of a live lease that is not on disk yet.
 """
 
 from typing import Final
@@ -57,8 +57,6 @@ class Batches:
         if len(leases) > RENEWED_AT_ONCE:
             return self._renew_slices(header, leases, renewing)
         self._renew(leases, renewing)
-        if renewing.ending:
-            return self._renewed(header, renewing)
         return header + renewing.outcomes.renewed(), renewing.position
 
     def _is_of_others(self, request: RenewAllRequest | RevokeAllRequest) -> bool:
@@ -75,20 +73,19 @@ class Batches:
             self._leases.enter()
             self._renew(leases[start : start + RENEWED_AT_ONCE], renewing)
             await slicer.pause()
-        return await self._renewed(header, renewing)
+        return header + renewing.outcomes.renewed(), renewing.position
 
     def _renew(self, leases: list[int], renewing: "Renewing") -> None:
-        renewing.take(len(leases), self._leases.renew_all(leases, renewing.ttl_s))
-        renewing.position = max(renewing.position, self._store.leases_position(leases))
-        if renewing.outcomes.unknown and self._store.ends:
-            renewing.ending += [lease for lease in leases if self._store.is_ending(lease)]
-
-    async def _renewed(self, header: bytes, renewing: "Renewing") -> Answer:
-        """Answer once those leases are gone that go with very many keys: not before."""
-        while any(map(self._store.is_ending, renewing.ending)):
-            await enter(self._desk)
-        position = self._store.leases_position(renewing.ending)
-        return header + renewing.outcomes.renewed(), max(renewing.position, position)
+        """Renew some. What is said of those that have ended need not be on disk: holders stop."""
+        exceptions = self._leases.renew_all(leases, renewing.ttl_s)
+        renewing.take(len(leases), exceptions)
+        position = self._store.leases_position(leases)
+        if position and exceptions:
+            over = {at for at, outcome in exceptions.items() if isinstance(outcome, UnknownLease)}
+            position = self._store.leases_position(
+                [lease for at, lease in enumerate(leases) if at not in over]
+            )
+        renewing.position = max(renewing.position, position)
 
     # Revoking.
 
@@ -129,13 +126,11 @@ class Batches:
 class Renewing:
     """A renewal of many leases that is under way."""
 
-    __slots__ = ("ending", "outcomes", "position", "ttl_s")
+    __slots__ = ("outcomes", "position", "ttl_s")
 
     def __init__(self, ttl_s: float) -> None:
         self.ttl_s = ttl_s
         self.outcomes = Outcomes(to_wire_ms(ttl_s))
-        self.ending: list[int] = []
-        """Leases that have ended, but whose keys have yet to go."""
         self.position = 0
 
     def take(self, count: int, exceptions: dict[int, float | UnknownLease]) -> None:
