@@ -55,6 +55,29 @@ def test_no_more_keys_stand_in_line_than_may(monkeypatch: pytest.MonkeyPatch) ->
     run()
 
 
+def test_very_many_who_are_out_are_told_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONG", 3)
+
+    @in_shop
+    async def run(shop: Shop) -> None:
+        shop.grant(*range(11, 20))
+        callers = [shop.lock(b"l", lease) for lease in range(11, 20)]
+        shop.commit()
+        shop.apply(Delete(b"l/", b"l0"))
+        waiting = callers[1:]
+        assert all(caller.is_waiting for caller in waiting), "they are told a little later"
+        waiting[3].go()
+        await shop.quiet()
+        assert [error_of(caller) for caller in waiting] == [EXPIRED] * len(waiting)
+        assert {caller.position for caller in waiting} == {shop.store.durable + 1}
+        for caller in callers:
+            caller.go()
+        await shop.quiet()
+        shop.check_nothing_is_left()
+
+    run()
+
+
 # More than a thousand keys, and operations in steps.
 
 
