@@ -47,12 +47,18 @@ class Filter(NamedTuple):
     holder: str
     key_prefix: bytes
 
-    def fits(self, record: LeaseRecord) -> bool:
-        """Say whether a lease is wanted."""
+    def looks(self, record: LeaseRecord) -> Generator[None, None, bool]:
+        """Say whether a lease is wanted, as it is now, with a pause after each slice of its keys."""
         if self.holder and record.holder != self.holder:
             return False
-        prefix = self.key_prefix
-        return not prefix or any(key.startswith(prefix) for key in record.keys)
+        if not self.key_prefix:
+            return True
+        keys = iter(list(record.keys))  # which may change in the pauses
+        while some := list(islice(keys, SLICE)):
+            if any(map(methodcaller("startswith", self.key_prefix), some)):
+                return True
+            yield
+        return False
 
     def checksum(self) -> int:
         """Sum it up, so that a token is not used with another one."""
@@ -118,7 +124,7 @@ class Listing:
             listing = roll.listing if token is None or token.run != self._run else token.listing
             next_one = Token(self._run, listing, roll.ids[at - 1], wanted.checksum())
             found.append(field(3, next_one.encode()))
-        return header + b"".join(found), self._store.position
+        return header + b"".join(found), self._store.listing_position(with_keys=True)
 
     async def _pause(self, slicer: Slicer) -> None:
         """Let others have their turn, and see no operation half done."""
