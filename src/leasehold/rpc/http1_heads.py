@@ -50,6 +50,8 @@ def parse_head(head: bytes) -> RequestHead:
     if len(parts) != _PARTS or parts[2] not in _VERSIONS or not _TOKEN.fullmatch(parts[0]):
         raise Refused(HTTPStatus.BAD_REQUEST)
     method, target, version = parts
+    if not _TARGET.fullmatch(target) and (target, method) != (b"*", b"OPTIONS"):
+        raise Refused(HTTPStatus.BAD_REQUEST, "a target is a path, with no control characters")
     is_old = version == b"HTTP/1.0"
     fields = parse_fields(rest)
     hosts = sum(name == b"host" for name, _ in fields)
@@ -112,6 +114,11 @@ _VERSIONS: Final = (b"HTTP/1.1", b"HTTP/1.0")
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
 """Without the spaces around a value: to look for them here takes quadratic time, or worse."""
+_TARGET: Final = re.compile(
+    rb"(?:/|https?://)(?:[^\x00-\x20\x7f%?]|%[0-9A-Fa-f]{2})*(?:\?[^\x00-\x20\x7f]*)?",
+    re.IGNORECASE,
+)
+"""What etcd takes: octets from 0x80 on too, and in a query whatever is behind a percent sign."""
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _ABSOLUTE: Final = re.compile(rb"\Ahttps?://[^/?]*", re.IGNORECASE)
 _METHODS: Final = frozenset(method.value.encode() for method in HTTPMethod)

@@ -206,6 +206,44 @@ def test_a_target_may_be_absolute(line: Line, target: bytes) -> None:
     assert line.status(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n") == 200
 
 
+@pytest.mark.parametrize("octet", [*range(0x20), 0x7F], ids=hex)
+@pytest.mark.parametrize("target", [b"/hea%clth", b"/health?%c", b"http://x%c/health"])
+def test_control_characters_in_a_target_are_400_and_the_end(
+    line: Line, target: bytes, octet: int
+) -> None:
+    assert line.status(b"GET " + target % octet + b" HTTP/1.1\r\nHost: x\r\n\r\n" + GET) == 400
+    assert line.http.is_closing
+    assert line.out.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (b"/health\xff", 404),
+        (b"/he\xc2\x85lth", 404),
+        (b"/health?\xff", 200),
+        (b"/health?%zz", 200),
+        (b'/health?<>"#', 200),
+        (b"/%00", 404),
+        (b"/he%zzlth", 400),
+        (b"/health%", 400),
+        (b"health", 400),
+        (b"a:1", 400),
+    ],
+    ids=repr,
+)
+def test_targets_are_taken_as_etcd_takes_them(line: Line, target: bytes, status: int) -> None:
+    """The statuses are those of etcd 3.5.1, which `tests/conformance` asks as well."""
+    assert line.status(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n") == status
+
+
+def test_a_long_target_costs_no_more_than_its_length(line: Line) -> None:
+    target = b"/" + b"%41a" * 2000 + b"%"
+    began = process_time()
+    assert line.status(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n") == 400
+    assert process_time() - began < 0.1
+
+
 def test_close_is_heard_among_other_wishes(line: Line) -> None:
     line.ask(GET.replace(b"Host: test", b"Host: test\r\nConnection: keep-alive, Close"))
     assert line.http.is_closing
