@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from leasehold.core.duration import ANY, FOREVER, Requested, from_wire_ms, to_wire_ms
+from leasehold.core.duration import (
+    ANY,
+    FOREVER,
+    WIRE_FOREVER_MS,
+    Requested,
+    from_wire_ms,
+    to_wire_ms,
+)
 
 MIN_TERM_MS: Final = 1
 
@@ -51,10 +58,11 @@ class TermPolicy:
 
         ValueError: any other negative number, or zero.
         """
-        wanted = from_wire_ms(wanted_ms)
-        if wanted == 0.0:
+        if wanted_ms == 0:
             raise ValueError("ttl_ms must be from 1 on: a lease of no length is no lease")
-        return self._term_ms(wanted)
+        if wanted_ms < WIRE_FOREVER_MS:
+            raise ValueError(f"ttl_ms must be from 1 on, -1 (any) or -2 (no end), not {wanted_ms}")
+        return self._term_ms(from_wire_ms(wanted_ms))
 
     def _term_ms(self, wanted: Requested) -> int:
         if wanted is ANY:
