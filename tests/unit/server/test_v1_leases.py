@@ -9,7 +9,7 @@ import pytest
 
 from leasehold.errors import Status
 from leasehold.server.leases.batches import MAX_BATCH
-from leasehold.server.leases.service import MAX_HOLDER_BYTES
+from leasehold.server.leases.refusals import MAX_HOLDER_BYTES
 from leasehold.server.policies import MAX_TERM_MS, Policies, TermPolicy, find_policy
 from leasehold.wire import leases_pb2 as pb
 from leasehold.wire import rpc_pb2 as rpc

@@ -1,13 +1,17 @@
 """`leasehold.v1.Leases/List`: pages, filters, and what stays true while leases come and go."""
 
 import asyncio
+from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 
-from leasehold.core.ops import Grant, Revoke
+from leasehold.core.ops import Delete, Grant, Revoke
+from leasehold.core.ranges import SLICE
+from leasehold.engine.lease_record import LeaseRecord
 from leasehold.errors import Status
 from leasehold.server.leases import listing
-from leasehold.server.leases.listing import MAX_PAGE, MAX_ROLLS
+from leasehold.server.leases.listing import MAX_PAGE, MAX_ROLLS, Filter, Listing
 from leasehold.wire import leases_pb2 as pb
 from tests.support.v1 import Office, in_office, in_office_with, refusal
 
@@ -68,6 +72,47 @@ async def test_leases_are_filtered_by_holder_and_by_key_prefix(office: Office) -
     assert await ids(key_prefix=b"a/", holder="bert") == [6]
     assert await ids(holder="nobody") == []
     assert await ids(key_prefix=b"\xff") == []
+
+
+@in_office
+async def test_what_is_looked_at_between_two_pauses_is_counted_in_keys(office: Office) -> None:
+    """Not in leases: one may have a key, or very many."""
+    office.grant_many(range(1, 41))
+    for number in range(40 * 100):
+        office.put(b"k%d" % number, 1 + number % 40)
+    for number in range(10 * SLICE):
+        office.put(b"m%d" % number, 1)
+    looks = [0]
+    looked_at = Filter.looks
+
+    def counted(wanted: Filter, record: LeaseRecord) -> Iterator[tuple[int, bool]]:
+        for keys, fits in looked_at(wanted, record):
+            looks[-1] += keys
+            yield keys, fits
+
+    async def pause(*_: object) -> None:
+        looks.append(0)
+
+    with patch.object(Filter, "looks", counted), patch.object(Listing, "_pause", pause):
+        assert await office.listed(key_prefix=b"z") == []
+    assert sum(looks) == 40 * 100 + 10 * SLICE
+    assert max(looks) < 2 * SLICE
+
+
+@in_office
+async def test_a_lease_is_looked_at_as_it_was_at_one_moment(office: Office) -> None:
+    """If it always has a key under the prefix it is listed, though never the same for long."""
+    office.grant_many(range(1, 2))
+    for number in range(10 * SLICE):
+        office.put(b"k%d" % number, 1)
+    office.put(b"a/0", 1)
+    looks = Filter("", b"a/").looks(office.store.leases.current(1))
+    for count, (_, fits) in enumerate(looks, 1):
+        if fits:
+            return
+        office.put(b"a/%d" % count, 1)
+        office.store.apply(Delete(b"a/%d" % (count - 1)))
+    raise AssertionError("it was not found")
 
 
 @in_office

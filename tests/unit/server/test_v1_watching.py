@@ -1,14 +1,23 @@
 """`leasehold.v1.Leases/Watch`: what is told, to whom, when, and what is not."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from leasehold.engine import lease_feeds
+from leasehold.engine.lease_events import MAX_EVENT_KEY_BYTES, MAX_EVENT_KEYS
+from leasehold.engine.lease_feeds import EVENTS_PER_MESSAGE, MESSAGE_BYTES
 from leasehold.engine.lease_watchers import RENEWED_EVERY_S
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.server.leases import watching
-from leasehold.server.leases.watching import MAX_EVENT_KEYS, MAX_QUEUED, MAX_WATCHED_IDS
+from leasehold.server.leases.refusals import MAX_HOLDER_BYTES
+from leasehold.server.leases.rounds import VISITS_PER_TURN, Rounds
+from leasehold.server.leases.watching import MAX_PREFIX_BYTES, MAX_WATCHED_IDS, WatchedStream
 from leasehold.wire import leases_pb2 as pb
 from tests.support.v1 import FakeSpeaker, Office, in_office, in_office_with, turns
 
@@ -18,6 +27,18 @@ EXPIRED, REVOKED = pb.LeaseEvent.EXPIRED, pb.LeaseEvent.REVOKED
 
 def told(speaker: FakeSpeaker) -> list[tuple[int, int]]:
     return [(event.kind, event.id) for event in speaker.events]
+
+
+def refused(office: Office, **request: Any) -> RpcError:
+    with pytest.raises(RpcError) as error:
+        office.watch(**request)
+    return error.value
+
+
+@contextmanager
+def kept_at_most(events: int) -> Iterator[None]:
+    with patch.object(lease_feeds, "MAX_EVENTS", events):
+        yield
 
 
 @in_office
@@ -104,7 +125,8 @@ async def test_events_are_filtered_by_holder_lease_and_prefix(office: Office) ->
         "anna": office.watch(holder="anna")[0],
         "two": office.watch(ids=[2])[0],
         "two of anna": office.watch(ids=[2], holder="anna")[0],
-        "prefix": office.watch(key_prefix=b"a/", renewals=True)[0],
+        "prefix": office.watch(key_prefix=b"a/")[0],
+        "renewals of bert": office.watch(holder="bert", renewals=True)[0],
         "prefix of bert": office.watch(key_prefix=b"a/", holder="bert")[0],
     }
     office.grant_many(range(1, 2), holder="anna")
@@ -119,7 +141,11 @@ async def test_events_are_filtered_by_holder_lease_and_prefix(office: Office) ->
         "anna": [(GRANTED, 1), (REVOKED, 1)],
         "two": [(GRANTED, 2), (REVOKED, 2)],
         "two of anna": [],
-        "prefix": [(RENEWED, 1), (RENEWED, 3), (REVOKED, 1), (REVOKED, 3)],
+        "prefix": [(REVOKED, 1), (REVOKED, 3)],
+        "renewals of bert": [
+            *((GRANTED, 2), (GRANTED, 3), (RENEWED, 2), (RENEWED, 3)),
+            *((REVOKED, 2), (REVOKED, 3)),
+        ],
         "prefix of bert": [(REVOKED, 3)],
     }
 
@@ -160,32 +186,168 @@ async def test_created_is_before_every_event_though_it_waits_for_the_disk(office
 @in_office
 async def test_one_that_does_not_read_is_told_how_much_it_missed(office: Office) -> None:
     slow, listener = office.watch()
+    keen, _ = office.watch()
     await turns()
     slow.has_own_room = False
-    extra = 5
-    office.grant_many(range(1, MAX_QUEUED + extra + 1))
-    await turns(MAX_QUEUED // watching.EVENTS_PER_MESSAGE + 5)
+    with kept_at_most(40):
+        for start in range(1, 101, 20):
+            office.grant_many(range(start, start + 20))
+            await turns()
     assert told(slow) == []
     slow.has_own_room = True
     listener.relieved()
-    await turns(MAX_QUEUED // watching.EVENTS_PER_MESSAGE + 5)
-    assert told(slow) == [(GRANTED, lease) for lease in range(1, MAX_QUEUED + 1)]
-    assert slow.lagged == [extra]
-    assert slow.said[-1].lagged == extra, "it comes where they are missing"
-    office.grant_many(range(50_000, 50_001))
     await turns()
-    assert told(slow)[-1] == (GRANTED, 50_000)
+    assert slow.lagged == [60]
+    assert slow.said[1].lagged == 60, "it comes before what was kept"
+    assert told(slow) == [(GRANTED, lease) for lease in range(61, 101)]
+    office.grant_many(range(101, 102))
+    await turns()
+    assert told(slow)[-1] == (GRANTED, 101)
+    assert (told(keen), keen.lagged) == ([(GRANTED, lease) for lease in range(1, 102)], [])
 
 
 @in_office
-async def test_the_queue_of_one_that_does_not_read_is_limited(office: Office) -> None:
-    slow, _ = office.watch()
-    slow.has_own_room = False
-    office.grant_many(range(1, MAX_QUEUED + 1_000))
+async def test_what_a_watcher_has_missed_are_events_that_concern_it(office: Office) -> None:
+    slow, listener = office.watch(holder="anna")
+    idle, _ = office.watch(holder="bert")
     await turns()
-    (watcher,) = office.store.lease_watchers._of_all
-    assert isinstance(watcher, watching.WatchedStream)
-    assert len(watcher._queue) == MAX_QUEUED
+    slow.has_own_room = False
+    with kept_at_most(10):
+        office.grant_many(range(1, 4), holder="anna")
+        office.watch()  # for which the others are kept
+        office.grant_many(range(10, 110))
+        await turns()
+        office.grant_many(range(4, 6), holder="anna")
+    slow.has_own_room = True
+    listener.relieved()
+    await turns()
+    assert (slow.lagged, told(slow)) == ([3], [(GRANTED, 4), (GRANTED, 5)])
+    assert (idle.lagged, told(idle)) == ([], [])
+
+
+@in_office_with(by_hand=True)
+async def test_what_was_missed_is_told_when_that_is_on_disk(office: Office) -> None:
+    speaker, _ = office.watch()
+    await turns()
+    with kept_at_most(2):
+        office.grant_many(range(1, 6))
+    await turns()
+    assert (speaker.lagged, told(speaker)) == ([], [])
+    office.commit()
+    await turns()
+    assert (speaker.lagged, told(speaker)) == ([3], [(GRANTED, 4), (GRANTED, 5)])
+
+
+@in_office
+async def test_one_that_does_not_read_is_visited_once_whatever_happens(office: Office) -> None:
+    streams = [office.watch() for _ in range(3)]
+    await turns()
+    for speaker, _ in streams:
+        speaker.has_own_room = False
+    with patch.object(WatchedStream, "visit", autospec=True, side_effect=_visit) as visited:
+        for start in range(1, 2_001, 100):
+            office.grant_many(range(start, start + 100))
+            await turns()
+        assert visited.call_count == len(streams)
+        for speaker, listener in streams:
+            speaker.has_own_room = True
+            listener.relieved()
+        await turns(10)
+    for speaker, _ in streams:
+        assert told(speaker) == [(GRANTED, lease) for lease in range(1, 2_001)]
+
+
+_visit = WatchedStream.visit
+
+
+@in_office
+async def test_events_are_kept_once_for_all_and_only_while_somebody_needs_them(
+    office: Office,
+) -> None:
+    log = office.store.lease_watchers.log
+    slow, listener = office.watch()
+    others = [office.watch()[0] for _ in range(10)]
+    await turns()
+    slow.has_own_room = False
+    office.grant_many(range(1, 3_001))
+    await turns(20)
+    assert {len(each.events) for each in others} == {3_000}
+    assert len(log) == 3_000
+    assert log._places == 3_000, "in one feed"
+    listener.gone()
+    await turns(2)
+    assert 0 < len(log) < 3_000, "they are not dropped all at once"
+    await turns(5)
+    assert len(log) == 0
+
+
+@in_office
+async def test_an_event_for_very_many_is_told_to_some_in_each_turn(office: Office) -> None:
+    speakers = [office.watch()[0] for _ in range(3 * VISITS_PER_TURN)]
+    await turns(5)
+    office.grant_many(range(1, 2))
+    await office.settled()
+    seen = []
+    while len([each for each in speakers if each.events]) < len(speakers):
+        await turns(1)
+        seen.append(sum(len(each.events) for each in speakers))
+    assert max(b - a for a, b in zip([0, *seen], seen, strict=False)) <= VISITS_PER_TURN
+
+
+@in_office
+async def test_a_message_is_limited_in_number_and_in_bytes(office: Office) -> None:
+    speaker, _ = office.watch()
+    office.grant_many(range(1, EVENTS_PER_MESSAGE + 3))
+    for number in range(2):
+        for key in range(20):
+            office.put(b"%d/%02d" % (number, key) + b"k" * 3_000, 1 + number)
+    await office.revoke_all(1, 2)
+    await turns(10)
+    messages = [list(response.events) for response in speaker.said if response.events]
+    assert [len(events) for events in messages] == [EVENTS_PER_MESSAGE, 4]
+    office.grant_many(range(1_001, 1_004))
+    for lease in range(1_001, 1_004):
+        for key in range(20):
+            office.put(b"%d/%02d" % (lease, key) + b"k" * 3_000, lease)
+    await office.revoke_all(1_001, 1_002, 1_003)
+    await turns(10)
+    sizes = [response.ByteSize() for response in speaker.said]
+    assert max(sizes) <= MESSAGE_BYTES + MAX_EVENT_KEY_BYTES + 1_000
+    assert [event.id for event in speaker.said[-1].events] == [1_003]
+
+
+@in_office
+async def test_the_names_of_keys_in_an_event_are_limited_in_bytes(office: Office) -> None:
+    speaker, _ = office.watch()
+    office.grant_many(range(1, 2))
+    for number in range(4):
+        office.put(b"%d" % number + b"k" * (MAX_EVENT_KEY_BYTES // 2 - 1), 1)
+    await office.revoke_all(1)
+    await turns()
+    assert ([key[:1] for key in speaker.events[-1].keys]) == [b"0", b"1"]
+    assert speaker.events[-1].keys_count == 4
+
+
+@in_office
+async def test_a_watcher_that_fails_costs_the_others_nothing(office: Office) -> None:
+    bad, _ = office.watch()
+    good, _ = office.watch()
+    await turns()
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    with patch.object(bad, "say", side_effect=RuntimeError("no")):
+        office.grant_many(range(1, 2))
+        await turns()
+    assert told(good) == [(GRANTED, 1)]
+    assert len(failures) == 1
+
+
+@in_office
+async def test_renewals_cannot_be_filtered_by_prefix(office: Office) -> None:
+    error = refused(office, key_prefix=b"a", renewals=True)
+    assert error.status is Status.INVALID_ARGUMENT
+    assert "renewals cannot be filtered by key_prefix" in error.message
+    assert not office.store.lease_watchers.any
 
 
 @in_office
@@ -197,27 +359,86 @@ async def test_one_stream_has_one_watch(office: Office) -> None:
 
 
 @in_office
-async def test_the_number_of_leases_that_are_named_and_of_watchers_is_limited(
-    office: Office,
-) -> None:
-    with pytest.raises(RpcError) as refused:
-        office.watch(ids=range(MAX_WATCHED_IDS + 1))
-    assert refused.value.status is Status.INVALID_ARGUMENT
+async def test_what_a_watcher_names_is_limited(office: Office) -> None:
+    for request in (
+        {"ids": range(MAX_WATCHED_IDS + 1)},
+        {"key_prefix": b"k" * (MAX_PREFIX_BYTES + 1)},
+        {"holder": "h" * (MAX_HOLDER_BYTES + 1)},
+    ):
+        assert refused(office, **request).status is Status.INVALID_ARGUMENT
+
+
+@in_office
+async def test_the_number_of_watchers_is_limited(office: Office) -> None:
     office.service._watching.watchers = watching.MAX_WATCHERS
-    with pytest.raises(RpcError) as refused:
-        office.watch()
-    assert refused.value.status is Status.RESOURCE_EXHAUSTED
+    assert refused(office).status is Status.RESOURCE_EXHAUSTED
+
+
+@in_office
+async def test_what_all_watchers_name_together_is_limited(office: Office) -> None:
+    with patch.object(watching, "MAX_ALL_WATCHED_IDS", 10):
+        _, listener = office.watch(ids=range(1, 7))
+        office.watch(ids=range(1, 7))  # the same again costs nothing
+        assert refused(office, ids=range(1, 6)).status is Status.RESOURCE_EXHAUSTED
+        office.watch(ids=range(1, 5))
+    with patch.object(watching, "MAX_PREFIXES", 2):
+        for prefix in (b"a", b"a", b"b"):
+            office.watch(key_prefix=prefix)
+        assert refused(office, key_prefix=b"c").status is Status.RESOURCE_EXHAUSTED
+        listener.gone()
+
+
+@in_office
+async def test_those_who_are_gone_are_forgotten_in_slices(office: Office) -> None:
+    index = office.store.lease_watchers
+    ids = [range(start, start + MAX_WATCHED_IDS) for start in (1, 50_001)]
+    listeners = [office.watch(ids=each, renewals=True)[1] for each in ids]
+    for listener in listeners:
+        listener.gone()
+    assert index.named == 2 * MAX_WATCHED_IDS, "nothing is done in the step in which they go"
+    assert not index.any
+    left = []
+    while index.named:
+        await turns(1)
+        left.append(len(index._changes._by_key))
+    assert len(left) >= 2 * MAX_WATCHED_IDS // 1_000
+    assert not any((index._changes, index._renewals, index._prefixed))
 
 
 @in_office
 async def test_one_that_is_gone_leaves_nothing_behind(office: Office) -> None:
-    for request in ({}, {"ids": [1, 2]}, {"holder": "anna"}, {"ids": [1], "holder": "anna"}):
+    for request in (
+        {},
+        {"ids": [1, 2]},
+        {"holder": "anna"},
+        {"ids": [1], "holder": "anna", "renewals": True},
+        {"key_prefix": b"a"},
+        {"ids": [1], "key_prefix": b"ab"},
+    ):
         speaker, listener = office.watch(**request)
+        office.grant_many(range(1, 2), holder="anna")
         listener.ended()
         listener.gone()
         listener.gone()
+        await office.revoke_all(1)
         await turns()
         assert speaker.said == []
-    hub = office.store.lease_watchers
-    assert not any((hub._by_lease, hub._by_holder, hub._of_all, hub._renewals))
+    index = office.store.lease_watchers
+    rounds = index.on_news.__self__  # type: ignore[attr-defined]
+    assert isinstance(rounds, Rounds)
+    assert not any((index._changes, index._renewals, index._prefixed, index._retired))
+    assert (index.named, index.prefixes, len(index.log)) == (0, 0, 0)
+    assert (rounds.behind, len(rounds._called), len(rounds._waiting)) == (0, 0, 0)
     assert office.service._watching.watchers == 0
+
+
+@in_office_with(by_hand=True)
+async def test_one_that_goes_while_it_waits_for_the_disk_is_not_kept(office: Office) -> None:
+    office.grant_many(range(1, 2))
+    rounds = office.service._watching._rounds
+    for _ in range(3):
+        _, listener = office.watch()
+        await turns()
+        assert len(rounds._waiting) == 1
+        listener.gone()
+        assert len(rounds._waiting) == 0

@@ -12,6 +12,7 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from leasehold.core.duration import to_wire_ms
@@ -47,18 +48,20 @@ class Filter(NamedTuple):
     holder: str
     key_prefix: bytes
 
-    def looks(self, record: LeaseRecord) -> Generator[None, None, bool]:
-        """Say whether a lease is wanted, as it is now, with a pause after each slice of its keys."""
+    def looks(self, record: LeaseRecord) -> Iterator[tuple[int, bool]]:
+        """Look at a lease, as it is now: tell of some keys each time whether one is wanted.
+
+        How many they were comes first. It is wanted, or not, once that was said of the last ones.
+        """
         if self.holder and record.holder != self.holder:
-            return False
+            return
         if not self.key_prefix:
-            return True
-        keys = iter(list(record.keys))  # which may change in the pauses
-        while some := list(islice(keys, SLICE)):
-            if any(map(methodcaller("startswith", self.key_prefix), some)):
-                return True
-            yield
-        return False
+            yield 0, True
+            return
+        keys = list(record.keys)  # there may be others by the next look
+        for start in range(0, len(keys), SLICE):
+            some = keys[start : start + SLICE]
+            yield len(some), any(key.startswith(self.key_prefix) for key in some)
 
     def checksum(self) -> int:
         """Sum it up, so that a token is not used with another one."""
@@ -161,15 +164,24 @@ class Listing:
             self._rolls.popitem(last=False)
 
     async def _call_roll(self, wanted: Filter, slicer: Slicer) -> Roll:
-        """Take a roll of the leases that fit: each is looked at in one piece."""
+        """Take a roll of the leases that fit: each as it was at one moment."""
         self._begun += 1
         listing = self._begun
         found: list[int] = []
-        for count, leased in enumerate(list(self._leases.table), 1):
-            if wanted.fits(leased.resource):
-                found.append(leased.resource.id)
-            if not count % SLICE:
+        looked = 0
+        for leased in list(self._leases.table):
+            looked += 1
+            for keys, fits in wanted.looks(leased.resource):
+                looked += keys
+                if fits:
+                    found.append(leased.resource.id)
+                    break
+                if looked >= SLICE:
+                    await self._pause(slicer)
+                    looked = 0
+            if looked >= SLICE:
                 await self._pause(slicer)
+                looked = 0
         ordered = await slicer.run(
             pausing(in_order(found, int, SORTED_AT_ONCE)), self._desk.runtime.reader.load
         )

@@ -1,6 +1,6 @@
 """How calls are refused: in words of our own, once what they are based on is on disk."""
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from leasehold.errors import (
     Closed,
@@ -12,12 +12,22 @@ from leasehold.errors import (
 from leasehold.rpc.grpc import RpcError
 from leasehold.server.etcd.desk import Desk
 
+MAX_HOLDER_BYTES: Final = 256
+"""The name of a holder: it is kept with each of its leases, in the journal too."""
+
 _PREFIX = "etcdserver: "
 
 
 def invalid(text: str) -> RpcError:
     """Refuse an argument."""
     return RpcError(Status.INVALID_ARGUMENT, text)
+
+
+def check_holder(holder: str) -> None:
+    """Refuse a name that is too long."""
+    size = len(holder.encode())
+    if size > MAX_HOLDER_BYTES:
+        raise invalid(f"the name of a holder has at most {MAX_HOLDER_BYTES} bytes, not {size:,}")
 
 
 def check_room(desk: Desk, request_bytes: int) -> None:

@@ -9,15 +9,12 @@ from leasehold.rpc.routes import Answer, Exchange, Method, Subscription
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.leases.batches import Batches
 from leasehold.server.leases.listing import Listing
-from leasehold.server.leases.refusals import check_room, invalid, refuse
+from leasehold.server.leases.refusals import check_holder, check_room, invalid, refuse
 from leasehold.server.leases.watching import Watching
 from leasehold.server.policies import DEFAULT_POLICIES, Policies, find_policy
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
 
 PATH: Final = "/leasehold.v1.Leases/"
-
-MAX_HOLDER_BYTES: Final = 256
-"""The name of a holder: it is kept with each of its leases, in the journal too."""
 
 _parse_grant = GrantRequest.FromString
 
@@ -66,10 +63,3 @@ class Leases:
             return find_policy(self._policies, request.policy).term_ms(request.ttl_ms)
         except ValueError as error:
             raise invalid(str(error)) from None
-
-
-def check_holder(holder: str) -> None:
-    """Refuse a name that is too long."""
-    size = len(holder.encode())
-    if size > MAX_HOLDER_BYTES:
-        raise invalid(f"the name of a holder has at most {MAX_HOLDER_BYTES} bytes, not {size:,}")

@@ -1,25 +1,23 @@
 """Watching leases: granted, renewed (some of it), expired, revoked, from now on.
 
-Theory of operation. Each watcher has a queue of what it is to be told, encoded once for all of
-them. From there it leaves, some events in one message, as soon as it is on disk and its client
-takes it. If the queue is full the watcher *lags*: what happens is counted and not kept, until all
-that is in the queue was told; then the client is told how much it has missed, and is up to date
-again. So one that does not read costs no more than its queue, and nobody else anything.
+Theory of operation. What happens is encoded once, and kept for all watchers together
+(`engine.lease_feeds`); a watcher has the number of the event that it is told next. Events leave,
+some in one message, as soon as they are on disk and the client takes them, when the watcher has its
+turn (`Rounds`). One that does not read costs nothing meanwhile. If what it has yet to be told is no
+longer kept, it has *lagged*: it is told how much it has missed, and then what is still there.
 """
 
-import asyncio
-from collections import deque
 from typing import Final
 
-from leasehold.core.duration import to_wire_ms
-from leasehold.engine.lease_watchers import LeaseEvent
+from leasehold.engine.lease_feeds import Feed, LeaseFilter
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Listener, Speaker
 from leasehold.server.etcd.desk import Desk
-from leasehold.server.leases.refusals import invalid
-from leasehold.wire.encode import field, varint
+from leasehold.server.leases.refusals import check_holder, invalid
+from leasehold.server.leases.rounds import Rounds
+from leasehold.wire.encode import varint
 from leasehold.wire.leases_pb2 import WatchLeasesRequest
 
 MAX_WATCHERS: Final = 10_000
@@ -28,13 +26,14 @@ MAX_WATCHERS: Final = 10_000
 MAX_WATCHED_IDS: Final = 10_000
 """Leases that one watcher may name."""
 
-MAX_QUEUED: Final = 10_000
-"""Events that wait for one watcher; the bytes are those of all watchers together."""
+MAX_ALL_WATCHED_IDS: Final = 100_000
+"""Leases that all watchers may name together; watchers that want the same count once."""
 
-EVENTS_PER_MESSAGE: Final = 500
+MAX_PREFIX_BYTES: Final = 1_024
+"""What the keys may have to begin with."""
 
-MAX_EVENT_KEYS: Final = 100
-"""Keys that an event names; it says how many there were in any case."""
+MAX_PREFIXES: Final = 1_000
+"""Different filters with a prefix: each is looked at when a lease ends."""
 
 _CREATED: Final = b"\x10\x01"
 _parse = WatchLeasesRequest.FromString
@@ -45,56 +44,87 @@ class Watching:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._index = desk.store.lease_watchers
+        self._rounds = Rounds(desk)
         self.watchers = 0
         """How many there are."""
 
     def open(self, speaker: Speaker) -> Listener:
         """Begin a stream."""
-        return WatchedStream(self, self._desk, speaker)
+        return WatchedStream(self, self._rounds, self._desk, speaker)
+
+    def wanted(self, request: WatchLeasesRequest) -> LeaseFilter:
+        """Give what a request asks for, or refuse it."""
+        if len(request.ids) > MAX_WATCHED_IDS:
+            raise invalid(
+                f"{len(request.ids):,} leases to be watched; name at most {MAX_WATCHED_IDS:,}, or "
+                "none to watch all"
+            )
+        if len(request.key_prefix) > MAX_PREFIX_BYTES:
+            size = len(request.key_prefix)
+            raise invalid(f"key_prefix has at most {MAX_PREFIX_BYTES:,} bytes, not {size:,}")
+        if request.key_prefix and request.renewals:
+            raise invalid(
+                "renewals cannot be filtered by key_prefix; leave one of them out, or name ids or "
+                "a holder"
+            )
+        check_holder(request.holder)
+        wanted = LeaseFilter(
+            frozenset(request.ids), request.holder, request.key_prefix, request.renewals
+        )
+        self._check_room(wanted)
+        return wanted
+
+    def _check_room(self, wanted: LeaseFilter) -> None:
+        index = self._index
+        full = ""
+        if self.watchers >= MAX_WATCHERS:
+            full = f"leases are watched by {MAX_WATCHERS:,} already"
+        elif wanted in index:
+            return
+        elif index.named + len(wanted.leases) > MAX_ALL_WATCHED_IDS:
+            full = f"watchers name {index.named:,} leases, of {MAX_ALL_WATCHED_IDS:,} in all"
+        elif wanted.key_prefix and index.prefixes >= MAX_PREFIXES:
+            full = f"leases are watched with {MAX_PREFIXES:,} different prefixes already"
+        if full:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, full)
 
 
 class WatchedStream:
-    """One stream, which has one watcher; that is in the index from its request on."""
+    """One stream, which has one watcher; that has a feed from its request on.
 
-    def __init__(self, watching: Watching, desk: Desk, speaker: Speaker) -> None:
+    Until the stream is gone, the watcher is at exactly one place: idle in its feed, called or
+    waiting for the disk in the rounds, or nowhere because its client does not read.
+    """
+
+    def __init__(self, watching: Watching, rounds: Rounds, desk: Desk, speaker: Speaker) -> None:
         self._watching = watching
+        self._rounds = rounds
         self._desk = desk
         self._store = desk.store
         self._speaker = speaker
-        self._is_created = False
-        self._queue: deque[tuple[bytes, int]] = deque()
-        """What is to be told: fields of a response, and the position they wait for."""
-        self._missed = 0
-        self._missed_position = 0
-        self._is_flushing = False
-        self.leases: frozenset[int] = frozenset()
-        self.holder = ""
-        self.key_prefix = b""
-        self.wants_renewals = False
+        self._feed: Feed | None = None
+        self._next = 0
+        """The number of the event in the feed that is told next."""
+        self._created = b""
+        """The first message, until it is told, and what it waits for."""
+        self._created_position = 0
+        self._is_cramped = False
 
     # What the client does.
 
     def heard(self, message: bytes) -> None:
         """Take the request."""
         request = parse(_parse, message, is_streamed=True)
-        if self._is_created:
+        if self._feed is not None:
             raise invalid("one request makes one watch; open another stream for the next one")
-        if len(request.ids) > MAX_WATCHED_IDS:
-            raise invalid(
-                f"{len(request.ids):,} leases to be watched; name at most {MAX_WATCHED_IDS:,}, or "
-                "none to watch all"
-            )
-        if self._watching.watchers >= MAX_WATCHERS:
-            raise RpcError(
-                Status.RESOURCE_EXHAUSTED, f"leases are watched by {MAX_WATCHERS:,} already"
-            )
-        self.leases, self.holder = frozenset(request.ids), request.holder
-        self.key_prefix, self.wants_renewals = request.key_prefix, request.renewals
-        self._is_created = True
+        feed = self._feed = self._store.lease_watchers.join(self._watching.wanted(request))
         self._watching.watchers += 1
-        self._store.lease_watchers.join(self)
-        header = self._desk.header(self._store.revision)
-        self._add(header + _CREATED, self._store.position)
+        self._next = feed.end
+        self._created = self._desk.header(self._store.revision) + _CREATED
+        self._created_position = self._store.position
+        self._rounds.behind += 1
+        self._rounds.call(self)
 
     def ended(self) -> None:
         """Go on: a client that has nothing more to ask for still wants its events."""
@@ -102,77 +132,59 @@ class WatchedStream:
 
     def relieved(self) -> None:
         """Tell what waited for room."""
-        self._flush()
+        if self._is_cramped:
+            self._is_cramped = False
+            self._rounds.call(self)
 
     def gone(self) -> None:
-        """Forget it."""
-        self._queue.clear()
-        if self._is_created:
-            self._is_created = False
-            self._watching.watchers -= 1
-            self._store.lease_watchers.discard(self)
-
-    # What happens to leases.
-
-    def notify(self, event: LeaseEvent, position: int) -> None:
-        """Take an event, or count it as missed."""
-        if self._missed or len(self._queue) >= MAX_QUEUED:
-            self._missed += 1
-            self._missed_position = max(self._missed_position, position)
+        """Forget it; whoever still has it will find that out."""
+        feed, self._feed = self._feed, None
+        if feed is None:
             return
-        if not event.encoded:
-            event.encoded = encode(event)
-        self._add(event.encoded, position)
-
-    def _add(self, fields: bytes, position: int) -> None:
-        self._queue.append((fields, position))
-        if not self._is_flushing:
-            self._is_flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._watching.watchers -= 1
+        if self in feed.idle:
+            del feed.idle[self]
+        else:
+            self._rounds.dismiss(self)
+        self._store.lease_watchers.leave(feed)
+        self._rounds.go_on()
 
     # How it is told.
 
-    def wake(self) -> None:
-        """Look again: more is on disk."""
-        self._flush()
-
-    def _flush(self) -> None:
-        """Tell what is on disk, as far as the client takes it."""
-        self._is_flushing = False
-        said = False
-        while self._is_created and self._speaker.has_own_room:
-            fields = self._take_durable()
-            if not fields:
-                break
-            said = True
+    def visit(self) -> None:
+        """Tell what is on disk: one message, if the client takes it."""
+        feed = self._feed
+        if feed is None:
+            return
+        if not self._speaker.has_own_room:
+            self._is_cramped = True
+            return
+        fields = self._take_durable(feed)
+        if fields:
             self._speaker.say(b"".join(fields), 0)
-        if said:
             self._speaker.flush_soon()
-        next_position = self._queue[0][1] if self._queue else self._missed_position
-        if next_position > self._store.durable:
-            self._desk.runtime.waiting.wake_when_durable(self)
+        if self._next == feed.end and not self._created:
+            feed.idle[self] = None
+            self._rounds.behind -= 1
+        elif fields:
+            self._rounds.call(self)
+        else:
+            self._rounds.await_disk(self)
 
-    def _take_durable(self) -> list[bytes]:
-        """Take the next ones from the queue, and last how many were missed."""
-        queue, durable = self._queue, self._store.durable
+    def _take_durable(self, feed: Feed) -> list[bytes]:
+        """Take what comes next: that it is there, how many it has missed, and events."""
         fields: list[bytes] = []
-        while queue and queue[0][1] <= durable and len(fields) < EVENTS_PER_MESSAGE:
-            fields.append(queue.popleft()[0])
-        if self._missed and not queue and self._missed_position <= durable:
-            fields.append(b"\x18" + varint(self._missed))
-            self._missed = self._missed_position = 0
-        return fields
-
-
-def encode(event: LeaseEvent) -> bytes:
-    """Encode an event as a field of a response."""
-    record = event.lease
-    parts = [b"\x08" + varint(event.kind) if event.kind else b"", b"\x10", record.encoded_id]
-    if record.holder:
-        parts.append(field(3, record.holder.encode()))
-    parts += [b"\x20", varint(to_wire_ms(record.ttl_s))]
-    parts += [field(5, key) for key in event.keys[:MAX_EVENT_KEYS]]
-    if event.keys:
-        parts += [b"\x30", varint(len(event.keys))]
-    parts += [b"\x38", varint(event.revision)]
-    return field(4, b"".join(parts))
+        durable = self._store.durable
+        if self._created:
+            if self._created_position > durable:
+                return fields
+            fields.append(self._created)
+            self._created = b""
+        if self._next < feed.first:
+            if feed.lost_position > durable:
+                return fields
+            fields.append(b"\x18" + varint(feed.first - self._next))
+            self._next = feed.first
+        events = feed.take(self._next, durable)
+        self._next += len(events)
+        return fields + events
