@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from grpc import StatusCode
 
-from leasehold.engine.backup import MAX_BACKUPS
+from leasehold.engine.backup import MAX_SNAPSHOTS
 from leasehold.wire.maintenance_pb2 import DowngradeRequest
 from tests.conformance.client import (
     Client,
@@ -158,7 +158,7 @@ def test_nothing_is_left_of_a_snapshot_whose_client_went_away(tmp_path: Path) ->
             fds = Path(f"/proc/{server.process.pid}/fd").iterdir()
             return [name for name in map(_target, fds) if "snapshot-" in name]
 
-        for _ in range(MAX_BACKUPS + 1):
+        for _ in range(MAX_SNAPSHOTS + 1):
             snapshot = Operator(client).snapshot()
             first = next(snapshot)
             assert first.remaining_bytes > 10 * 1024 * 1024

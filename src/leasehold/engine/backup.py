@@ -17,7 +17,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -37,6 +37,15 @@ T = TypeVar("T")
 
 MAX_BACKUPS: Final = 4
 """Backups of one engine that may be made at the same time."""
+
+MAX_SNAPSHOTS: Final = 8
+"""Copies beside the journal that may be there at the same time, until somebody has them elsewhere.
+
+They are apart from backups: whoever makes those must not have to wait for slow readers of these.
+"""
+
+MAX_SNAPSHOTS_MADE: Final = 1
+"""Of these, how many are being made; the others wait for that. So each sees what room there is."""
 
 PAGES_AT_ONCE: Final = 32
 SYNC_BYTES: Final = 16 * 1024 * 1024
@@ -140,7 +149,9 @@ class Backups:
         self._directory = directory
         self._committer = committer
         self._under_way: set[asyncio.Future[None]] = set()
+        self._backups = 0
         self._snapshots = 0
+        self._turn = asyncio.Semaphore(MAX_SNAPSHOTS_MADE)
         self._is_closed = False
         if directory is not None:
             remove_leftovers(directory)
@@ -154,13 +165,16 @@ class Backups:
     ) -> Backup:
         """Make a backup; it is on disk when this returns. If it fails, nothing is left of it."""
         target = _place(path, self._directory)
-        self._check_room()
+        if self._backups >= MAX_BACKUPS:
+            raise TooBusy(f"{MAX_BACKUPS} backups are being made already; wait for one of them")
         draft = Draft(target, force=force)
+        self._backups += 1
         try:
             await _in_thread(draft.begin)
             await self._copy(draft, on_progress or ignore)
             return await _in_thread(lambda: _finished(draft))
         finally:
+            self._backups -= 1
             await _in_thread(draft.discard)
 
     @asynccontextmanager
@@ -169,11 +183,17 @@ class Backups:
 
         It is beside the journal, and gone when the block ends.
         """
-        self._check_room()
+        if self._snapshots >= MAX_SNAPSHOTS:
+            raise TooBusy(
+                f"{MAX_SNAPSHOTS} snapshots are being made or sent already; wait for one of them, "
+                "or use `leasehold backup`"
+            )
         self._snapshots += 1
         try:
-            async with self._nameless() as file:
-                await self._copy(file, ignore, file.lose_name)
+            async with AsyncExitStack() as stack:
+                async with self._turn:
+                    file = await stack.enter_async_context(self._nameless())
+                    await self._copy(file, ignore, file.lose_name)
                 yield file
         finally:
             self._snapshots -= 1
@@ -187,10 +207,6 @@ class Backups:
         finally:
             await _in_thread(file.close)
 
-    def _check_room(self) -> None:
-        if max(len(self._under_way), self._snapshots) >= MAX_BACKUPS:
-            raise TooBusy(f"{MAX_BACKUPS} backups are being made already; wait for one of them")
-
     async def close(self) -> None:
         """Give up all copies that are under way, before the committer is closed."""
         self._is_closed = True
@@ -199,6 +215,7 @@ class Backups:
     async def _copy(
         self, draft: Target, on_progress: OnProgress, on_begun: Callable[[], None] = ignore
     ) -> None:
+        self._check_open()
         copy = Copy(draft.path)
         over = asyncio.get_running_loop().create_future()
         self._under_way.add(over)
@@ -220,13 +237,16 @@ class Backups:
     async def _copy_slices(self, draft: Target, copy: Copy, on_progress: OnProgress) -> None:
         synced_bytes = 0
         while await self._committer().do(lambda _: copy.go_on()):
-            if self._is_closed:
-                raise Closed("the engine was closed before the backup was made")
+            self._check_open()
             on_progress(copy.done_bytes, copy.total_bytes)
             if copy.done_bytes - synced_bytes >= SYNC_BYTES:
                 synced_bytes = copy.done_bytes
                 await _in_thread(draft.sync)
         on_progress(copy.done_bytes, copy.total_bytes)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the engine was closed before the backup was made")
 
 
 def back_up_directory(

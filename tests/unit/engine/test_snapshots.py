@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,20 @@ import pytest
 from leasehold.core.ops import Put
 from leasehold.engine import backup as backup_module
 from leasehold.engine import nameless_file
-from leasehold.engine.backup import MAX_BACKUPS
+from leasehold.engine.backup import MAX_BACKUPS, MAX_SNAPSHOTS
 from leasehold.engine.checking import check_backup
 from leasehold.engine.nameless_file import NamelessFile
 from leasehold.engine.runtime import Runtime
 from leasehold.errors import Closed, StorageError, TooBusy
 
 WITHIN_S = 60.0
+
+
+@pytest.fixture
+def in_small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have copies take many steps."""
+    monkeypatch.setattr(backup_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(backup_module, "PAGES_AT_ONCE", 1)
 
 
 def with_runtime(
@@ -103,15 +111,11 @@ def test_an_engine_that_keeps_nothing_gives_snapshots_too() -> None:
     with_runtime(None, work)
 
 
-def test_nothing_is_left_of_one_that_was_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backup_module, "SLICE_S", 0.0)
-    monkeypatch.setattr(backup_module, "PAGES_AT_ONCE", 1)
-
+@pytest.mark.usefixtures("in_small_slices")
+def test_nothing_is_left_of_one_that_was_given_up(tmp_path: Path) -> None:
     async def work(runtime: Runtime) -> None:
         await fill(runtime)
-        for _ in range(MAX_BACKUPS + 1):
+        for _ in range(MAX_SNAPSHOTS + 1):
             task = asyncio.create_task(runtime.backups.snapshot().__aenter__())
             await until(lambda: bool(runtime.backups._under_way))
             task.cancel()
@@ -127,16 +131,93 @@ def test_nothing_is_left_of_one_that_was_given_up(
 
 def test_so_many_at_the_same_time_and_no_more(tmp_path: Path) -> None:
     async def work(runtime: Runtime) -> None:
-        snapshots = [runtime.backups.snapshot() for _ in range(MAX_BACKUPS)]
+        snapshots = [runtime.backups.snapshot() for _ in range(MAX_SNAPSHOTS)]
         for each in snapshots:
             await each.__aenter__()
-        with pytest.raises(TooBusy):
+        assert len(open_copies()) == MAX_SNAPSHOTS
+        with pytest.raises(TooBusy, match=f"{MAX_SNAPSHOTS} snapshots are being made or sent"):
             await runtime.backups.snapshot().__aenter__()
         await snapshots.pop().__aexit__(None, None, None)
         async with runtime.backups.snapshot():
             pass
         for each in snapshots:
             await each.__aexit__(None, None, None)
+        assert open_copies() == []
+
+    with_runtime(tmp_path, work)
+
+
+def test_whoever_keeps_snapshots_keeps_nobody_from_backups(tmp_path: Path) -> None:
+    async def work(runtime: Runtime) -> None:
+        revision = await fill(runtime)
+        async with AsyncExitStack() as kept:
+            for _ in range(MAX_SNAPSHOTS):
+                await kept.enter_async_context(runtime.backups.snapshot())
+            backups = [runtime.backups.make(tmp_path / f"{n}") for n in range(MAX_BACKUPS)]
+            made = await asyncio.gather(*backups)
+        assert [each.revision for each in made] == [revision] * MAX_BACKUPS
+
+    with_runtime(tmp_path / "data", work)
+
+
+@pytest.mark.usefixtures("in_small_slices")
+def test_whoever_makes_snapshots_keeps_nobody_from_backups(tmp_path: Path) -> None:
+    async def work(runtime: Runtime) -> None:
+        revision = await fill(runtime)
+        entering = [
+            asyncio.create_task(runtime.backups.snapshot().__aenter__())
+            for _ in range(MAX_SNAPSHOTS)
+        ]
+        await until(lambda: bool(runtime.backups._under_way))
+        assert (await runtime.backups.make(tmp_path / "backup")).revision == revision
+        await cancelled(entering)
+
+    with_runtime(tmp_path / "data", work)
+
+
+@pytest.mark.usefixtures("in_small_slices")
+def test_they_are_made_one_after_the_other(tmp_path: Path) -> None:
+    async def work(runtime: Runtime) -> None:
+        await fill(runtime, 20)
+        made: list[int] = []
+
+        async def keep(number: int) -> None:
+            async with runtime.backups.snapshot():
+                made.append(number)
+                await asyncio.Event().wait()
+
+        tasks = [asyncio.create_task(keep(number)) for number in range(4)]
+        await until(lambda: bool(runtime.backups._under_way))
+        tasks[1].cancel()  # whose turn is next
+        while len(made) < 3:
+            assert len(runtime.backups._under_way) <= 1
+            assert len(set(open_copies())) <= len(made) + 1  # SQLite opens them once more
+            await asyncio.sleep(0)
+        assert made == [0, 2, 3]
+        await cancelled(tasks)
+        assert open_copies() == []
+
+    with_runtime(tmp_path, work)
+
+
+async def cancelled(tasks: list[asyncio.Task[Any]]) -> None:
+    """Give up snapshots that are on their way."""
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("in_small_slices")
+def test_those_that_wait_for_their_turn_end_with_the_engine(tmp_path: Path) -> None:
+    async def work(runtime: Runtime) -> None:
+        await fill(runtime)
+        entering = [asyncio.create_task(runtime.backups.snapshot().__aenter__()) for _ in range(3)]
+        await until(lambda: bool(runtime.backups._under_way))
+        await runtime.backups.close()
+        for each in entering:
+            with pytest.raises(Closed):
+                await each
+        assert open_copies() == []
 
     with_runtime(tmp_path, work)
 
@@ -166,12 +247,8 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -
     with_runtime(tmp_path, work)
 
 
-def test_one_that_is_being_made_ends_with_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backup_module, "SLICE_S", 0.0)
-    monkeypatch.setattr(backup_module, "PAGES_AT_ONCE", 1)
-
+@pytest.mark.usefixtures("in_small_slices")
+def test_one_that_is_being_made_ends_with_the_engine(tmp_path: Path) -> None:
     async def work(runtime: Runtime) -> None:
         await fill(runtime)
         task = asyncio.create_task(runtime.backups.snapshot().__aenter__())
