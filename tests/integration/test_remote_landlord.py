@@ -552,6 +552,8 @@ def test_what_cannot_be_served_is_refused_at_once() -> None:
                 await serve_landlord(landlord, grant=5)  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="nowhere"):
                 await serve_landlord(landlord, "nowhere")
+            with pytest.raises(ValueError, match=r"'0\.0\.0\.0:0' can be reached .* `tls`"):
+                await serve_landlord(landlord, ["127.0.0.1:0", "0.0.0.0:0"])
 
     asyncio.run(main())
 

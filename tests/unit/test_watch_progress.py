@@ -26,12 +26,14 @@ class Stream:
         self.store = self.runtime.store
         self.store.start()
         self.said: list[pb.WatchResponse] = []
+        self.last_position = 0
         speaker: Any = self
         desk = Desk(self.runtime, Gate(), Identity(1, 2, 3))
         self.listener = Watch(desk).open(speaker)
 
-    def say(self, message: bytes, _position: int) -> None:
+    def say(self, message: bytes, position: int) -> None:
         self.said.append(pb.WatchResponse.FromString(message))
+        self.last_position = position
 
     def flush(self) -> None:
         """Everything is sent at once."""
@@ -127,3 +129,22 @@ async def test_a_stream_that_is_gone_says_nothing(stream: Stream) -> None:
     stream.listener.gone()
     await asyncio.sleep(2 * PROGRESS_S)
     assert stream.heard() == []
+
+
+@on_stream
+async def test_progress_that_is_asked_for_takes_nothing_back(stream: Stream) -> None:
+    ask = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).SerializeToString()
+    durable = stream.put(b"elsewhere")
+    stream.create()
+    stream.said.clear()
+    stream.listener.heard(ask)
+    assert stream.heard() == [(-1, durable, 0)]
+    stream.store.apply(Put(b"elsewhere", b"", 0))
+    stream.listener.heard(ask)
+    assert stream.heard() == [(-1, durable, 0)]
+    assert stream.last_position <= stream.store.durable, "it waits for nothing"
+    stream.store.apply(Put(b"k", b"", 0))
+    stream.listener.heard(ask)
+    told = stream.store.revision
+    assert stream.heard() == [(0, told, 1), (-1, told, 0)]
+    assert stream.last_position == stream.store.position, "it leaves when that is on disk"

@@ -37,9 +37,14 @@ class Waiting:
         self._over: LeaseholdError | None = None
         store.on_durable = self._released
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many wait that nobody else should."""
+        return self._count >= MAX_WAITING
+
     def check_room(self) -> None:
         """Refuse a call while too many wait already."""
-        if self._count >= MAX_WAITING or self._store.is_full:
+        if self.is_crowded or self._store.is_full:
             raise TooBusy(f"{self._count} calls wait for the disk; try again a little later")
 
     async def until_durable(self, position: int) -> None:

@@ -29,12 +29,14 @@ from leasehold.engine.slices import Slicer
 from leasehold.errors import Closed, LeaseDenied, Status, UnknownLease
 from leasehold.landlord import Landlord
 from leasehold.lease import Lease, Outcome
+from leasehold.rpc.addresses import parse_address
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.health import SERVER, Health, ServingStatus
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method
 from leasehold.rpc.serving import Server
 from leasehold.server.leases.outcomes import Outcomes
+from leasehold.server.settings import is_local
 from leasehold.wire.leases_pb2 import (
     GrantRequest,
     GrantResponse,
@@ -108,6 +110,7 @@ async def serve_landlord(
     *,
     grant: Grant | None = None,
     tls: ssl.SSLContext | None = None,
+    insecure: bool = False,
 ) -> LandlordServer:
     """Let holders in other processes renew and cancel the leases of `landlord`.
 
@@ -116,16 +119,31 @@ async def serve_landlord(
     `grant(request)`, if that is given: a plain function or a coroutine function that returns a
     lease of this landlord, or raises `LeaseDenied`. Or they are handed `lease.to_bytes("duration")`
     by any other means.
+
+    Whoever knows a lease may renew and cancel it: so without `tls` only this machine is served,
+    unless told to be `insecure`.
     """
     if not isinstance(landlord, Landlord):
         raise TypeError(f"landlord must be a Landlord, not {landlord!r}")
     check_callable(grant, "grant")
+    addresses = [listen] if isinstance(listen, str) else listen
+    if tls is None and not insecure:
+        _check_local(addresses)
     service = LandlordService(landlord, grant)
     health = Health()
     health.set(SERVER, ServingStatus.SERVING)
     server = Server({**service.methods(), **health.methods()})
-    await server.start([listen] if isinstance(listen, str) else listen, tls)
+    await server.start(addresses, tls)
     return LandlordServer(server)
+
+
+def _check_local(addresses: Sequence[str]) -> None:
+    for address in addresses:
+        if not is_local(parse_address(address)):
+            raise ValueError(
+                f"{address!r} can be reached from other machines: give `tls` (rpc.tls.server_tls "
+                "makes it), or say `insecure=True` if nobody else can get there"
+            )
 
 
 class LandlordService:

@@ -104,7 +104,7 @@ class Desk:
             return await asyncio.shield(self.runtime.do(chore))
 
     async def when_idle(
-        self, call: Callable[[bytes], Answer | Later], message: bytes
+        self, call: Callable[[bytes], Answer | Pieces | Later], message: bytes
     ) -> Answer | Pieces:
         """Make a call as soon as no operation is under way in steps."""
         await self.enter()
@@ -113,6 +113,8 @@ class Desk:
 
     async def in_pieces(self, revision: int, steps: Steps[list[bytes]], position: int) -> Pieces:
         """Make a long answer in slices, at a revision; it leaves when `position` is on disk."""
+        if position > self.store.durable and self.runtime.waiting.is_crowded:
+            raise self.gate.refusal()
         header = self.header(revision)
         slicer = Slicer(self.store.leases.monotonic)
         pieces = await slicer.run(steps, self.runtime.reader.load)

@@ -55,6 +55,7 @@ class WatchStream:
         self._watches: dict[int, OneWatch] = {}
         self._next_id = 0
         self._is_asked_for_progress = False
+        self._told_revision = self._told_position = 0
         self._progress: asyncio.TimerHandle | None = None
 
     def heard(self, message: bytes) -> None:
@@ -131,18 +132,26 @@ class WatchStream:
     def _say(self, fields: bytes) -> None:
         """Send a response about the watches themselves, at the revision that is in memory."""
         store = self._store
+        self._note(store.revision, store.position)
         self.speaker.say(self._desk.header(store.revision) + fields, store.position)
+
+    def _note(self, revision: int, position: int) -> None:
+        """Remember how far the client is told to be: progress must not take it back."""
+        if revision > self._told_revision:
+            self._told_revision, self._told_position = revision, position
 
     # What watches say.
 
     def tell(self, watch_id: int, revision: int, fields: bytes, position: int) -> None:
         """Send something about a watch, as of a revision."""
+        self._note(revision, position)
         self.speaker.say(self._desk.header(revision) + _watch_id(watch_id) + fields, position)
 
     def tell_in_parts(
         self, watch_id: int, revision: int, events: Sequence[bytes], position: int
     ) -> None:
         """Send events, in several responses if they would be too large for one."""
+        self._note(revision, position)
         beside = self._desk.header(revision) + _watch_id(watch_id)
         for part in fragments(events, len(beside)):
             self.speaker.say(beside + part, position)
@@ -162,8 +171,10 @@ class WatchStream:
         ):
             self._is_asked_for_progress = False
             position = max((watch.said for watch in self._watches.values()), default=0)
-            header = self._desk.durable_header()
-            self.speaker.say(header + b"\x10" + varint(_NO_WATCH), position)
+            revision = self._store.durable_revision
+            if self._told_revision > revision:  # which is on its way, and not on disk yet
+                revision, position = self._told_revision, max(position, self._told_position)
+            self.speaker.say(self._desk.header(revision) + b"\x10" + varint(_NO_WATCH), position)
 
     def _tell_progress_later(self) -> None:
         loop = asyncio.get_running_loop()
