@@ -1,169 +1,27 @@
-"""Leasehold: promises with an end, on any resource."""
+"""Leasehold: promises with an end, on any resource.
 
-from leasehold.batch import LeaseBatch
-from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
-from leasehold.core.duration import (
-    ANY,
-    FOREVER,
-    AnyDuration,
-    Duration,
-    DurationLike,
-    End,
-    Forever,
-    Requested,
-)
-from leasehold.core.keyspace import FROM_KEY
-from leasehold.core.lease_clock import LeaseClock
-from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Target, Txn
-from leasehold.core.policy import DurationPolicy, FixedPolicy, Leased, LeasePolicy, LoadPolicy
-from leasehold.core.renewal_plan import NoticeKind
-from leasehold.engine.housekeeping import AutoCompaction
-from leasehold.engine.interface import Engine, Watch, prefix_end
-from leasehold.engine.opening import open_engine as open  # noqa: A004  it reads as it is used
-from leasehold.engine.values import (
-    DeleteResult,
-    Event,
-    Events,
-    Features,
-    KeyValue,
-    LeaseInfo,
-    Limits,
-    PutResult,
-    RangeResult,
-    Renewed,
-    TxnResult,
-)
-from leasehold.errors import (
-    CallFailed,
-    CallRefused,
-    Closed,
-    Compacted,
-    ConnectFailed,
-    ConnectionLost,
-    DamagedJournal,
-    DirectoryInUse,
-    DuplicateKey,
-    EmptyKey,
-    EndReason,
-    ForeignJournal,
-    Forked,
-    FutureRevision,
-    JournalFailed,
-    LeaseBatchError,
-    LeaseDenied,
-    LeaseExists,
-    LeaseFull,
-    LeaseholdError,
-    NoSpace,
-    Status,
-    StorageError,
-    TooBusy,
-    TooManyOperations,
-    UnknownKey,
-    UnknownLease,
-    is_definite,
-)
-from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
-from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
-from leasehold.lease import Lease, Outcome
-from leasehold.remote_landlord import RemoteLandlord, RemoteLease
-from leasehold.renewal import Listener, RenewalManager, RenewalNotice
-from leasehold.server.landlord_service import LandlordServer, LeaseRequest, serve_landlord
-from leasehold.until import UntilPolicy
+What there is, is in `leasehold.api`, all of which is imported when the first name is asked for. So
+the command `leasehold`, whose modules are below this package, has the first word in its process,
+and can end in good order from then on.
+"""
+
+import importlib
+import typing
 
 __version__ = "0.1.0.dev0"
 
-__all__ = [
-    "ANY",
-    "FOREVER",
-    "FROM_KEY",
-    "SYSTEM_CLOCK",
-    "AnyDuration",
-    "AutoCompaction",
-    "BatchResult",
-    "CallFailed",
-    "CallRefused",
-    "Clock",
-    "Closed",
-    "Compacted",
-    "Compare",
-    "ConnectFailed",
-    "ConnectionLost",
-    "DamagedJournal",
-    "Delete",
-    "DeleteResult",
-    "DirectoryInUse",
-    "DuplicateKey",
-    "Duration",
-    "DurationLike",
-    "DurationPolicy",
-    "EmptyKey",
-    "End",
-    "EndReason",
-    "Engine",
-    "Event",
-    "Events",
-    "ExpiryStrategy",
-    "Features",
-    "FixedPolicy",
-    "ForeignJournal",
-    "Forever",
-    "Forked",
-    "FutureRevision",
-    "JournalFailed",
-    "KeyValue",
-    "Landlord",
-    "LandlordLease",
-    "LandlordServer",
-    "Lease",
-    "LeaseBatch",
-    "LeaseBatchError",
-    "LeaseClock",
-    "LeaseDenied",
-    "LeaseExists",
-    "LeaseFull",
-    "LeaseInfo",
-    "LeasePolicy",
-    "LeaseRequest",
-    "LeaseView",
-    "Leased",
-    "LeaseholdError",
-    "Limits",
-    "Listener",
-    "LoadPolicy",
-    "NoSpace",
-    "NoticeKind",
-    "Outcome",
-    "Put",
-    "PutResult",
-    "Range",
-    "RangeResult",
-    "Relation",
-    "RemoteLandlord",
-    "RemoteLease",
-    "RenewalManager",
-    "RenewalNotice",
-    "Renewed",
-    "Requested",
-    "SortBy",
-    "Status",
-    "StorageError",
-    "SystemClock",
-    "Target",
-    "TooBusy",
-    "TooManyOperations",
-    "Txn",
-    "TxnResult",
-    "UnknownKey",
-    "UnknownLease",
-    "UntilPolicy",
-    "Watch",
-    "exact",
-    "is_definite",
-    "lazy",
-    "open",
-    "per_lease",
-    "polling",
-    "prefix_end",
-    "serve_landlord",
-]
+if typing.TYPE_CHECKING:
+    from leasehold.api import *  # noqa: F403  the same names
+    from leasehold.api import __all__ as __all__
+else:
+
+    def __getattr__(name: str) -> typing.Any:
+        found = importlib.import_module("leasehold.api")
+        if name not in ("__all__", *found.__all__):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals().update({each: getattr(found, each) for each in ("__all__", *found.__all__)})
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *importlib.import_module("leasehold.api").__all__})

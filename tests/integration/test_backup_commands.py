@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from leasehold.cli.reporting import ProgressBar, count, size
-from leasehold.engine.backup_file import draft_path
 from leasehold.engine.journal import FILE_NAME
 from leasehold.engine.journal_format import FORMAT_VERSION
 from leasehold.engine.opening import open_engine
@@ -345,19 +344,3 @@ def test_sizes_and_counts_are_for_people() -> None:
         "2048.0 GiB",
     ]
     assert [count(n, "key") for n in (0, 1, 2)] == ["0 keys", "1 key", "2 keys"]
-
-
-def test_an_interrupted_backup_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from leasehold.cli import main  # noqa: PLC0415
-    from leasehold.engine import backup  # noqa: PLC0415
-
-    def interrupt(_: backup.Copy) -> bool:
-        raise KeyboardInterrupt
-
-    fill(tmp_path / "data")
-    monkeypatch.setattr(backup.Copy, "go_on", interrupt)
-    assert main(["backup", "--data-dir", str(tmp_path / "data"), str(tmp_path / "b")]) == 130
-    assert not draft_path(tmp_path / "b").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -6,16 +6,28 @@ from collections.abc import Sequence
 from typing import Final
 
 from leasehold import __version__
-from leasehold.cli import backup, check, config, restore, serve
-from leasehold.cli.parser import USAGE_ERROR, Parser
-from leasehold.cli.reporting import FAILURE
+from leasehold.cli.signals import SIGNALS, Ended, exit_code
 
 MAX_STANDARD_FILE: Final = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit code."""
+    """Run the command; return the exit code. The process is the command's: its signals are, too."""
+    SIGNALS.listen()
     _fill_standard_files()
+    try:
+        return _run(argv)
+    except Ended:
+        assert SIGNALS.heard is not None
+        return exit_code(SIGNALS.heard)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    # All else takes a while to import, in which signals are heard already.
+    from leasehold.cli import backup, check, config, restore, serve  # noqa: PLC0415
+    from leasehold.cli.parser import USAGE_ERROR, Parser  # noqa: PLC0415
+    from leasehold.cli.reporting import FAILURE  # noqa: PLC0415
+
     parser = Parser(
         prog="leasehold", description="Leases: promises with an end. An etcd v3 server and more."
     )

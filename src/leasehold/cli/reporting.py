@@ -5,13 +5,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from signal import SIGINT
 from typing import Final, Self, TextIO
 
+from leasehold.cli.settings.shown import one_line
+from leasehold.cli.signals import SIGNALS
 from leasehold.errors import LeaseholdError
 
 FAILURE: Final = 1
-INTERRUPTED: Final = 128 + SIGINT
 
 REDRAW_S: Final = 0.1
 BAR_COLUMNS: Final = 24
@@ -27,20 +27,22 @@ def say(line: str) -> None:
 def complain(line: str) -> int:
     """Print what went wrong; return the exit code."""
     if sys.stderr is not None:  # it may be closed
-        sys.stderr.write(f"leasehold: {line}\n")
+        sys.stderr.write(f"leasehold: {one_line(line)}\n")
     return FAILURE
 
 
 def told(work: Callable[[], str]) -> int:
-    """Do something and print what has come of it, good or bad; return the exit code."""
+    """Do something and print what has come of it, good or bad; return the exit code.
+
+    A signal ends it from within, so that nothing is left half done.
+    """
     try:
-        say(work())
+        with SIGNALS.raising():
+            say(work())
     except LeaseholdError as error:
         return complain(str(error))
     except OSError as error:
         return complain(f"{error.filename or 'it'} cannot be used: {error.strerror or error}")
-    except KeyboardInterrupt:
-        return INTERRUPTED
     return 0
 
 

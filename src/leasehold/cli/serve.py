@@ -5,28 +5,25 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import ssl
 import sys
 from typing import TYPE_CHECKING, Final
 
 from leasehold.cli.parser import USAGE_ERROR
-from leasehold.cli.reporting import INTERRUPTED, complain
+from leasehold.cli.reporting import complain
 from leasehold.cli.settings.flags import add_flags, flags_of
 from leasehold.cli.settings.reading import Reading, read_settings
 from leasehold.cli.settings.tls import read_tls
+from leasehold.cli.signals import SIGNALS, Ended, exit_code
 from leasehold.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from leasehold.cli.voice import Voice
-    from leasehold.server.app import LeaseholdServer
     from leasehold.server.settings import Settings
 
 logger = logging.getLogger(__name__)
-
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _DESCRIPTION: Final = """\
 Serve keys and leases to clients of etcd v3, and keep them on disk.
@@ -82,8 +79,6 @@ def _run(reading: Reading, tls: ssl.SSLContext | None) -> int:
             return _run_on_best_loop(_serve(settings, tls, voice))
         except StorageError as error:
             return voice.complain(str(error))
-        except KeyboardInterrupt:  # while it was starting, or for the second time: nothing is lost
-            return INTERRUPTED
         except Exception:
             logger.critical("the server has failed", exc_info=sys.exc_info())
             return 1
@@ -105,33 +100,31 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
     from leasehold.cli.voice import taken  # noqa: PLC0415
     from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
 
-    server = LeaseholdServer(settings)
-    async with server:
-        try:
-            bound = await server.start_on(settings.listen, tls)
-        except OSError as error:
-            return voice.complain(taken(error, settings.listen))
-        tune_interpreter()
-        _stop_on_signals(server)
-        certified = names_in(settings.tls.cert, tls) if settings.tls and tls else []
-        voice.greet(settings, bound, server.runtime, certified)
-        await server.stopped.wait()
+    server: LeaseholdServer | None = None
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        if server is None:
+            raise Ended(number)  # the journal is being read, which may take long
+        loop.call_soon_threadsafe(server.stopped.set)
+
+    with SIGNALS.telling(stop):
+        server = LeaseholdServer(settings)
+        async with server:
+            try:
+                bound = await server.start_on(settings.listen, tls)
+            except OSError as error:
+                return voice.complain(taken(error, settings.listen))
+            tune_interpreter()
+            certified = names_in(settings.tls.cert, tls) if settings.tls and tls else []
+            if (early := SIGNALS.heard) is None:
+                voice.greet(settings, bound, server.runtime, certified)
+            await server.stopped.wait()
     if server.failure is not None:
         return voice.complain(f"stopped, because a commit failed: {server.failure}")
     if not server.is_closed:
         return voice.complain("stopped, and the disk has not taken the last changes")
+    if early is not None:  # nobody was told that it serves
+        return exit_code(early)
     voice.part(settings)
     return 0
-
-
-def _stop_on_signals(server: "LeaseholdServer") -> None:
-    """Stop in good order at the first signal, and at once at the second."""
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        server.stopped.set()
-        for number in _STOPPING:
-            loop.remove_signal_handler(number)
-
-    for number in _STOPPING:
-        loop.add_signal_handler(number, stop)
