@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from leasehold.cli.settings.nearest import hint, nearest
+from leasehold.cli.settings.shown import one_line, shown
 
 USAGE_ERROR: Final = 2
 HELP_COLUMN: Final = 26
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, argument: str) -> str:
         name = argument.partition("=")[0]
         if not name.startswith("-"):
-            return f"{argument!r} is one argument too many"
+            return f"{shown(argument)} is one argument too many"
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         said = hint(name.lstrip("-"), [flag.removeprefix("--") for flag in flags])
         if said is None:
@@ -44,11 +45,11 @@ class Parser(argparse.ArgumentParser):
             return
         near = nearest(str(value), action.choices)
         meant = f"did you mean {near}?" if near else f"there are {', '.join(action.choices)}"
-        self.error(f"there is no command {value!r}: {meant}")
+        self.error(f"there is no command {shown(str(value))}: {meant}")
 
     def error(self, message: str) -> NoReturn:
         """Say in one line what is wrong, and where help is."""
-        sys.stderr.write(f"{self.prog}: {message} (`{self.prog} --help` says more)\n")
+        sys.stderr.write(f"{self.prog}: {one_line(message)} (`{self.prog} --help` says more)\n")
         sys.exit(USAGE_ERROR)
 
 

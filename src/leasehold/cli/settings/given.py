@@ -5,6 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from leasehold.cli.settings.options import Option
+from leasehold.cli.settings.shown import is_shown, shown
+
+MAX_VALUE_CHARS: Final = 4096
+"""Characters of a value: as long as a path may be."""
+
+MAX_VALUES: Final = 100
+"""Values of a list."""
+
+MAX_MISTAKES: Final = 50
+"""Mistakes of one source that are told; then only that there are more."""
 
 FAILED: Final = object()
 """What is no value."""
@@ -38,7 +48,10 @@ class Layer:
 
         `where` alone is kept with a value; mistakes name the `key` as well.
         """
-        values = [self.attempt(option, where, key, option.kind.parse, text) for text in texts]
+        texts = list(texts)
+        if self.attempt(option, where, key, check_number, len(texts)) is FAILED:
+            return
+        values = [self.attempt(option, where, key, _parsed, option, text) for text in texts]
         if FAILED not in values:
             value = self.attempt(option, where, key, _joined, option, values)
             if value is not FAILED:
@@ -56,7 +69,36 @@ class Layer:
 
     def refuse(self, option: Option, where: str, why: str) -> None:
         """Note a mistake."""
-        self.mistakes.append(Mistake(f"{where}: {why}", option.name))
+        self.note(Mistake(f"{where}: {why}", option.name))
+
+    def note(self, mistake: Mistake) -> None:
+        """Note a mistake, unless there are very many."""
+        if len(self.mistakes) < MAX_MISTAKES:
+            self.mistakes.append(mistake)
+        elif not self.is_full:
+            self.mistakes.append(Mistake("there is more that is wrong: put this right first", None))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is wrong that nothing further is told."""
+        return len(self.mistakes) > MAX_MISTAKES
+
+
+def check_number(values: int) -> None:
+    """Refuse a list that is too long."""
+    if values > MAX_VALUES:
+        raise ValueError(f"there are {values:,} values: write at most {MAX_VALUES}")
+
+
+def _parsed(option: Option, text: str) -> Any:
+    if len(text) > MAX_VALUE_CHARS:
+        raise ValueError(f"{shown(text)} is too long: write at most {MAX_VALUE_CHARS:,} characters")
+    if not is_shown(text):
+        raise ValueError(
+            f"{shown(text)} has characters that cannot be shown: write none of these, such as "
+            f"{option.kind.example}"
+        )
+    return option.kind.parse(text)
 
 
 def _joined(option: Option, values: list[Any]) -> Any:
@@ -68,5 +110,5 @@ def _joined(option: Option, values: list[Any]) -> Any:
     names = [value[0] if isinstance(value, tuple) else str(value) for value in values]
     for name in names:
         if names.count(name) > 1 and not name.endswith(":0"):
-            raise ValueError(f"{name!r} is there twice: write it once")
+            raise ValueError(f"{shown(name)} is there twice: write it once")
     return tuple(values)

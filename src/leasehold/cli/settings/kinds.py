@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from leasehold.cli.settings.shown import shown
 from leasehold.engine.opening import MEMORY
 from leasehold.rpc.addresses import Address, parse_address
 
 OFF: Final = "off"
+
+MAX_ADDRESS_CHARS: Final = 300
+"""A host has 253, and the path of a Unix socket less."""
+
+_ANY_ADDRESS: Final = "127.0.0.1:2379"
 
 _SIZE: Final = re.compile(r"([0-9]{1,18}) ?([A-Za-z]*)")
 _SIZE_UNITS: Final = {
@@ -51,25 +57,27 @@ class Kind:
 
 def _directory(text: str) -> Path | None:
     if not text or "\0" in text:
-        raise ValueError(f"{text!r} names no directory: write one such as ./leasehold.data")
+        raise ValueError(f"{shown(text)} names no directory: write one such as ./leasehold.data")
     return None if text == MEMORY else Path(text)
 
 
 def _file(text: str) -> Path:
     if not text or "\0" in text:
-        raise ValueError(f"{text!r} names no file: write one such as ./server.pem")
+        raise ValueError(f"{shown(text)} names no file: write one such as ./server.pem")
     return Path(text)
 
 
 def _address(text: str) -> Address:
+    if len(text) > MAX_ADDRESS_CHARS:
+        raise ValueError(f"{shown(text)} is no address: write HOST:PORT, such as {_ANY_ADDRESS}")
     if "," in text and not text.startswith("unix:"):
-        raise ValueError(f"{text!r} has a comma: write several addresses one by one")
+        raise ValueError(f"{shown(text)} has a comma: write several addresses one by one")
     return parse_address(text)
 
 
 def _switch(text: str) -> bool:
     if text.lower() not in _SWITCH:
-        raise ValueError(f"{text!r} is neither true nor false: write one of these")
+        raise ValueError(f"{shown(text)} is neither true nor false: write one of these")
     return _SWITCH[text.lower()]
 
 
@@ -77,7 +85,7 @@ DIRECTORY: Final = Kind(
     "DIR", "./leasehold.data", _directory, lambda path: MEMORY if path is None else str(path)
 )
 FILE: Final = Kind("FILE", "./server.pem", _file)
-ADDRESS: Final = Kind("ADDRESS", "127.0.0.1:2379", _address, is_list=True)
+ADDRESS: Final = Kind("ADDRESS", _ANY_ADDRESS, _address, is_list=True)
 SWITCH: Final = Kind(
     "", "true", _switch, lambda value: str(value).lower(), takes=(bool,), is_bare=True
 )
@@ -89,7 +97,7 @@ def choice(names: Sequence[str]) -> Kind:
 
     def parse(text: str) -> str:
         if text.lower() not in names:
-            raise ValueError(f"{text!r} is not known: write {several}")
+            raise ValueError(f"{shown(text)} is not known: write {several}")
         return text.lower()
 
     return Kind("|".join(names), names[0], parse)
@@ -102,8 +110,8 @@ def size(example: str, least: int, most: int) -> Kind:
         found = _SIZE.fullmatch(text)
         if found is None or found[2].lower() not in _KNOWN_SIZES:
             raise ValueError(
-                f"{text!r} is not a size: write a whole number of bytes, or one with KiB, MiB, "
-                f"GiB, kB, MB or GB, such as {example}"
+                f"{shown(text)} is not a size: write a whole number of bytes, or one with KiB, "
+                f"MiB, GiB, kB, MB or GB, such as {example}"
             )
         octets = int(found[1]) * _KNOWN_SIZES[found[2].lower()]
         return _within(text, octets, least, most, show_size, example)
@@ -129,7 +137,7 @@ def count(example: str, least: int, most: int, *, may_be_off: bool = False) -> K
         if may_be_off and text.lower() == OFF:
             return None
         if not _COUNT.fullmatch(text):
-            raise ValueError(f"{text!r} is not a number: {form}")
+            raise ValueError(f"{shown(text)} is not a number: {form}")
         number = int(re.sub("[_,]", "", text))
         return _within(text, number, least, most, "{:,}".format, example)
 
@@ -153,7 +161,9 @@ def term(
             return None
         length_ms = parse_term_ms(text, form)
         if length_ms % unit_ms:
-            raise ValueError(f"{text!r} is not in whole seconds: write them, such as {example}")
+            raise ValueError(
+                f"{shown(text)} is not in whole seconds: write them, such as {example}"
+            )
         return _within(text, length_ms, least_ms, most_ms, show_term_ms, example) / 1000
 
     def show(value: float | None) -> str:
@@ -165,11 +175,11 @@ def term(
 def parse_term_ms(text: str, form: str) -> int:
     """Read a length of time, such as 1h30m; `form` says how it is to be written."""
     if not _TERM.fullmatch(text):
-        raise ValueError(f"{text!r} is not a length of time: {form}")
+        raise ValueError(f"{shown(text)} is not a length of time: {form}")
     parts_ms = [float(number) * _TERM_UNITS_MS[unit] for number, unit in _PART.findall(text)]
     length_ms = sum(parts_ms)
     if length_ms != int(length_ms):
-        raise ValueError(f"{text!r} is not in whole milliseconds: {form}")
+        raise ValueError(f"{shown(text)} is not in whole milliseconds: {form}")
     return int(length_ms)
 
 
@@ -189,5 +199,5 @@ def _within(
         is_less = value < least
         wanted = f"at least {show(least)}" if is_less else f"at most {show(most)}"
         what = "little" if is_less else "much"
-        raise ValueError(f"{text!r} is too {what}: write {wanted}, such as {example}")
+        raise ValueError(f"{shown(text)} is too {what}: write {wanted}, such as {example}")
     return value

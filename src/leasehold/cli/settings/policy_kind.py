@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from leasehold.cli.settings.kinds import Kind, parse_term_ms, show_term_ms
+from leasehold.cli.settings.shown import shown
 from leasehold.server.policies import DEFAULT_TERM_MS, MAX_TERM_MS, MIN_TERM_MS, TermPolicy
 
 NamedPolicy = tuple[str, TermPolicy]
@@ -29,8 +30,8 @@ def check_name(name: str) -> None:
     """Refuse what is no name of a policy."""
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name of a policy: write up to 100 letters, digits, dots, dashes and "
-            "underscores, such as workers"
+            f"{shown(name)} is no name of a policy: write up to 100 letters, digits, dots, dashes "
+            "and underscores, such as workers"
         )
 
 
@@ -39,7 +40,8 @@ def term_ms(text: str) -> int:
     length_ms = parse_term_ms(text, _TIME)
     if not MIN_TERM_MS <= length_ms <= MAX_TERM_MS:
         raise ValueError(
-            f"{text!r} is not from {show_term_ms(MIN_TERM_MS)} to {MAX_TERM_MS // 1000:,}s: {_TIME}"
+            f"{shown(text)} is not from {show_term_ms(MIN_TERM_MS)} to {MAX_TERM_MS // 1000:,}s: "
+            f"{_TIME}"
         )
     return length_ms
 
@@ -64,13 +66,13 @@ def policy_of(terms_ms: Mapping[str, int]) -> TermPolicy:
 def _parse(text: str) -> NamedPolicy:
     name, colon, rest = text.partition(":")
     if not colon:
-        raise ValueError(f"{text!r} is not a policy: {_FORM}")
+        raise ValueError(f"{shown(text)} is not a policy: {_FORM}")
     check_name(name)
     terms_ms: dict[str, int] = {}
     for part in rest.split(",") if rest else ():
         key, equals, value = part.partition("=")
         if not equals or key not in FIELDS or key in terms_ms:
-            raise ValueError(f"{part!r} in {text!r} is none of its terms: {_FORM}")
+            raise ValueError(f"{shown(part)} in {shown(text)} is none of its terms: {_FORM}")
         terms_ms[key] = term_ms(value)
     return name, policy_of(terms_ms)
 

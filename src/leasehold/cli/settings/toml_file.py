@@ -1,17 +1,26 @@
 """Settings from a TOML file. All that is wrong with it is told at once, with lines."""
 
+import os
 import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from leasehold.cli.settings.given import FAILED, Given, Layer, Mistake
+from leasehold.cli.settings.given import FAILED, Given, Layer, Mistake, check_number
 from leasehold.cli.settings.nearest import hint, nearest
 from leasehold.cli.settings.options import BY_NAME, Option
 from leasehold.cli.settings.policy_kind import FIELDS, check_name, policy_of, term_ms
+from leasehold.cli.settings.shown import one_line, shown, shown_name, shown_path
 from leasehold.cli.settings.toml_lines import KeyPath, lines_of
 
 MAX_FILE_BYTES: Final = 1024 * 1024
+
+MAX_DIGITS: Final = 100
+"""Digits of a number that is looked at; Python itself reads some thousands, and takes long."""
+
+_MAX_BITS: Final = (10**MAX_DIGITS).bit_length() - 1
+_LONG_NUMBER: Final = re.compile(r"[0-9][0-9_]{999}")
 
 _AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$| \(at end of document\)$")
 _POLICY: Final = BY_NAME["policy"]
@@ -23,22 +32,30 @@ _FORM_OF_TERM: Final = 'write a number with ms, s, m, h or d, such as "30s"'
 
 def read_file(path: Path, named_by: str) -> Layer:
     """Read a file; what cannot be read is a mistake like any other, of whoever has named it."""
-    layer = Layer()
+    layer, shown_as = Layer(), shown_path(path)
     try:
         text = _text_of(path)
-        read = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        layer.mistakes.append(Mistake(_not_toml(path, text, str(error)), None))
     except ValueError as error:
-        layer.mistakes.append(Mistake(f"{named_by}: {path} cannot be read: {error}", None))
+        layer.note(Mistake(f"{named_by}: {shown_as} cannot be read: {error}", None))
+        return layer
+    try:
+        read = tomllib.loads(text)
+    except RecursionError:
+        why = "this is nested too deeply; write KEY = VALUE"
+        layer.note(Mistake(f"{shown_as}: {why}", None))
+    except ValueError as error:
+        layer.note(Mistake(_not_toml(shown_as, text, error), None))
     else:
-        _File(path, lines_of(text), layer).read(read)
+        _File(shown_as, lines_of(text), layer).read(read)
     return layer
 
 
 def _text_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        # Whoever opens a pipe has to wait for somebody who writes to it, unless he says otherwise.
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is no regular file; name a file of TOML")
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ValueError(f"{error.strerror or error}; name a file of TOML") from None
@@ -51,17 +68,25 @@ def _text_of(path: Path) -> str:
         raise ValueError(f"line {line} is not UTF-8; name a file of TOML") from None
 
 
-def _not_toml(path: Path, text: str, error: str) -> str:
-    found = _AT_LINE.search(error)
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _not_toml(path: str, text: str, error: ValueError) -> str:
+    if not isinstance(error, tomllib.TOMLDecodeError):  # one that `int` has raised
+        found = _LONG_NUMBER.search(text)
+        line = text.count("\n", 0, found.start() if found else 0) + 1
+        return f"{path}:{line}: a number has too many digits: write at most {MAX_DIGITS}"
+    found = _AT_LINE.search(str(error))
     line = int(found[1]) if found and found[1] else max(1, len(text.splitlines()))
-    why = _AT_LINE.sub("", error)
+    why = one_line(_AT_LINE.sub("", str(error)))
     return f'{path}:{line}: this is not TOML: {why}; write KEY = VALUE, such as quota = "2GiB"'
 
 
 class _File:
     """A file that is TOML."""
 
-    def __init__(self, path: Path, lines: dict[KeyPath, int], layer: Layer) -> None:
+    def __init__(self, path: str, lines: dict[KeyPath, int], layer: Layer) -> None:
         self._path = path
         self._lines = lines
         self._layer = layer
@@ -69,6 +94,8 @@ class _File:
     def read(self, table: dict[str, Any]) -> None:
         """Read all keys, in their order."""
         for key, value in table.items():
+            if self._layer.is_full:
+                break
             option = BY_NAME.get(key)
             if option is None:
                 self._refuse_unknown(key)
@@ -78,18 +105,21 @@ class _File:
                 self._read_value(option, value)
 
     def _where(self, *path: str) -> str:
-        return f"{self._path}:{self._lines.get(path, 1)}"
+        line = self._lines.get(path)
+        return self._path if line is None else f"{self._path}:{line}"
 
     def _refuse_unknown(self, key: str) -> None:
         meant = hint(key, BY_NAME) or "`leasehold config` lists what is"
         near = nearest(key, BY_NAME)
-        text = f"{self._where(key)}: {key} is not known: {meant}"
-        self._layer.mistakes.append(Mistake(text, near))
+        text = f"{self._where(key)}: {shown_name(key)} is not known: {meant}"
+        self._layer.note(Mistake(text, near))
 
     def _read_value(self, option: Option, value: Any) -> None:
         where, kind = self._where(option.name), option.kind
         values = value if kind.is_list and isinstance(value, list) else [value]
-        wrong = [each for each in values if type(each) not in kind.takes]
+        if self._layer.attempt(option, where, option.name, check_number, len(values)) is FAILED:
+            return
+        wrong = [each for each in values if type(each) not in kind.takes or _is_vast(each)]
         for each in wrong:
             why = f"{option.name}: {_shown(each)} will not do: {_form(option)}"
             self._layer.refuse(option, where, why)
@@ -109,7 +139,7 @@ class _File:
 
     def _read_policy(self, name: str, table: Any) -> Any:
         path = (_POLICY.name, name)
-        where, key = self._where(*path), ".".join(path)
+        where, key = self._where(*path), _joined(path)
         if not isinstance(table, dict):
             why = f"{key}: {_shown(table)} is no table: {_FORM_OF_POLICY}"
             self._layer.refuse(_POLICY, where, why)
@@ -123,7 +153,7 @@ class _File:
 
     def _read_term(self, policy: KeyPath, key: str, value: Any) -> Any:
         path = (*policy, key)
-        where, whole = self._where(*path), ".".join(path)
+        where, whole = self._where(*path), _joined(path)
         if key not in FIELDS:
             self._layer.refuse(_POLICY, where, f"{whole} is not known: {_FORM_OF_POLICY}")
         elif not isinstance(value, str):
@@ -132,6 +162,15 @@ class _File:
         else:
             return self._layer.attempt(_POLICY, where, whole, term_ms, value)
         return FAILED
+
+
+def _joined(path: KeyPath) -> str:
+    return ".".join(map(shown_name, path))
+
+
+def _is_vast(value: Any) -> bool:
+    """Whether it is a number that is not even written."""
+    return isinstance(value, int) and value.bit_length() > _MAX_BITS
 
 
 def _text(value: Any) -> str:
@@ -147,8 +186,8 @@ def _shown(value: Any) -> str:
         case list():
             return "a list"
         case str():
-            return repr(value)
-    return str(value)
+            return shown(value)
+    return f"a number of more than {MAX_DIGITS} digits" if _is_vast(value) else str(value)
 
 
 def toml_of(option: Option, value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from leasehold.cli.settings.given import Layer
 from leasehold.cli.settings.nearest import nearest
 from leasehold.cli.settings.options import OPTIONS, PREFIX
+from leasehold.cli.settings.shown import shown_name
 
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 
@@ -34,5 +35,5 @@ def read_variables(environ: Mapping[str, str]) -> Layer:
         if name.startswith(PREFIX) and name not in known and not _OF_OTHERS.fullmatch(name):
             near = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
             meant = "" if near is None else f": did you mean {PREFIX}{near}?"
-            layer.warnings.append(f"{name} is set, and means nothing here{meant}")
+            layer.warnings.append(f"{shown_name(name)} is set, and means nothing here{meant}")
     return layer
