@@ -449,11 +449,13 @@ def test_128_operations_are_taken_and_no_more(client: Client, key: bytes) -> Non
 
 
 @pytest.mark.parametrize("outer", [1, 64, 127, 128])
-def test_a_nested_transaction_has_what_the_outer_leaves(client: Client, outer: int) -> None:
-    one = range_op(b"k", count_only=True)
+def test_a_nested_transaction_has_what_the_outer_leaves(
+    client: Client, key: bytes, outer: int
+) -> None:
+    one = range_op(key, count_only=True)
     left = OPERATIONS_MAX - outer
     within, over = txn_op([], [one] * left), txn_op([], [], [one] * (left + 1))
-    yes = if_version(b"k", 0)
+    yes = if_version(key, 0)
     filled = [one] * (outer - 1)
     assert client.txn([], [*filled, within]).succeeded
     assert client.txn([yes] * outer, [within, within][:outer]).responses

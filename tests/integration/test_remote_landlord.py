@@ -270,10 +270,14 @@ def test_each_lease_of_a_batch_succeeds_or_fails_by_itself(
 async def test_a_manager_renews_many_leases_in_one_message(
     landlord: Counted, remote: RemoteLandlord
 ) -> None:
-    leases = [await remote.grant(str(number), 1.0) for number in range(200)]
+    term_s = 3.0
+    leases = [
+        remote.lease_from_bytes(landlord.grant(number, term_s).to_bytes("duration"))
+        for number in range(200)
+    ]
     async with RenewalManager(rtt=0.1) as manager:
         for lease in leases:
-            manager.renew_for(lease, FOREVER, 1.0)
+            manager.renew_for(lease, FOREVER, term_s)
         await until(lambda: landlord.calls >= 3)
         assert len(landlord) == len(manager) == 200
     assert landlord.calls < 20

@@ -19,7 +19,7 @@ from leasehold.rpc.conversations import (
     one_to_one,
 )
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.limits import Limits
+from leasehold.rpc.limits import Limits, Rate
 from leasehold.rpc.metadata import encode_metadata
 from leasehold.rpc.pages import Reply
 from leasehold.rpc.routes import Answer, Exchange, Methods
@@ -158,7 +158,8 @@ class OurServer:
     ) -> None:
         self.notes = Notes()
         self.thread = LoopThread(uvloop.new_event_loop)
-        self._limits = limits
+        # Tests send in a moment what honest clients pack in seconds.
+        self._limits = limits or Limits(unpacked=Rate(64 * 1024 * 1024, 64 * 1024 * 1024))
         self._server: Server
         address = self.thread.run(self._start(TcpAddress("127.0.0.1", port), tls))
         assert isinstance(address, TcpAddress)

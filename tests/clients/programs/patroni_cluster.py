@@ -82,7 +82,8 @@ def main() -> None:
     tell("dead leader", until(first, lambda now: not names(now)).leader)
     tell("taken over", leads(first))
     tell("cancel", first.cancel_initialization().get("deleted"))
-    tell("delete", bool(first.delete_cluster()), first.get_cluster().is_empty())
+    tell("delete", bool(first.delete_cluster()))
+    tell("deleted", until(first, lambda now: now.is_empty()).is_empty())
     tell("done")
 
 
