@@ -201,8 +201,9 @@ class Backups:
     @asynccontextmanager
     async def _nameless(self) -> AsyncIterator[NamelessFile]:
         needed_bytes = await self._committer().do(lambda journal: journal.size_bytes)
-        file = await _in_thread(lambda: NamelessFile(self._directory, needed_bytes))
+        file = NamelessFile(self._directory, needed_bytes)
         try:
+            await _in_thread(file.begin)
             yield file
         finally:
             await _in_thread(file.close)

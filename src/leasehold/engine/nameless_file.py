@@ -22,13 +22,21 @@ _SUFFIX: Final = ".leasehold-partial"
 class NamelessFile:
     """An empty file in a directory that has room for so much.
 
-    For None it is where temporary files go.
+    For None it is where temporary files go. It is there from `begin` on; whoever calls that, also
+    if he does not learn how it went, has to close it.
     """
 
     def __init__(self, directory: Path | None, needed_bytes: int) -> None:
-        place = Path(tempfile.gettempdir()) if directory is None else directory
+        self.path = Path(tempfile.gettempdir()) if directory is None else directory
+        self._needed_bytes = needed_bytes
+        self._fd: int | None = None
+        self._is_named = False
+
+    def begin(self) -> None:
+        """Make the file."""
+        place = self.path
         try:
-            _check_room(place, needed_bytes)
+            _check_room(place, self._needed_bytes)
             self._fd, name = tempfile.mkstemp(_SUFFIX, _PREFIX, place)
         except OSError as error:
             raise StorageError(f"no copy can be made in {place}: {error.strerror}") from error
@@ -43,22 +51,29 @@ class NamelessFile:
 
     def sync(self) -> None:
         """Put on disk what has been written so far."""
-        os.fsync(self._fd)
+        os.fsync(self._opened)
 
     @property
     def size_bytes(self) -> int:
         """How long it is."""
-        return os.fstat(self._fd).st_size
+        return os.fstat(self._opened).st_size
 
     def read(self, at: int, count: int) -> bytes:
         """Give so many bytes, or as many as there are."""
-        return os.pread(self._fd, count, at)
+        return os.pread(self._opened, count, at)
+
+    @property
+    def _opened(self) -> int:
+        assert self._fd is not None, "it was not begun, or is gone"
+        return self._fd
 
     def close(self) -> None:
         """Be gone."""
         with contextlib.suppress(OSError):
             self.lose_name()
-        os.close(self._fd)
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
 
 def _check_room(place: Path, needed_bytes: int) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import tempfile
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -125,6 +127,35 @@ def test_nothing_is_left_of_one_that_was_given_up(tmp_path: Path) -> None:
         assert open_copies() == []
         async with runtime.backups.snapshot():
             pass
+
+    with_runtime(tmp_path, work)
+
+
+def test_nothing_is_left_of_one_that_was_given_up_while_its_file_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, go_on = threading.Event(), threading.Event()
+    mkstemp = tempfile.mkstemp
+
+    def slow(*arguments: Any) -> tuple[int, str]:
+        file = mkstemp(*arguments)
+        made.set()
+        go_on.wait(WITHIN_S)
+        return file
+
+    monkeypatch.setattr(nameless_file.tempfile, "mkstemp", slow)
+
+    async def work(runtime: Runtime) -> None:
+        entering = asyncio.create_task(runtime.backups.snapshot().__aenter__())
+        await until(made.is_set)
+        assert len(leftovers(tmp_path)) == 1
+        entering.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        assert leftovers(tmp_path) == []
+        assert open_copies() == []
 
     with_runtime(tmp_path, work)
 

@@ -24,7 +24,7 @@ READ_BYTES: Final = 16 * BLOB_BYTES
 """Read and hashed at once, in a thread: what a snapshot has in memory, about."""
 
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 60
 """How long a client may take nothing at all."""
 
 MIN_BYTES_PER_S: Final = 256 * 1024
@@ -57,7 +57,7 @@ class Allowance:
     """How long a client may take: a while at first; what it has taken is worth some time again."""
 
     def __init__(self) -> None:
-        self.left_s = PATIENCE_S
+        self.left_s = float(PATIENCE_S)
 
     def took(self, size_bytes: int, elapsed_s: float) -> None:
         """Count what a client has taken, and the time that it had to be waited for."""
