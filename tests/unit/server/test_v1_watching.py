@@ -78,6 +78,23 @@ async def test_there_is_no_history(office: Office) -> None:
 
 
 @in_office
+async def test_there_is_no_history_though_it_is_kept_for_somebody_else(office: Office) -> None:
+    slow, listener = office.watch()
+    await turns()
+    slow.has_own_room = False
+    office.grant_many(range(1, 6))
+    await turns()
+    speaker, _ = office.watch()
+    office.grant_many(range(6, 8))
+    await turns()
+    assert (told(speaker), speaker.lagged) == ([(GRANTED, 6), (GRANTED, 7)], [])
+    slow.has_own_room = True
+    listener.relieved()
+    await turns()
+    assert told(slow) == [(GRANTED, lease) for lease in range(1, 8)]
+
+
+@in_office
 async def test_the_keys_of_an_event_are_limited_and_counted(office: Office) -> None:
     speaker, _ = office.watch(key_prefix=b"k2999")
     office.grant_many(range(1, 3))
@@ -227,15 +244,37 @@ async def test_what_a_watcher_has_missed_are_events_that_concern_it(office: Offi
 
 @in_office_with(by_hand=True)
 async def test_what_was_missed_is_told_when_that_is_on_disk(office: Office) -> None:
-    speaker, _ = office.watch()
+    speaker, listener = office.watch()
+    await turns()
+    speaker.has_own_room = False
+    office.grant_many(range(1, 2))
+    office.commit()
     await turns()
     with kept_at_most(2):
-        office.grant_many(range(1, 6))
+        office.grant_many(range(2, 6))
+    speaker.has_own_room = True
+    listener.relieved()
     await turns()
     assert (speaker.lagged, told(speaker)) == ([], [])
     office.commit()
     await turns()
     assert (speaker.lagged, told(speaker)) == ([3], [(GRANTED, 4), (GRANTED, 5)])
+
+
+@in_office_with(by_hand=True)
+async def test_one_that_was_told_everything_is_visited_when_something_happens_only(
+    office: Office,
+) -> None:
+    speaker, _ = office.watch()
+    office.watch(holder="anna")
+    for lease in range(1, 6):
+        office.grant_many(range(lease, lease + 1))
+        await turns()
+        office.commit()
+        await turns()
+    rounds = office.service._watching._rounds
+    assert len(speaker.events) == 5
+    assert (rounds.behind, len(rounds._called), len(rounds._waiting)) == (0, 0, 0)
 
 
 @in_office
