@@ -41,6 +41,20 @@ def test_no_more_callers_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
 
 
+def test_names_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_NAME_BYTES", 3)
+
+    @in_shop
+    async def run(shop: Shop) -> None:
+        assert shop.lock(b"long", 1).answer.key == b"long/1", "nobody has to wait"
+        refuses(shop.lock(b"long", 2), 3)
+        refuses(shop.observe(b"long"), 3)
+        assert shop.lock(b"abc", 1).answer.key == b"abc/1"
+        assert shop.lock(b"abc", 2).is_waiting
+
+    run()
+
+
 def test_no_more_keys_stand_in_line_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_IN_LINE", 3)
 
@@ -85,6 +99,29 @@ def test_very_many_who_are_out_are_told_in_slices(monkeypatch: pytest.MonkeyPatc
 def all_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have three keys be many."""
     make_limits_small(monkeypatch)
+
+
+@pytest.mark.usefixtures("all_is_long")
+def test_a_lock_that_is_claimed_anew_while_its_lease_goes_with_very_many_keys() -> None:
+    @in_shop
+    async def run(shop: Shop) -> None:
+        owner, waiting = shop.lock(b"l", 1), shop.lock(b"l")
+        assert owner.answer.key == b"l/1"
+        (lease,) = {each.resource.id for each in shop.store.leases.table} - {1, 2, 3, 4}
+        for number in range(5):
+            shop.apply(Put(b"many/%d" % number, b"", lease))
+        shop.commit()
+        waiting.go()
+        again = shop.lock(b"l", lease)
+        assert again.is_waiting, "the lease is about to go"
+        await shop.quiet()
+        assert "requested lease not found" in error_of(again)
+        behind = shop.lock(b"l", 2)
+        assert behind.is_waiting
+        shop.unlock(b"l/1")
+        assert behind.answer.key == b"l/2", "nobody stands before it"
+
+    run()
 
 
 @pytest.mark.usefixtures("all_is_long")

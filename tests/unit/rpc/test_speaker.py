@@ -1,6 +1,8 @@
 """What the handler of a subscription can do besides speaking: metadata, and holding back."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -35,6 +37,22 @@ def _watch(peer: Peer, path: str = WATCH, **changed: str) -> tuple[int, Speaker]
     number = peer.open(path, end=False, **changed)
     peer.pump()
     return number, peer.service.ears[-1].speaker
+
+
+# How long it is kept.
+
+
+def test_what_listened_to_a_call_is_gone_with_it_without_the_collector(raw: RawPeer) -> None:
+    raw.send(raw.request(1, WATCH))
+    ear = weakref.ref(raw.service.ears.pop())
+    assert ear() is not None
+    gc.collect()
+    gc.disable()  # as it almost is in a server
+    try:
+        raw.send(frames.rst_stream(1, ErrorCode.CANCEL))
+        assert ear() is None
+    finally:
+        gc.enable()
 
 
 # Metadata.

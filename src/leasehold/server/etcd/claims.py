@@ -157,6 +157,9 @@ class Claim(OneRequest):
         with refusing(self._desk):
             self._desk.check_room(len(message))
             self._lines.chores.do_now(key_of(wanted.name, wanted.lease))
+            if self._store.is_busy:  # a lease goes with very many keys
+                self._entering = self._lines.spawn(self._begin_later(message))
+                return
             is_alone = self._check_others(wanted)
             self._grant(wanted)
             self._claimed = claimed = self._claim(wanted, self._granted or wanted.lease)

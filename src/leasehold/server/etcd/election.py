@@ -89,6 +89,8 @@ class Election:
         leader = request.leader
         with refusing(self._desk):
             self._check(leader, message)
+            if self._store.is_busy:  # a lease goes with very many keys
+                return self._desk.when_idle(self.proclaim, message)
             lease = leader.lease
             if not lease and self._is_current(leader):
                 (lease, _), _ = self._store.apply(Grant(0, SESSION_TTL_S))
@@ -106,6 +108,8 @@ class Election:
             raise unknown(NO_LEADER_KEY)
         with refusing(self._desk):
             self._check(request.leader, message)
+            if self._store.is_busy:
+                return self._desk.when_idle(self.resign, message)
             outcome, position = self._as_candidate(request.leader, Delete(request.leader.key))
         return self._desk.header(outcome.revision), position
 
@@ -160,7 +164,8 @@ class CampaignCall(Claim):
         try:
             _, position = self._store.apply(Put(key, value, lease))
         except UnknownLease:  # it is none of this lease's, and etcd deletes it then
-            self._store.apply(Delete(key))
+            if not self._store.is_busy:  # else it goes with the lease
+                self._store.apply(Delete(key))
             raise
         return position
 

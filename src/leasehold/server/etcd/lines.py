@@ -32,6 +32,9 @@ MAX_CALLERS: Final = 10_000
 
 All who observe one election are told of a change in one step: some 40 ms for so many."""
 
+MAX_NAME_BYTES: Final = 16 * 1024
+"""The name of a lock or an election: it is kept for each call that waits."""
+
 MAX_IN_LINE: Final = 1_000_000
 """Keys in all lines of a service; a call that would need a further line is refused."""
 
@@ -90,6 +93,9 @@ class Lines:
 
     def check_room(self, name: bytes) -> None:
         """Refuse a call that would have to wait if there are too many of them."""
+        if len(name) > MAX_NAME_BYTES:
+            why = f"a name has at most {MAX_NAME_BYTES} bytes; this one has {len(name)}"
+            raise TooBusy(why)
         if self.callers >= MAX_CALLERS:
             raise TooBusy(f"{self.callers} calls wait for their turn, which is the most")
         if name not in self._lines:
@@ -102,10 +108,11 @@ class Lines:
         """Give the line for a name; not while an operation is under way in steps."""
         line = self._lines.get(name)
         if line is None:
-            line = self._lines[name] = Line(self, name)
-            self._store.watchers.join(line)
+            line = Line(self, name)
             query = Range(line.key, line.end, sort_by=SortBy.CREATE_REVISION)
-            read = self._store.read(query)
+            read = self._store.read(query)  # before anybody can stand in it
+            self._lines[name] = line
+            self._store.watchers.join(line)
             if read is None:
                 query.revision = self._store.revision  # whatever comes later is told
                 self._store.pins[query.revision] += 1
