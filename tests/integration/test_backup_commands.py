@@ -212,7 +212,7 @@ def test_failures_of_a_backup_are_one_line(tmp_path: Path) -> None:
         failed(run("backup", "--data-dir", "data", *arguments, cwd=tmp_path), text)
     failed(
         run("backup", "--data-dir", "nothing", "b", cwd=tmp_path),
-        f"nothing is not a data directory: it has no {FILE_NAME}$",
+        "nothing is not there: name a data directory$",
     )
     assert (tmp_path / "taken").read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"data", "taken"}
@@ -350,3 +350,22 @@ def test_sizes_and_counts_are_for_people() -> None:
         "2048.0 GiB",
     ]
     assert [count(n, "key") for n in (0, 1, 2)] == ["0 keys", "1 key", "2 keys"]
+
+
+def test_the_file_of_the_server_says_where_its_directory_is(tmp_path: Path) -> None:
+    fill(tmp_path / "data")
+    (tmp_path / "my.toml").write_text('data-dir = "data"\n')
+    (tmp_path / "other.toml").write_text('data-dir = "restored"\n')
+    assert run("check", "--config", "my.toml", cwd=tmp_path).stdout.startswith("data is in order\n")
+    made = run("backup", "--config", "my.toml", "b.db", cwd=tmp_path)
+    assert " of data is in b.db " in made.stdout, made.stderr
+    again = run("restore", "--config", "other.toml", "b.db", cwd=tmp_path)
+    assert "is restored to restored:" in again.stdout, again.stderr
+    failed(run("check", "--config", "nothing.toml", cwd=tmp_path), "--config: nothing.toml cannot")
+
+
+@pytest.mark.parametrize("name", ["backup", "restore", "check"])
+def test_help_says_where_the_settings_come_from(name: str) -> None:
+    said = run(name, "--help").stdout
+    assert "--config FILE" in said
+    assert "$LEASEHOLD_CONFIG" in said

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from leasehold.cli.data_dir import IN_FORCE, directory, directory_in_force
+from leasehold.cli.data_dir import IN_FORCE, add_settings, directory, directory_in_force
 from leasehold.cli.reporting import ProgressBar, file, size, told
 from leasehold.errors import DirectoryInUse
 
@@ -34,6 +34,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="DIR",
         help=f"what to copy {IN_FORCE}",
     )
+    add_settings(parser)
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
     parser.add_argument("file", type=file, metavar="FILE", help="where to write it")
     parser.set_defaults(run=run)
@@ -41,14 +42,14 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def run(arguments: argparse.Namespace) -> int:
     """Make a backup; 0 if that went well."""
-    return told(lambda: _back_up(arguments.data_dir, arguments.file, arguments.force))
+    return told(lambda: _back_up(arguments, arguments.file, arguments.force))
 
 
-def _back_up(named: Path | None, target: Path, force: bool) -> str:
+def _back_up(arguments: argparse.Namespace, target: Path, force: bool) -> str:
     from leasehold.engine.backup import back_up_directory  # noqa: PLC0415  they are long
     from leasehold.engine.control import ask_for_backup  # noqa: PLC0415
 
-    directory = directory_in_force(named)
+    directory = directory_in_force(arguments.data_dir, arguments)
     with ProgressBar("backup") as bar:
         try:
             made = back_up_directory(directory, target, bar, force=force)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leasehold.cli.data_dir import IN_FORCE, directory, directory_in_force
+from leasehold.cli.data_dir import IN_FORCE, add_settings, directory, directory_in_force
 from leasehold.cli.reporting import ProgressBar, count, size, told
 from leasehold.core.keyspace import FIRST_REVISION
 
@@ -36,12 +36,13 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="DIR|FILE",
         help=f"what to look at {IN_FORCE}",
     )
+    add_settings(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check; 0 if all is in order."""
-    return told(lambda: _check(directory_in_force(arguments.path)))
+    return told(lambda: _check(directory_in_force(arguments.path, arguments)))
 
 
 def _check(path: Path) -> str:

@@ -24,7 +24,10 @@ _EPILOG: Final = """\
 examples:
   leasehold config
   leasehold config --config ./leasehold.toml --quota 4GiB
-  leasehold config > leasehold.toml
+  leasehold config > new.toml
+
+Write it to a new file, and move that: a shell empties the file after > before
+the command reads its settings from it.
 """
 
 

@@ -9,12 +9,13 @@ import os
 from pathlib import Path
 from typing import Final
 
+from leasehold.cli.settings.flags import add_config_flag, flags_of
 from leasehold.cli.settings.options import BY_NAME
 from leasehold.cli.settings.reading import DEFAULT, read_settings
 from leasehold.errors import StorageError
 
 _OPTION: Final = BY_NAME["data-dir"]
-IN_FORCE: Final = "(default: as for `leasehold serve`, ./leasehold.data)"
+IN_FORCE: Final = "(default: what `leasehold serve` would have, ./leasehold.data if nothing is set)"
 
 
 def directory(text: str) -> Path:
@@ -24,11 +25,16 @@ def directory(text: str) -> Path:
     return Path(text)
 
 
-def directory_in_force(named: Path | None) -> Path:
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add what says where the settings of the server are."""
+    add_config_flag(parser, "the TOML file of the server, which may name the directory")
+
+
+def directory_in_force(named: Path | None, arguments: argparse.Namespace) -> Path:
     """Find out which directory is meant, if none is named; `StorageError` says why none is."""
     if named is not None:
         return named
-    reading = read_settings({}, os.environ)
+    reading = read_settings(flags_of(arguments), os.environ)
     given = reading.values[_OPTION.name]
     for mistake in reading.mistakes:
         if mistake.name in (None, _OPTION.name) and given.where == DEFAULT:

@@ -1,10 +1,9 @@
 """`leasehold restore`: a new data directory from a backup."""
 
 import argparse
-from pathlib import Path
 from typing import Final
 
-from leasehold.cli.data_dir import IN_FORCE, directory, directory_in_force
+from leasehold.cli.data_dir import IN_FORCE, add_settings, directory, directory_in_force
 from leasehold.cli.reporting import ProgressBar, count, file, told
 
 _EPILOG: Final = """\
@@ -31,18 +30,20 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="DIR",
         help=f"what to make; it must not be there, or be empty {IN_FORCE}",
     )
+    add_settings(parser)
     parser.add_argument("file", type=file, metavar="FILE", help="the backup; it is not changed")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Restore a backup; 0 if that went well."""
-    return told(lambda: _restore(arguments.file, directory_in_force(arguments.data_dir)))
+    return told(lambda: _restore(arguments))
 
 
-def _restore(backup: Path, directory: Path) -> str:
+def _restore(arguments: argparse.Namespace) -> str:
     from leasehold.engine.restoring import restore  # noqa: PLC0415  it is long
 
+    backup, directory = arguments.file, directory_in_force(arguments.data_dir, arguments)
     with ProgressBar("restore") as bar:
         found = restore(backup, directory, bar)
     return (

@@ -103,6 +103,8 @@ def _check_kind(path: Path) -> None:
 def reading(directory: Path) -> Iterator[apsw.Connection]:
     """Read a data directory that nobody has open. Nobody gets it meanwhile."""
     path = directory / FILE_NAME
+    if not directory.exists():
+        raise StorageError(f"{directory} is not there: name a data directory")
     if not path.is_file():
         raise StorageError(f"{directory} is not a data directory: it has no {FILE_NAME}")
     with _locked(directory):

@@ -8,10 +8,11 @@ import contextlib
 import errno
 import fcntl
 import os
+import pwd
 from pathlib import Path
 from typing import Final
 
-from leasehold.errors import DirectoryInUse
+from leasehold.errors import DirectoryInUse, ForeignJournal
 
 LOCK_NAME: Final = "LOCK"
 DIRECTORY_MODE: Final = 0o700
@@ -19,12 +20,22 @@ FILE_MODE: Final = 0o600
 PID_DIGITS: Final = 20
 """A process id fills as many columns, so that it covers that of the last holder, however long."""
 
+FILE_NAME: Final = "leasehold.db"
+"""The journal. A directory that has one is ours."""
+
+ADVICE: Final = (
+    "; make sure that the disk is in order, is writable and has space left, then start again"
+)
+_OF_ETCD: Final = ("snap", "wal")
+_DENIED: Final = frozenset({errno.EACCES, errno.EPERM})
+
 
 class DataDirectory:
     """A directory that is this process's own until `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        _refuse_data_of_etcd(path)
         _make_directory(path)
         self._lock: int | None = _lock(path)
 
@@ -52,6 +63,47 @@ class DataDirectory:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _refuse_data_of_etcd(path: Path) -> None:
+    """Leave a directory alone that has data which its owner would look for here in vain."""
+    if os.path.lexists(path / FILE_NAME):
+        return
+    for each in (path, path / "member"):
+        if all((each / name).is_dir() for name in _OF_ETCD):
+            raise ForeignJournal(
+                f"{path} has data of etcd, which cannot be read here: name another directory, and "
+                "copy the keys from the running etcd, with `etcdctl make-mirror`"
+            )
+
+
+def why_unusable(path: Path, error: OSError) -> str:
+    """Say why a directory cannot be had, and what to do about it."""
+    what = f"{path} cannot be used to keep data: "
+    if path.is_file():
+        return f"{what}it is a file: name a directory; `leasehold restore` makes one of a backup"
+    if error.errno in _DENIED:
+        name = error.filename or path
+        return (
+            f"{what}{_user(os.geteuid())} may not write {name}{_owned(path)}: "
+            "give that user the directory (chown), or name another"
+        )
+    return f"{what}{error.strerror or error}{ADVICE}"
+
+
+def _owned(path: Path) -> str:
+    """Name the owner of the directory, or of the nearest one above it that is there."""
+    for each in (path, *path.absolute().parents):
+        with contextlib.suppress(OSError):
+            return f" ({each} belongs to {_user(each.stat().st_uid)})"
+    return ""
+
+
+def _user(number: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(number).pw_name}"
+    except KeyError:  # in a container, say
+        return f"the user {number}"
 
 
 def _make_directory(path: Path) -> None:

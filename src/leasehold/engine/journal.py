@@ -39,10 +39,9 @@ import apsw
 from leasehold.core.keyspace import Item
 from leasehold.engine import folding, records, shrinking
 from leasehold.engine.batch_index import BatchIndex
-from leasehold.engine.data_dir import DataDirectory
+from leasehold.engine.data_dir import ADVICE, FILE_NAME, DataDirectory, why_unusable
 from leasehold.engine.folding import Unfolded
 from leasehold.engine.journal_files import (
-    FILE_NAME,
     LOG_SUFFIXES,
     is_log_left,
     lengthen_log,
@@ -60,7 +59,6 @@ from leasehold.engine.journal_format import (
     pack_identity,
 )
 from leasehold.engine.journal_rows import (
-    ADVICE,
     Heir,
     Row,
     damage,
@@ -132,8 +130,8 @@ class Journal:
         try:
             self._directory = None if directory is None else DataDirectory(directory)
         except OSError as error:
-            what = f"{directory} cannot be used to keep data: {error}"
-            raise StorageError(what + ADVICE) from error
+            assert directory is not None
+            raise StorageError(why_unusable(directory, error)) from error
         try:
             if self._directory is not None:
                 make_file(self._directory, self._path)
@@ -143,7 +141,9 @@ class Journal:
         except BaseException as error:
             self._let_go()
             if isinstance(error, OSError):
-                raise StorageError(f"{self._path} cannot be opened: {error}{ADVICE}") from error
+                raise StorageError(
+                    f"{self._path} cannot be opened: {error.strerror or error}{ADVICE}"
+                ) from error
             raise
 
     @property

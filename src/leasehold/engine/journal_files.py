@@ -6,12 +6,11 @@ from typing import Final
 
 import apsw
 
-from leasehold.engine.data_dir import DataDirectory
+from leasehold.engine.data_dir import FILE_NAME, DataDirectory
 from leasehold.engine.journal_format import check_header, empty_journal
 from leasehold.engine.journal_rows import told_as_ours
 from leasehold.errors import DamagedJournal
 
-FILE_NAME: Final = "leasehold.db"
 LOG_SUFFIXES: Final = ("-wal", "-journal")
 _PIECE_BYTES: Final = 64 * 1024
 

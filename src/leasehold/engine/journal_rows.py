@@ -10,6 +10,7 @@ import apsw
 from leasehold.core.keyspace import Item
 from leasehold.engine import folding
 from leasehold.engine.batch_index import BatchIndex
+from leasehold.engine.data_dir import ADVICE
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal_format import (
     READ_IDENTITY,
@@ -22,10 +23,6 @@ from leasehold.errors import DamagedJournal, DirectoryInUse, StorageError
 
 ROWS_PER_READ: Final = 256
 """Rows are read in slices, so that no open query stands in the way of a checkpoint."""
-
-ADVICE: Final = (
-    "; make sure that the disk is in order, is writable and has space left, then start again"
-)
 
 _READ: Final = (
     "SELECT id, first_revision, last_revision, changes, checksum"

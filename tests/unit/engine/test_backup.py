@@ -524,7 +524,8 @@ def test_a_directory_that_is_read_cannot_be_opened(tmp_path: Path) -> None:
 def test_what_is_not_a_data_directory_is_refused_and_not_made_one(
     name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(StorageError, match=f"is not a data directory: it has no {FILE_NAME}"):
+    why = "is not there" if name == "nothing" else f"is not a data directory: it has no {FILE_NAME}"
+    with pytest.raises(StorageError, match=why):
         back_up_directory(tmp_path / name, tmp_path / "no" / "b")
     assert list(tmp_path.iterdir()) == []
 

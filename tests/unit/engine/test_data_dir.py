@@ -1,5 +1,6 @@
 """A data directory: what is synced when it is made, and that one process at a time has it."""
 
+import errno
 import os
 import signal
 import stat
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.engine.data_dir import LOCK_NAME, DataDirectory
-from leasehold.errors import DirectoryInUse
+from leasehold.engine.data_dir import FILE_NAME, LOCK_NAME, DataDirectory, why_unusable
+from leasehold.errors import DirectoryInUse, ForeignJournal
 
 STEPS_TO_WRITE_A_FILE = ("write", "fsync", "replace", "fsync")
 
@@ -182,3 +183,38 @@ def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
     directory.close()
     directory.close()
     DataDirectory(tmp_path).close()
+
+
+@pytest.mark.parametrize("named", [".", "member"])
+def test_a_directory_of_etcd_is_refused_before_anything_is_written(
+    named: str, tmp_path: Path
+) -> None:
+    for name in ("snap", "wal"):
+        (tmp_path / "member" / name).mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ForeignJournal, match=r"data of etcd.*name another.*make-mirror"):
+        DataDirectory(tmp_path / named)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_directory_that_is_ours_already_is_had_whatever_else_is_there(tmp_path: Path) -> None:
+    for name in ("snap", "wal"):
+        (tmp_path / "member" / name).mkdir(parents=True)
+    (tmp_path / FILE_NAME).touch()
+    DataDirectory(tmp_path).close()
+
+
+def test_who_may_not_write_is_told_so_and_whose_it_is(tmp_path: Path) -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "a" / LOCK_NAME))
+    said = why_unusable(tmp_path / "a", denied)
+    assert "Errno" not in said
+    assert f"may not write {tmp_path / 'a' / LOCK_NAME} ({tmp_path} belongs to the user " in said
+    assert "chown" in said
+
+
+def test_a_file_is_no_directory_and_a_full_disk_is_another_matter(tmp_path: Path) -> None:
+    (tmp_path / "b.db").touch()
+    wrong = NotADirectoryError(errno.ENOTDIR, "Not a directory", str(tmp_path / "b.db"))
+    assert "it is a file: name a directory" in why_unusable(tmp_path / "b.db", wrong)
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+    assert "No space left on device; make sure" in why_unusable(tmp_path, full)

@@ -5,7 +5,7 @@ from typing import Final
 
 from leasehold.cli.settings.kinds import SWITCH
 from leasehold.cli.settings.options import OPTIONS, Option
-from leasehold.cli.settings.reading import CONFIG_FILE, Flags
+from leasehold.cli.settings.reading import CONFIG_FILE, CONFIG_FLAG, Flags
 from leasehold.cli.settings.variables import CONFIG_VARIABLE
 
 _PREFIX: Final = "setting-"
@@ -17,12 +17,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     groups = {name: parser.add_argument_group(name) for name in dict.fromkeys(_groups())}
     for option in OPTIONS:
         _add_flag(groups[option.group], option)
-    parser.add_argument_group("settings").add_argument(
-        "--config",
+    add_config_flag(parser.add_argument_group("settings"), "a TOML file with any of these settings")
+
+
+def add_config_flag(parser: argparse._ActionsContainer, what: str) -> None:
+    """Add the option that names a file."""
+    parser.add_argument(
+        CONFIG_FLAG,
         metavar="FILE",
         dest=_PREFIX + "config",
-        help=f"a TOML file with any of these settings (default: ${CONFIG_VARIABLE}, or "
-        f"./{CONFIG_FILE} if it is there)",
+        help=f"{what} (default: ${CONFIG_VARIABLE}, or ./{CONFIG_FILE} if it is there)",
     )
 
 
