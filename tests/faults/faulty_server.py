@@ -26,7 +26,7 @@ from leasehold.engine import catching_up, committer, journal, leases, runtime, s
 from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.writing import Writing
 from leasehold.rpc.gate import Gate
-from leasehold.rpc.routes import Answer, Later
+from leasehold.rpc.routes import Answer, Later, Pieces
 from leasehold.server import app
 from leasehold.server.etcd import watch
 from leasehold.server.etcd.kv import KV
@@ -136,12 +136,14 @@ class OpenGate(Gate):
 
 
 def _told_at_once(
-    read: Callable[[KV, Any], Answer | Later],
-) -> Callable[[KV, Any], Answer | Later]:
+    read: Callable[[KV, Any], Answer | Pieces | Later],
+) -> Callable[[KV, Any], Answer | Pieces | Later]:
     """A seeded bug: what is read is told before it is on disk."""
 
-    def read_and_tell(service: KV, request: Any) -> Answer | Later:
+    def read_and_tell(service: KV, request: Any) -> Answer | Pieces | Later:
         answer = read(service, request)
+        if isinstance(answer, Pieces):
+            return Pieces(answer.pieces)
         return (answer[0], 0) if isinstance(answer, tuple) else answer
 
     return read_and_tell

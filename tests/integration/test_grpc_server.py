@@ -444,7 +444,10 @@ def test_a_client_that_broke_a_rule_and_reads_nothing_is_not_waited_for(
     with server.connect() as client:
         _watch_with_wide_windows(server, client)
         protocol = server.do(server.only_protocol)
-        server.do(server.service.ears[0].speaker.say, bytes(20_000_000), 0)
+        speaker = server.service.ears[0].speaker
+        server.do(speaker.say, bytes(20_000_000), 0)
+        server.do(speaker.flush)
+        server.wait_until(lambda: protocol._is_paused)
         server.do(protocol.data_received, frames.frame(frames.PING, 0, 3))
         assert server.do(protocol._transport.get_write_buffer_size) > 0
         server.wait_until(lambda: not server.site.connections)

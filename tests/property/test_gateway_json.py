@@ -3,23 +3,27 @@
 import base64
 import json
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from google.protobuf import json_format
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasehold.rpc.rope import Rope
 from leasehold.server.gateway import base64 as ours
-from leasehold.server.gateway.cutting import cut
+from leasehold.server.gateway import long_answers
+from leasehold.server.gateway.cutting import MAX_HEAD_BYTES
 from leasehold.server.gateway.documents import Documents, Unreadable
 from leasehold.server.gateway.reading import fill
 from leasehold.server.gateway.routes import find_routes
 from leasehold.server.gateway.strings import quoted
-from leasehold.server.gateway.writing import Pieces, written
-from leasehold.wire import kv_pb2, rpc_pb2
+from leasehold.server.gateway.writing import written
+from leasehold.wire import kv_pb2, leases_pb2, rpc_pb2
 from leasehold.wire.pool import POOL
 
 _int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -76,6 +80,24 @@ _events = st.builds(
     ),
 )
 _messages = st.one_of(_ranges, _txns, _events)
+_done: st.SearchStrategy[rpc_pb2.TxnResponse] = st.builds(
+    rpc_pb2.TxnResponse,
+    succeeded=st.booleans(),
+    responses=st.lists(
+        st.deferred(
+            lambda: st.one_of(
+                st.builds(rpc_pb2.ResponseOp, response_range=_ranges),
+                st.builds(rpc_pb2.ResponseOp, response_txn=_done),
+            )
+        ),
+        max_size=3,
+    ),
+)
+_renewed = st.builds(
+    leases_pb2.RenewAllRequest, ids=st.lists(_int64, max_size=40), grantor=st.text(max_size=60)
+)
+_long_messages = st.one_of(_messages, _done, _renewed).filter(lambda message: message.ByteSize())
+"""Of every kind: nested, with long values, with long texts, and with packed numbers."""
 
 
 def _read(kind: type[Message], text: str) -> Message:
@@ -97,14 +119,32 @@ def test_protobufs_own_mapping_says_the_same(message: Message) -> None:
     assert _read(type(message), in_camel_case) == message
 
 
-@given(_messages, st.integers(1, 200))
-def test_in_pieces_it_is_the_same(message: Message, part_bytes: int) -> None:
+@given(_long_messages, st.integers(1, 50), st.integers(0, 100), st.data())
+def test_in_pieces_it_is_the_same_and_no_piece_is_long(
+    message: Message, field_bytes: int, more_bytes: int, data: st.DataObject
+) -> None:
     octets = message.SerializeToString()
-    parts = list(cut(octets, part_bytes))
-    assert b"".join(parts) == octets
-    pieces = Pieces()
-    texts = [text for part in parts for text in pieces.write(type(message).FromString(part))]
-    assert "".join(texts) + pieces.end() == written(message)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=5)))
+    ropes = [octets[start:end] for start, end in pairwise([0, *cuts, len(octets)])]
+    sizes: dict[str, Any] = {
+        "LONG_FIELD_BYTES": field_bytes,
+        "LONG_BYTES": field_bytes + MAX_HEAD_BYTES + more_bytes,
+        "_OCTETS_AT_ONCE": 30,
+        "_CHARACTERS_AT_ONCE": 10,
+    }
+    with mock.patch.multiple(long_answers, **sizes):
+        texts = list(long_answers.pieces(type(message), Rope(ropes), len(octets)))
+    assert "".join(texts) == written(message)
+    assert max(map(len, texts)) < 30 * field_bytes + 100
+
+
+@given(_long_messages, st.integers(0, 1000), st.integers(0, 255))
+def test_what_is_no_message_is_refused_or_written(message: Message, at: int, octet: int) -> None:
+    octets = bytearray(message.SerializeToString())
+    octets[at % len(octets) :] = bytes([octet]) if at % 2 else b""
+    sizes = mock.patch.multiple(long_answers, LONG_FIELD_BYTES=10, LONG_BYTES=50)
+    with sizes, suppress(ValueError, DecodeError):
+        "".join(long_answers.pieces(type(message), Rope([bytes(octets)]), len(octets)))
 
 
 _json = st.recursive(

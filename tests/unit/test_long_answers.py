@@ -1,4 +1,7 @@
-"""Answers with very many items are made in slices: the same bytes, and renewals go on meanwhile."""
+"""Long answers are made in slices: the same bytes, and renewals go on meanwhile.
+
+Those that are long because of few large values are made at once, without a copy of any.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +19,13 @@ from leasehold.rpc.routes import Answer, Later, Pieces
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
-from leasehold.server.etcd.long_answers import deleted_steps, found_steps, outcome_steps
+from leasehold.server.etcd.long_answers import (
+    LARGE_BYTES,
+    LARGE_ITEM_BYTES,
+    deleted_steps,
+    found_steps,
+    outcome_steps,
+)
 from leasehold.server.etcd.ranges import encode
 from leasehold.server.etcd.txns import encode_deleted, encode_outcome
 from leasehold.server.etcd.watch import Watch
@@ -25,7 +34,7 @@ from tests.conformance.client import delete_op, put_op, range_op, txn_op
 
 MANY: Final = 20_000
 KEPT, KEEPER = 7, 8
-Handler = Callable[[bytes], Answer | Later]
+Handler = Callable[[bytes], Answer | Pieces | Later]
 
 
 class Shop:
@@ -46,7 +55,7 @@ class Shop:
     async def ask(self, call: Handler, request: Any) -> tuple[bytes, int]:
         """Make a call; give its answer, and how often a lease was renewed meanwhile."""
         answer = call(request.SerializeToString())
-        assert not isinstance(answer, tuple), "this takes a while"
+        assert not isinstance(answer, tuple | Pieces), "this takes a while"
         asking = asyncio.ensure_future(answer)
         renewal = pb.LeaseKeepAliveRequest(ID=KEEPER).SerializeToString()
         renewals = 0
@@ -203,6 +212,86 @@ async def test_a_lease_with_few_keys_is_answered_at_once(shop: Shop) -> None:
     answer = shop.lease.time_to_live(request.SerializeToString())
     assert isinstance(answer, tuple)
     assert len(pb.LeaseTimeToLiveResponse.FromString(answer[0]).keys) == LONG
+
+
+# Large values.
+
+LARGE_VALUE: Final = bytes(100_000)
+
+
+def put_large(shop: Shop, count: int) -> None:
+    for number in range(count):
+        shop.store.apply(Put(b"large%d" % number, LARGE_VALUE, 0))
+
+
+def whole(shop: Shop, answer: Answer | Pieces | Later) -> bytes:
+    """Give an answer that must be in pieces, of which each large value is one as it is stored."""
+    assert isinstance(answer, Pieces)
+    assert answer.position == shop.store.position
+    stored = {id(item[0]) for name in shop.names if (item := shop.store.keyspace.get(name))}
+    assert all(id(piece) in stored for piece in answer.pieces if len(piece) > LARGE_ITEM_BYTES)
+    return b"".join(answer.pieces)
+
+
+@in_shop
+async def test_a_few_large_values_are_told_without_a_copy(shop: Shop) -> None:
+    put_large(shop, 4)
+    shop.names = [b"large%d" % number for number in range(4)]
+    every = pb.RangeRequest(key=b"large", range_end=b"largf")
+    found = pb.RangeResponse.FromString(whole(shop, shop.kv.range(every.SerializeToString())))
+    assert ([kv.key for kv in found.kvs], found.count) == (shop.names, 4)
+    assert {kv.value for kv in found.kvs} == {LARGE_VALUE}
+    step = pb.RequestOp(request_range=every)
+    txn = pb.TxnRequest(success=[step, put_op(b"x"), txn_op(success=[step])])
+    done = pb.TxnResponse.FromString(whole(shop, shop.kv.txn(txn.SerializeToString())))
+    first, _, nested = done.responses
+    assert first.response_range.kvs == found.kvs
+    assert nested.response_txn.responses[0].response_range.kvs == found.kvs
+    puts = pb.TxnRequest(success=[put_op(name, prev_kv=True) for name in shop.names])
+    replaced = shop.kv.txn(puts.SerializeToString())
+    assert isinstance(replaced, Pieces)
+    done = pb.TxnResponse.FromString(b"".join(replaced.pieces))
+    assert [each.response_put.prev_kv for each in done.responses] == list(found.kvs)
+
+
+@in_shop
+async def test_a_few_large_values_that_are_deleted_are_told_without_a_copy(shop: Shop) -> None:
+    put_large(shop, 4)
+    items = [shop.store.keyspace.get(b"large%d" % number) for number in range(4)]
+    request = pb.DeleteRangeRequest(key=b"large", range_end=b"largf", prev_kv=True)
+    answer = shop.kv.delete_range(request.SerializeToString())
+    assert isinstance(answer, Pieces)
+    large = [piece for piece in answer.pieces if len(piece) > LARGE_ITEM_BYTES]
+    assert all(item and piece is item[0] for piece, item in zip(large, items, strict=True))
+    deleted = pb.DeleteRangeResponse.FromString(b"".join(answer.pieces))
+    assert (deleted.deleted, len(deleted.prev_kvs)) == (4, 4)
+    assert isinstance(shop.kv.delete_range(request.SerializeToString()), tuple)
+
+
+@in_shop
+async def test_a_large_value_among_very_many_small_ones_is_told_without_a_copy(shop: Shop) -> None:
+    shop.store.apply(Put(b"k00100", LARGE_VALUE, 0))
+    item = shop.store.keyspace.get(b"k00100")
+    assert item is not None
+    later = shop.kv.range(pb.RangeRequest(key=b"k", range_end=b"l").SerializeToString())
+    assert not isinstance(later, tuple | Pieces)
+    answer = await later
+    assert isinstance(answer, Pieces)
+    assert any(piece is item[0] for piece in answer.pieces)
+    found = pb.RangeResponse.FromString(b"".join(answer.pieces))
+    assert [kv.key for kv in found.kvs] == shop.names
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_answer_is_in_pieces_from_a_limit_on(count: int) -> None:
+    @in_shop
+    async def run(shop: Shop) -> None:
+        put_large(shop, count)
+        request = pb.RangeRequest(key=b"large", range_end=b"largf")
+        answer = shop.kv.range(request.SerializeToString())
+        assert isinstance(answer, Pieces) == (count * len(LARGE_VALUE) > LARGE_BYTES)
+
+    run()
 
 
 # The same bytes.

@@ -100,9 +100,12 @@ class Answers(Outbound["AnsweringStream"]):
     __slots__ = ("_blocks", "_over")
 
     def __init__(
-        self, transmit: Callable[[bytes], None], over: Callable[["AnsweringStream"], None]
+        self,
+        transmit: Callable[[bytes], None],
+        flush_soon: Callable[[], None],
+        over: Callable[["AnsweringStream"], None],
     ) -> None:
-        super().__init__(transmit)
+        super().__init__(transmit, flush_soon)
         self._over = over
         self._blocks = AnswerBlocks()
 

@@ -74,7 +74,7 @@ class ClientConnection(Http2[ClientCall]):
         schedule_flush: Callable[[], None],
         on_change: Callable[[], None],
     ) -> None:
-        super().__init__(Requests(transmit), limits, now, _greeting(limits))
+        super().__init__(Requests(transmit, schedule_flush), limits, now, _greeting(limits))
         self._outbound.set_max_list(ASSUMED_LIST_BYTES)
         self.is_draining = False
         """Whether the server takes no new calls."""

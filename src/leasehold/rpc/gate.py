@@ -10,8 +10,8 @@ What waits is limited, in number and in bytes. A call that changes something ask
 change may concern ten thousand watchers, and none of them has asked for too much.
 """
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sized
+from typing import Any, Final, Protocol, TypeVar
 
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
@@ -41,7 +41,10 @@ class Flushable(Protocol):
         ...
 
 
-Deliver = Callable[[bytes], Flushable]
+P = TypeVar("P", bound=Sized)
+"""An answer, in one piece or in several."""
+
+Deliver = Callable[[P], Flushable]
 """Writes an answer into its connection's output, and returns the connection."""
 
 
@@ -56,7 +59,7 @@ class Gate:
         """How many answers to calls wait; not those on streams of exchanges, and no events."""
         self._streamed = 0
         self._refusal = RpcError(Status.RESOURCE_EXHAUSTED, refusal)
-        self._waiting: dict[int, list[tuple[Deliver, bytes, int]]] = {}
+        self._waiting: dict[int, list[tuple[Deliver[Any], Sized, int]]] = {}
         self._waiting_bytes = 0
 
     def __len__(self) -> int:
@@ -71,7 +74,7 @@ class Gate:
         """What a full gate says: the same again and again, for it is said very often then."""
         return self._refusal.with_traceback(None)
 
-    def hold_answer(self, position: int, deliver: Deliver, payload: bytes) -> None:
+    def hold_answer(self, position: int, deliver: Deliver[P], payload: P) -> None:
         """Deliver an answer when `position` is released, or refuse if too much waits already."""
         if self.answers >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             self.check_room()
@@ -84,19 +87,19 @@ class Gate:
         else:
             waiting.append((deliver, payload, _ANSWER))
 
-    def hold_streamed(self, position: int, deliver: Deliver, payload: bytes) -> None:
+    def hold_streamed(self, position: int, deliver: Deliver[P], payload: P) -> None:
         """The same for an answer on a stream of exchanges, which goes on after it."""
         if self._streamed >= MAX_WAITING_STREAMED or self._waiting_bytes >= MAX_WAITING_BYTES:
             raise self.refusal()
         self._streamed += 1
         self.hold_event(position, deliver, payload, _STREAMED)
 
-    def hold_accepted(self, position: int, deliver: Deliver, payload: bytes) -> None:
+    def hold_accepted(self, position: int, deliver: Deliver[P], payload: P) -> None:
         """Deliver an answer when `position` is released, of a call that cannot be refused."""
         self.answers += 1
         self.hold_event(position, deliver, payload, _ANSWER)
 
-    def hold_event(self, position: int, deliver: Deliver, payload: bytes, kind: int = 0) -> None:
+    def hold_event(self, position: int, deliver: Deliver[P], payload: P, kind: int = 0) -> None:
         """Deliver when `position` is released what nobody has asked for right now."""
         self._waiting_bytes += len(payload)
         try:

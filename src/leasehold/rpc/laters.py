@@ -2,16 +2,14 @@
 
 import asyncio
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from leasehold.errors import Status
 from leasehold.rpc.gate import Flushable
-from leasehold.rpc.grpc import PREFIX, RpcError
+from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.host import Host
+from leasehold.rpc.rope import Rope
 from leasehold.rpc.routes import Later, Pieces
-
-PUT_AT_ONCE_BYTES: Final = 1024 * 1024
-"""How much of a long message is put out before it is another's turn."""
 
 
 class Hosted(Flushable, Protocol):
@@ -33,19 +31,14 @@ class Answered(Protocol):
     is_ending: bool
     is_over: bool
     remote_done: bool
-    ending: bytes | None
 
     @property
     def carrier(self) -> Hosted:
         """The connection."""
         ...
 
-    def say_accepted(self, message: bytes, position: int) -> None:
+    def say_accepted(self, message: bytes | Rope, position: int) -> None:
         """Say what a call has come to that was let in."""
-        ...
-
-    def append(self, octets: bytes) -> None:
-        """Put octets of messages into the output."""
         ...
 
     def fail(self, error: BaseException) -> None:
@@ -94,9 +87,11 @@ class Laters:
         call = self._call
         try:
             result = await answer
+            if call.is_ending:
+                return
             if isinstance(result, Pieces):
-                await self._put_pieces(result.pieces)
-            elif not call.is_ending:
+                call.say_accepted(Rope(result.pieces), result.position)
+            else:
                 call.say_accepted(*result)
         except asyncio.CancelledError:
             raise
@@ -104,19 +99,6 @@ class Laters:
             call.fail(error)
             if not isinstance(error, Exception):
                 raise
-
-    async def _put_pieces(self, pieces: list[bytes]) -> None:
-        """Put a long message into the output, and let others have their turn in between."""
-        call, put_bytes = self._call, 0
-        for piece in (PREFIX.pack(0, sum(map(len, pieces))), *pieces):
-            if call.is_over or call.ending is not None:
-                return
-            call.append(piece)
-            put_bytes += len(piece)
-            if put_bytes >= PUT_AT_ONCE_BYTES:
-                put_bytes = 0
-                call.carrier.flush()
-                await asyncio.sleep(0)
 
     def _answered(self, answer: Later, cost_bytes: int, task: "asyncio.Task[None]") -> None:
         answer.close()  # if the task was cancelled before it began

@@ -1,7 +1,8 @@
 """What goes out on a connection: frames in order, as far as the peer's windows allow.
 
-Theory of operation. `_out` is what can be sent now, and `flush` hands it on in one piece. A stream
-with something to send is in one of three places, so that no frame of the peer makes us look at all
+Theory of operation. `_out` is what can be sent now, and `flush` hands it on in one piece; if that
+is much, the rest has to wait for another turn of the event loop (`flush_soon`). A stream with
+something to send is in one of three places, so that no frame of the peer makes us look at all
 of them:
 
     _ready     it may send: it is looked at by the next flush
@@ -18,13 +19,15 @@ from typing import Final, Generic, TypeVar
 
 from leasehold.rpc import frames
 from leasehold.rpc.frames import MAX_WINDOW, ConnectionFailed, ErrorCode, StreamFailed
+from leasehold.rpc.rope import Rope
 from leasehold.rpc.streams import Stream
 
 SHARE_BYTES: Final = 64 * 1024
 """What a stream may send before it is another's turn."""
 
 HAND_ON_BYTES: Final = 1024 * 1024
-"""What is handed on at once: then the transport may say that it has enough."""
+"""What is handed on at once, in about a millisecond: then it is the turn of other connections, and
+the transport may say that it has enough."""
 
 S = TypeVar("S", bound=Stream)
 
@@ -33,6 +36,7 @@ class Outbound(Generic[S]):
     """The output of one connection."""
 
     __slots__ = (
+        "_flush_soon",
         "_granted",
         "_max_frame_bytes",
         "_out",
@@ -47,8 +51,9 @@ class Outbound(Generic[S]):
         "unsent_event_bytes",
     )
 
-    def __init__(self, transmit: Callable[[bytes], None]) -> None:
+    def __init__(self, transmit: Callable[[bytes], None], flush_soon: Callable[[], None]) -> None:
         self._transmit = transmit
+        self._flush_soon = flush_soon
         self._out: list[bytes] = []
         self._ready: dict[S, None] = {}
         self._starved: dict[S, None] = {}
@@ -152,7 +157,7 @@ class Outbound(Generic[S]):
             self._starved.pop(stream, None)
 
     def flush(self) -> None:
-        """Hand on what can be sent now."""
+        """Hand on what can be sent now; if that is too much, have the rest flushed soon."""
         put_bytes = 0
         while (self._ready or (self._starved and self._window > 0)) and not self.is_paused:
             # Those first who have waited for the window that is there now.
@@ -162,8 +167,8 @@ class Outbound(Generic[S]):
             stream.is_queued = False
             put_bytes += self._send(stream)
             if put_bytes >= HAND_ON_BYTES:
-                put_bytes = 0
-                self._hand_on()
+                self._flush_soon()
+                break
         if self._out:
             self._hand_on()
 
@@ -196,14 +201,17 @@ class Outbound(Generic[S]):
             stream.is_queued = True
             (self._ready if self._window > 0 else self._starved)[stream] = None
 
-    def _put_data(self, stream: S, unsent: bytearray, room: int) -> int:
-        payload = bytes(unsent[:room])
-        del unsent[:room]
+    def _put_data(self, stream: S, unsent: bytearray | Rope, room: int) -> int:
+        if type(unsent) is Rope:
+            payload = unsent.take(room)
+        else:
+            payload = bytes(unsent[:room])
+            del unsent[:room]
         length = len(payload)
         self._window -= length
         stream.window -= length
         self._count(stream, -length)
-        self._out.append(frames.frame(frames.DATA, 0, stream.id, payload))
+        self._out += (frames.HEAD.pack(length << 8 | frames.DATA, 0, stream.id), payload)
         return length
 
     def put_headers(self, stream: S, block: bytes, flags: int) -> None:

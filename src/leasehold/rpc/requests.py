@@ -22,8 +22,8 @@ class Requests(Outbound[ClientCall]):
 
     __slots__ = ("_encoder",)
 
-    def __init__(self, transmit: Callable[[bytes], None]) -> None:
-        super().__init__(transmit)
+    def __init__(self, transmit: Callable[[bytes], None], flush_soon: Callable[[], None]) -> None:
+        super().__init__(transmit, flush_soon)
         self._encoder = HeaderEncoder()
 
     def set_table_size(self, table_bytes: int) -> None:

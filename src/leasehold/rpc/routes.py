@@ -4,8 +4,9 @@ There are two kinds of methods:
 
 - `Exchange`: each message is answered by one message. A unary call is one exchange; a stream of
   exchanges ends when the client has ended its side. The handler is a plain function, which returns
-  the answer and the position that must be released before it leaves (see `rpc.gate`). If it has to
-  wait for something itself it returns a coroutine instead, which returns the same.
+  the answer and the position that must be released before it leaves (see `rpc.gate`); a long answer
+  comes as `Pieces`, and is never put together. If the handler has to wait for something itself it
+  returns a coroutine instead, which returns the same.
 - `Subscription`: the server speaks when it has something to say. The handler is an object that
   lives as long as the stream. `rpc.conversations` makes one of a coroutine.
 """
@@ -28,10 +29,12 @@ Answer = tuple[bytes, int]
 """A message, and the position that must be released before it leaves."""
 
 
-class Pieces(NamedTuple):
-    """A message that is too long to be handled in one go; it may leave at once."""
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A message that is too long to be handled in one go, and its position as with `Answer`."""
 
     pieces: list[bytes]
+    position: int = 0
 
 
 Later = Coroutine[Any, Any, Answer | Pieces]
@@ -42,7 +45,7 @@ Later = Coroutine[Any, Any, Answer | Pieces]
 class Exchange:
     """A method that answers each message with one message."""
 
-    call: Callable[[bytes], Answer | Later]
+    call: Callable[[bytes], Answer | Pieces | Later]
     is_unary: bool = True
     tally: Tally = field(default_factory=Tally, compare=False)
 

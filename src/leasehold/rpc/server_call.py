@@ -15,19 +15,20 @@ late, and one whose answer waits for the disk is given up by its client.
 
 import logging
 from collections.abc import Coroutine
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from leasehold.errors import Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
-from leasehold.rpc.gate import Flushable, Gate
-from leasehold.rpc.grpc import PREFIX, MessageReader, RpcError, packed
+from leasehold.rpc.gate import Deliver, Flushable, Gate
+from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError, packed
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Alarm, Host
 from leasehold.rpc.laters import Laters
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.raised import as_rpc_error
-from leasehold.rpc.routes import Head, Later, Listener
+from leasehold.rpc.rope import Rope
+from leasehold.rpc.routes import Head, Later, Listener, Pieces
 from leasehold.rpc.timeouts import parse_timeout
 
 logger = logging.getLogger(__name__)
@@ -249,7 +250,7 @@ class ServerCall(AnsweringStream):
             if isinstance(answer, tuple):
                 self.say(*answer)
             else:
-                self.answer_later(answer)
+                self.answer_at_length(answer)
 
     def remote_ended(self) -> None:
         """Learn that the client has ended its side."""
@@ -268,8 +269,13 @@ class ServerCall(AnsweringStream):
         else:
             self.end()
 
-    def answer_later(self, answer: Later) -> None:
-        """Say what a handler will find out, and end the call then if the client has."""
+    def answer_at_length(self, answer: Pieces | Later) -> None:
+        """Say a long answer, or what a handler will find out; end the call if the client has."""
+        if isinstance(answer, Pieces):
+            self._say_pieces(answer)
+            if self.remote_done:
+                self.end()
+            return
         if not isinstance(answer, Coroutine):
             raise TypeError(
                 f"a handler returns a message and its position, or a coroutine, not {answer!r}"
@@ -283,13 +289,14 @@ class ServerCall(AnsweringStream):
             answer.close()
             raise
 
-    def say_accepted(self, message: bytes, position: int) -> None:
+    def say_accepted(self, message: bytes | Rope, position: int) -> None:
         """Say what a call has come to that was let in: it is done, and cannot be refused now."""
         gate = self.carrier.gate
+        put: Deliver[Any] = self._put_rope if isinstance(message, Rope) else self.put
         if position <= gate.released:
-            self.put(message)
+            put(message)
         else:
-            gate.hold_accepted(position, self.put, message)
+            gate.hold_accepted(position, put, message)
             self.held_until = max(self.held_until, position)
 
     # What a handler does.
@@ -364,6 +371,16 @@ class ServerCall(AnsweringStream):
         if position > self.held_until:
             self.held_until = position
 
+    def _say_pieces(self, answer: Pieces) -> None:
+        """Send a long answer once its position is released."""
+        gate, message = self.carrier.gate, Rope(answer.pieces)
+        if answer.position <= gate.released:
+            self._put_rope(message)
+            return
+        hold = gate.hold_answer if self.head.is_unary else gate.hold_streamed
+        hold(answer.position, self._put_rope, message)
+        self.held_until = max(self.held_until, answer.position)
+
     def end(self, error: RpcError | None = None, metadata: Fields = ()) -> None:
         """End the call, after all that was said before; only the first end counts."""
         if self.is_ending:
@@ -393,11 +410,23 @@ class ServerCall(AnsweringStream):
                 self.append(PREFIX.pack(0, len(message)) + message)
         return self.carrier
 
+    def _put_rope(self, message: Rope) -> Carrier:
+        """Put a long message into the output, without a copy of it."""
+        if not self.is_over and self.ending is None:
+            unsent = self.unsent
+            if not isinstance(unsent, Rope):
+                unsent = Rope([bytes(unsent)] if unsent else ())
+            unsent.extend(PREFIX.pack(0, len(message)))
+            unsent.add(message)
+            self.unsent = unsent
+            self.carrier.has_unsent(self, PREFIX_BYTES + len(message))
+        return self.carrier
+
     def append(self, octets: bytes) -> None:
         """Put octets of messages into the output."""
         if self.unsent is None:
             self.unsent = bytearray()
-        self.unsent += octets
+        self.unsent.extend(octets)
         self.carrier.has_unsent(self, len(octets))
 
     def _put_event(self, message: bytes) -> Carrier:
@@ -430,6 +459,7 @@ class ServerCall(AnsweringStream):
             self.laters.cancel()
         if self.listener is not None:
             self._tell_gone(self.listener)
+            self.listener = _NOBODY  # they know each other, and the collector comes rarely
 
     def _count_end(self) -> None:
         tally = self.head.tally
@@ -452,3 +482,22 @@ class ServerCall(AnsweringStream):
                 self.listener.relieved()
             except Exception as error:  # noqa: BLE001  every failure is somebody's answer
                 self.fail(error)
+
+
+class _Nobody:
+    """Who listens to a call that is over."""
+
+    def heard(self, message: bytes) -> None:
+        """Hear nothing."""
+
+    def ended(self) -> None:
+        """Hear nothing."""
+
+    def relieved(self) -> None:
+        """Hear nothing."""
+
+    def gone(self) -> None:
+        """Hear nothing."""
+
+
+_NOBODY: Final = _Nobody()

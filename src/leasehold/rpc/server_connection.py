@@ -73,9 +73,8 @@ class ServerConnection(Http2[AnsweringStream]):
     ) -> None:
         limits = limits or Limits()
         self.host = host or LoopHost()
-        super().__init__(
-            Answers(transmit, self._finished), limits, self.host.now, _greeting(limits)
-        )
+        answers = Answers(transmit, self.flush_soon, self._finished)
+        super().__init__(answers, limits, self.host.now, _greeting(limits))
         self.gate = gate
         self._methods = methods
         self.web = PagesOnly() if web is None else web
@@ -261,7 +260,7 @@ class ServerConnection(Http2[AnsweringStream]):
                 self.check_room()
             result = call(message)
             if not isinstance(result, tuple):
-                stream.answer_later(result)
+                stream.answer_at_length(result)
                 return
             answer, position = result
             if position > self.gate.released:

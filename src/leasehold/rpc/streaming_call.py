@@ -44,7 +44,7 @@ class StreamingCall(Receiving, ClientCall):
         if self.unsent is None:
             self.unsent = bytearray()
         octets = packed(message) if self.packs else framed(message)
-        self.unsent += octets
+        self.unsent.extend(octets)
         self._has_unsent(len(octets))
         while self._is_cramped():
             await self._writing.wait()

@@ -7,6 +7,8 @@ or if the connection is gone, it `is_over`: nothing of it leaves any more, and n
 
 from abc import abstractmethod
 
+from leasehold.rpc.rope import Rope
+
 
 class Stream:
     """One stream of a connection.
@@ -37,8 +39,8 @@ class Stream:
     """How many octets of DATA the peer takes on this stream."""
     replenish: int
     """How many octets of DATA came in that the peer was not told it may send again."""
-    unsent: bytearray | None
-    """Octets of DATA that have yet to be sent."""
+    unsent: bytearray | Rope | None
+    """Octets of DATA that have yet to be sent; a rope if there is a long message among them."""
     ending: bytes | None
     """Set when our side is to end; what it means is for each kind of stream to say."""
     has_head: bool

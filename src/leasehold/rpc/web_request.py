@@ -154,7 +154,7 @@ class WebRequest(AnsweringStream):
     def _append(self, octets: bytes) -> None:
         if self.unsent is None:
             self.unsent = bytearray()
-        self.unsent += octets
+        self.unsent.extend(octets)
         self.carrier.has_unsent(self, len(octets))
 
     def finish(self) -> None:

@@ -109,7 +109,7 @@ class Desk:
         """Make a call as soon as no operation is under way in steps."""
         await self.enter()
         answer = call(message)
-        return answer if isinstance(answer, tuple) else await answer
+        return answer if isinstance(answer, tuple | Pieces) else await answer
 
     async def in_pieces(self, revision: int, steps: Steps[list[bytes]], position: int) -> Pieces:
         """Make a long answer in slices, at a revision; it leaves when `position` is on disk."""

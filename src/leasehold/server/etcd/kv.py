@@ -7,7 +7,14 @@ from leasehold.errors import LeaseholdError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid
-from leasehold.server.etcd.long_answers import deleted_steps, found_steps, outcome_steps
+from leasehold.server.etcd.long_answers import (
+    at_once,
+    deleted_steps,
+    found_steps,
+    is_large,
+    is_large_outcome,
+    outcome_steps,
+)
 from leasehold.server.etcd.ranges import encode, query_of
 from leasehold.server.etcd.txns import (
     as_of,
@@ -90,7 +97,7 @@ class KV:
 
     # Reading.
 
-    def range(self, message: bytes) -> Answer | Later:
+    def range(self, message: bytes) -> Answer | Pieces | Later:
         """Read a key, or a range of keys.
 
         Most calls ask for one short key and nothing else, which needs no protobuf.
@@ -115,7 +122,7 @@ class KV:
         pair = item[0]
         return b"%b\x12%b%b\x20\x01" % (header, varint(len(pair)), pair), position
 
-    def _any(self, request: RangeRequest) -> Answer | Later:
+    def _any(self, request: RangeRequest) -> Answer | Pieces | Later:
         """Read a range, with any options. The header has the current revision in any case."""
         if not request.key:
             raise invalid("key is not provided")
@@ -132,7 +139,10 @@ class KV:
         if query.revision > 0:
             revision = store.durable_revision if not position else store.revision
         position = max(position, store.position_of(revision))
-        return self._desk.header(revision) + encode(found, keys_only=request.keys_only), position
+        header, keys_only = self._desk.header(revision), request.keys_only
+        if is_large(found.items):
+            return Pieces([header, *at_once(found_steps(found, keys_only=keys_only))], position)
+        return header + encode(found, keys_only=keys_only), position
 
     async def _long(self, query: Range, *, keys_only: bool) -> Pieces:
         """Read a range that takes a while, or a look at the disk."""
@@ -147,7 +157,7 @@ class KV:
 
     # Changing.
 
-    def delete_range(self, message: bytes) -> Answer | Later:
+    def delete_range(self, message: bytes) -> Answer | Pieces | Later:
         """Delete a key, or a range of keys."""
         if self._store.is_busy:
             return self._desk.when_idle(self.delete_range, message)
@@ -159,15 +169,18 @@ class KV:
         if self._store.is_long(delete):
             return self._delete_long(delete, request)
         deleted, position = self._store.apply(delete)
-        answer = encode_deleted(deleted, with_previous=request.prev_kv)
-        return self._desk.header(deleted.revision) + answer, position
+        header, with_previous = self._desk.header(deleted.revision), request.prev_kv
+        if with_previous and is_large(deleted.previous):
+            pieces = at_once(deleted_steps(deleted, with_previous=True))
+            return Pieces([header, *pieces], position)
+        return header + encode_deleted(deleted, with_previous=with_previous), position
 
     async def _delete_long(self, delete: Delete, request: DeleteRangeRequest) -> Pieces:
         deleted, position = await self._runtime.in_steps(delete)
         steps = deleted_steps(deleted, with_previous=request.prev_kv)
         return await self._desk.in_pieces(deleted.revision, steps, position)
 
-    def txn(self, message: bytes) -> Answer | Later:
+    def txn(self, message: bytes) -> Answer | Pieces | Later:
         """Do one thing or another, depending on conditions."""
         if self._store.is_busy:
             return self._desk.when_idle(self.txn, message)
@@ -185,8 +198,10 @@ class KV:
             self._desk.refuse(error)
         if is_reading and position > self._store.durable and self._is_durable(txn):
             outcome, position = as_of(outcome, self._store.durable_revision), 0
-        answer = encode_outcome(outcome, request)
-        return self._desk.header(outcome.revision) + answer, position
+        header = self._desk.header(outcome.revision)
+        if is_large_outcome(outcome):
+            return Pieces([header, *at_once(outcome_steps(outcome, request))], position)
+        return header + encode_outcome(outcome, request), position
 
     def _is_durable(self, txn: Txn) -> bool:
         """Say whether all that a transaction looks at is, in memory, as it is on disk."""

@@ -1,18 +1,20 @@
-"""Answers with very many items, encoded in steps: between any two of them it is others' turn.
+"""Long answers: with very many items, or with large ones.
 
 Each generator gives the pieces of an answer without its header. They give the very bytes that
-`ranges`, `txns` and `lease` give at once for answers with few items.
+`ranges`, `txns` and `lease` give at once for short answers. If there are very many items it is
+others' turn between any two steps; if there are but few, all steps are done `at_once`: what is
+large is not copied, but is a piece of its own.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Deleted, Found, Outcome
 from leasehold.core.ordering import in_order
 from leasehold.core.ranges import SLICE, pausing
 from leasehold.engine.transactions import Steps
-from leasehold.server.etcd.ranges import encode_pairs, encode_totals
+from leasehold.server.etcd.ranges import encode_totals, pairs_of
 from leasehold.server.etcd.txns import (
     encode_step,
     encode_succeeded,
@@ -22,6 +24,12 @@ from leasehold.server.etcd.txns import (
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import RequestOp, TxnRequest
 
+LARGE_BYTES: Final = 256 * 1024
+"""An answer with more than this leaves in pieces, however few items it has."""
+
+LARGE_ITEM_BYTES: Final = 4 * 1024
+"""An item that has more is a piece of its own: then it costs less than a copy."""
+
 T = TypeVar("T")
 _LENGTH_DELIMITED = 2
 
@@ -29,8 +37,8 @@ _LENGTH_DELIMITED = 2
 def found_steps(found: Found, *, keys_only: bool) -> Steps[list[bytes]]:
     """Encode what a range has found."""
 
-    def encode(items: Sequence[Item]) -> bytes:
-        return encode_pairs(items, keys_only=keys_only)
+    def encode(items: Sequence[Item]) -> list[bytes]:
+        return _fields(2, pairs_of(items, keys_only=keys_only))
 
     pieces = yield from _in_slices(found.items, encode)
     return [*pieces, encode_totals(found)]
@@ -46,8 +54,8 @@ def deleted_steps(deleted: Deleted, *, with_previous: bool) -> Steps[list[bytes]
     return [count, *(yield from _in_slices(deleted.previous, _previous))]
 
 
-def _previous(items: Sequence[Item]) -> bytes:
-    return b"".join([field(3, item[0]) for item in items])
+def _previous(items: Sequence[Item]) -> list[bytes]:
+    return _fields(3, [item[0] for item in items])
 
 
 def outcome_steps(outcome: Outcome, request: TxnRequest) -> Steps[list[bytes]]:
@@ -81,8 +89,8 @@ def keys_steps(head: bytes, names: list[bytes]) -> Steps[list[bytes]]:
     return [head, *(yield from _in_slices(ordered, _keys))]
 
 
-def _keys(names: Sequence[bytes]) -> bytes:
-    return b"".join([field(5, name) for name in names])
+def _keys(names: Sequence[bytes]) -> list[bytes]:
+    return _fields(5, names)
 
 
 def leases_steps(listing: Steps[list[tuple[float, bytes]]]) -> Steps[list[bytes]]:
@@ -91,19 +99,76 @@ def leases_steps(listing: Steps[list[tuple[float, bytes]]]) -> Steps[list[bytes]
     return (yield from _in_slices(listed, _leases))
 
 
-def _leases(listed: Sequence[tuple[float, bytes]]) -> bytes:
-    return b"".join([encoded for _, encoded in listed])
+def _leases(listed: Sequence[tuple[float, bytes]]) -> list[bytes]:
+    return [b"".join([encoded for _, encoded in listed])]
 
 
-def _in_slices(items: Sequence[T], encode: Callable[[Sequence[T]], bytes]) -> Steps[list[bytes]]:
+def _in_slices(
+    items: Sequence[T], encode: Callable[[Sequence[T]], list[bytes]]
+) -> Steps[list[bytes]]:
     pieces: list[bytes] = []
     for start in range(0, len(items), SLICE):
-        pieces.append(encode(items[start : start + SLICE]))
+        pieces += encode(items[start : start + SLICE])
         yield []
     return pieces
 
 
+def _fields(number: int, payloads: Sequence[bytes]) -> list[bytes]:
+    """Make a field of each payload: one piece of all that are small, none of what is large."""
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for payload in payloads:
+        if len(payload) < LARGE_ITEM_BYTES:
+            small.append(field(number, payload))
+            continue
+        small.append(_head(number, len(payload)))
+        pieces += (b"".join(small), payload)
+        small.clear()
+    return [*pieces, b"".join(small)]
+
+
 def _within(number: int, pieces: list[bytes]) -> list[bytes]:
     """Make a field of some pieces."""
-    length = sum(map(len, pieces))
-    return [varint(number << 3 | _LENGTH_DELIMITED) + varint(length), *pieces]
+    return [_head(number, sum(map(len, pieces))), *pieces]
+
+
+def _head(number: int, length: int) -> bytes:
+    return varint(number << 3 | _LENGTH_DELIMITED) + varint(length)
+
+
+# Answers with few items.
+
+
+def is_large(items: Sequence[Item]) -> bool:
+    """Say whether these items make an answer long, though there may be few of them."""
+    return sum([len(item[0]) for item in items]) > LARGE_BYTES
+
+
+def is_large_outcome(outcome: Outcome) -> bool:
+    """Say whether what a transaction has done makes a long answer."""
+    return _outcome_bytes(outcome) > LARGE_BYTES
+
+
+def _outcome_bytes(outcome: Outcome) -> int:
+    octets = 0
+    for result in outcome.results:
+        kind = type(result)
+        if kind is Found:
+            octets += sum([len(item[0]) for item in result.items])
+        elif kind is Deleted:
+            octets += sum([len(item[0]) for item in result.previous])
+        elif kind is Outcome:
+            octets += _outcome_bytes(result)
+        elif result[1] is not None:
+            octets += len(result[1][0])
+    return octets
+
+
+def at_once(steps: Steps[list[bytes]]) -> list[bytes]:
+    """Make an answer that is long only because of large items."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        pieces: list[bytes] = done.value
+        return pieces

@@ -37,9 +37,14 @@ def query_of(request: RangeRequest) -> Range:
 
 def encode_pairs(items: Sequence[Item], *, keys_only: bool) -> bytes:
     """Encode the keys that were found."""
+    return b"".join([field(2, pair) for pair in pairs_of(items, keys_only=keys_only)])
+
+
+def pairs_of(items: Sequence[Item], *, keys_only: bool) -> list[bytes]:
+    """Give the keys that were found, each encoded for itself."""
     if keys_only:
-        return b"".join([field(2, _without_value(item)) for item in items])
-    return b"".join([field(2, item[0]) for item in items])
+        return [_without_value(item) for item in items]
+    return [item[0] for item in items]
 
 
 def encode_totals(found: Found) -> bytes:

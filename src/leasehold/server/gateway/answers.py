@@ -13,6 +13,7 @@ from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.pages import Reply
+from leasehold.rpc.rope import Rope
 from leasehold.rpc.web import Visit
 from leasehold.server.gateway import refusals
 from leasehold.server.gateway.long_answers import LONG_BYTES, Writer
@@ -27,6 +28,16 @@ _FROM_GRPC: Final = ((b"Grpc-Metadata-Content-Type", b"application/grpc"),)
 _JSON_FIELD: Final = (b"Content-Type", JSON.encode())
 
 Writing = Coroutine[Any, Any, None]
+
+
+def whole(message: bytes | Rope) -> bytes:
+    """Give a message in one piece; a short one."""
+    return message.take(len(message)) if isinstance(message, Rope) else message
+
+
+def as_rope(message: bytes | Rope) -> Rope:
+    """Give a message to be taken in pieces."""
+    return message if isinstance(message, Rope) else Rope([message])
 
 
 class _Answer:
@@ -63,14 +74,14 @@ class Document(_Answer):
 
     def __init__(self, route: Route, visit: Visit) -> None:
         super().__init__(route, visit)
-        self._message: bytes | None = None
+        self._message: bytes | Rope | None = None
 
     @property
     def has_room(self) -> bool:
         """Whether what was put is written soon: there is but one."""
         return True
 
-    def put(self, message: bytes) -> None:
+    def put(self, message: bytes | Rope) -> None:
         """Keep the message."""
         self._message = message
 
@@ -85,13 +96,14 @@ class Document(_Answer):
             return None
         if len(message) > LONG_BYTES:
             return self._write(message)
-        body = written(self._route.answer.FromString(message)).encode()
+        body = written(self._route.answer.FromString(whole(message))).encode()
         self._visit.reply(Reply(HTTPStatus.OK, JSON, body, (*self._fields, *CORS)))
         return None
 
-    async def _write(self, message: bytes) -> None:
+    async def _write(self, message: bytes | Rope) -> None:
+        self._message = None
         self._begin(self._fields)
-        await self._writer.write(self._route.answer, message)
+        await self._writer.write(self._route.answer, as_rope(message))
         self._visit.finish()
         self._visit.flush_soon()
 
@@ -102,13 +114,13 @@ class Lines(_Answer):
     def __init__(self, route: Route, visit: Visit) -> None:
         super().__init__(route, visit)
         self._has_begun = False
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[bytes | Rope] = deque()
         """Messages that wait for a long one before them, and that one."""
         self._queued_bytes = 0
         self._is_writing = self._is_ended = False
         self._error: RpcError | None = None
 
-    def put(self, message: bytes) -> Writing | None:
+    def put(self, message: bytes | Rope) -> Writing | None:
         """Send a line."""
         if not self._has_begun:
             self._has_begun = True
@@ -117,7 +129,7 @@ class Lines(_Answer):
             self._queued_bytes += len(message)
             self._queue.append(message)
             return None if self._is_writing else self._write_queue()
-        text = written(self._route.answer.FromString(message))
+        text = written(self._route.answer.FromString(whole(message)))
         self._visit.write(f'{{"result":{text}}}\n'.encode())
         return None
 
@@ -132,11 +144,12 @@ class Lines(_Answer):
 
     async def _write_all(self) -> None:
         while self._queue:
-            message = self._queue.popleft()
+            message = as_rope(self._queue.popleft())
+            queued_bytes = len(message)
             self._visit.write(b'{"result":')
             await self._writer.write(self._route.answer, message)
             self._visit.write(b"}\n")
-            self._queued_bytes -= len(message)
+            self._queued_bytes -= queued_bytes
             self._visit.flush()
         self._is_writing = False
         if self._is_ended:

@@ -17,6 +17,7 @@ from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Alarm
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.raised import as_rpc_error
+from leasehold.rpc.rope import Rope
 from leasehold.rpc.routes import Exchange, Later, Listener, Pieces, Subscription
 from leasehold.rpc.web import Visit
 from leasehold.server.gateway.answers import Document, Lines
@@ -96,7 +97,9 @@ class Call:
         method = self._route.method
         if isinstance(method, Exchange):
             result = method.call(message)
-            if isinstance(result, tuple):
+            if isinstance(result, Pieces):
+                self.say(Rope(result.pieces), result.position)
+            elif isinstance(result, tuple):
                 self.say(*result)
             else:
                 self._spawn(self._say_later(result))
@@ -121,10 +124,10 @@ class Call:
     async def _say_later(self, later: Later) -> None:
         try:
             result = await later
-            message, position = (
-                (b"".join(result.pieces), 0) if isinstance(result, Pieces) else result
-            )
-            self._say_accepted(message, position)
+            if isinstance(result, Pieces):
+                self._say_accepted(Rope(result.pieces), result.position)
+            else:
+                self._say_accepted(*result)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -142,7 +145,7 @@ class Call:
             self.end()
         self._visit.flush_soon()
 
-    def _say_accepted(self, message: bytes, position: int) -> None:
+    def _say_accepted(self, message: bytes | Rope, position: int) -> None:
         """Say what a call has come to that is done: it cannot be refused now."""
         if position <= self._gate.released:
             self._put(message)
@@ -152,7 +155,7 @@ class Call:
 
     # What a handler does.
 
-    def say(self, message: bytes, position: int) -> None:
+    def say(self, message: bytes | Rope, position: int) -> None:
         """Send a message once `position` is released."""
         if position <= self._gate.released:
             self._put(message)
@@ -212,7 +215,7 @@ class Call:
 
     # What is done at once, or by the gate when it is time.
 
-    def _put(self, message: bytes) -> Visit:
+    def _put(self, message: bytes | Rope) -> Visit:
         if not self._is_over:
             try:
                 self._write(self._answer.put(message))
@@ -226,7 +229,7 @@ class Call:
             self._writer = self._visit.host.spawn(writing)
             self._writer.add_done_callback(lambda _: self.relieved())
 
-    def _put_event(self, message: bytes) -> Visit:
+    def _put_event(self, message: bytes | Rope) -> Visit:
         self._visit.held(-len(message))
         return self._put(message)
 

@@ -1,23 +1,39 @@
-"""Long messages as JSON, in pieces: in between others have their turn, and the client reads."""
+"""Long messages as JSON, in pieces: in between others have their turn, and the client reads.
+
+A piece is a short field, an element of a repeated one, or a bit of a long one: so none takes long,
+however large a message or a value in it is, and however deep within others.
+"""
 
 import asyncio
+from binascii import b2a_base64
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
+from leasehold.rpc.rope import Rope
 from leasehold.rpc.waiter import Waiter
 from leasehold.rpc.web import Visit
-from leasehold.server.gateway.cutting import cut
-from leasehold.server.gateway.writing import Pieces
+from leasehold.server.gateway.cutting import Long, cut
+from leasehold.server.gateway.strings import quoted
+from leasehold.server.gateway.writing import Parts
 
 LONG_BYTES: Final = 64 * 1024
-"""A message that is longer is written in pieces of about this size."""
+"""A message that is longer is written in pieces, and about so much of it is sent at once."""
+
+LONG_FIELD_BYTES: Final = 4 * 1024
+"""A field that is longer is written in several pieces."""
 
 SLICE_S: Final = 0.002
 """How long writing goes on before it is others' turn."""
 
-_PIECES_BETWEEN_LOOKS: Final = 50
+_OCTETS_AT_ONCE: Final = 3 * 16 * 1024
+"""Of a long value, for one piece: as base64 it is as long in pieces as in one, if 3 divides it."""
+
+_CHARACTERS_AT_ONCE: Final = 1024
 
 
 class Writer:
@@ -31,39 +47,73 @@ class Writer:
         """Learn that there is room again."""
         self._room.wake()
 
-    async def write(self, kind: type[Message], message: bytes) -> None:
-        """Write a message."""
-        visit = self._visit
-        began = visit.host.now()
-        for text in _gathered(_pieces(kind, message)):
-            if text:
-                visit.write(text.encode())
-                visit.flush()
-                while not visit.has_room:
-                    await self._room.wait()
-            if visit.host.now() - began >= SLICE_S:
+    async def write(self, kind: type[Message], message: Rope) -> None:
+        """Write a message; it is taken out of the rope."""
+        now = self._visit.host.now
+        gathered: list[str] = []
+        size, until = 0, now() + SLICE_S
+        for piece in pieces(kind, message, len(message)):
+            gathered.append(piece)
+            size += len(piece)
+            if size >= LONG_BYTES:
+                await self._send(gathered)
+                size = 0
+            if now() >= until:
                 await asyncio.sleep(0)
-                began = visit.host.now()
+                until = now() + SLICE_S
+        await self._send(gathered)
+
+    async def _send(self, gathered: list[str]) -> None:
+        """Send what was gathered, and wait until the client takes more."""
+        visit = self._visit
+        visit.write("".join(gathered).encode())
+        gathered.clear()
+        visit.flush()
+        while not visit.has_room:
+            await self._room.wait()
 
 
-def _pieces(kind: type[Message], message: bytes) -> Iterator[str]:
-    pieces = Pieces()
-    for part in cut(message, LONG_BYTES):
-        yield from pieces.write(kind.FromString(part))
-    yield pieces.end()
+def pieces(kind: type[Message], rope: Rope, size: int) -> Iterator[str]:
+    """Write the message that is next in a rope, and has this size."""
+    parts = Parts()
+    for part in cut(rope, size, LONG_BYTES, LONG_FIELD_BYTES):
+        if not isinstance(part, Long):
+            yield from parts.write(kind.FromString(part))
+            continue
+        field = _fields(kind.DESCRIPTOR).get(part.number)
+        if field is None:
+            rope.skip(part.length)
+        elif field.cpp_type not in (field.CPPTYPE_MESSAGE, field.CPPTYPE_STRING):  # packed numbers
+            yield from parts.write(kind.FromString(part.head + rope.take(part.length)))
+        else:
+            yield parts.begin(field)
+            yield from _long_value(field, rope, part.length)
+    yield parts.end()
 
 
-def _gathered(pieces: Iterator[str]) -> Iterator[str]:
-    """Gather pieces until they are worth sending; give nothing now and then, to take a breath."""
-    gathered: list[str] = []
-    size = 0
-    for number, piece in enumerate(pieces):
-        gathered.append(piece)
-        size += len(piece)
-        if size >= LONG_BYTES:
-            yield "".join(gathered)
-            gathered.clear()
-            size = 0
-        elif number % _PIECES_BETWEEN_LOOKS == 0:
-            yield ""
-    yield "".join(gathered)
+@cache
+def _fields(descriptor: Descriptor) -> dict[int, FieldDescriptor]:
+    return {field.number: field for field in descriptor.fields}
+
+
+def _long_value(field: FieldDescriptor, rope: Rope, size: int) -> Iterator[str]:
+    if field.message_type is not None:
+        yield from pieces(GetMessageClass(field.message_type), rope, size)
+    elif field.type == field.TYPE_BYTES:
+        yield from _octets(rope, size)
+    else:
+        yield from _string(rope.take(size).decode())
+
+
+def _octets(rope: Rope, size: int) -> Iterator[str]:
+    yield '"'
+    for left in range(size, 0, -_OCTETS_AT_ONCE):
+        yield b2a_base64(rope.take(min(left, _OCTETS_AT_ONCE)), newline=False).decode()
+    yield '"'
+
+
+def _string(text: str) -> Iterator[str]:
+    yield '"'
+    for start in range(0, len(text), _CHARACTERS_AT_ONCE):
+        yield quoted(text[start : start + _CHARACTERS_AT_ONCE])[1:-1]
+    yield '"'

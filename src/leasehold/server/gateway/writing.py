@@ -3,8 +3,8 @@
 Names are those of the protocol, in its order; what has no value, or the value zero, is left out.
 Integers of 64 bits are strings, enums are names, bytes are base64.
 
-A long message is written in steps (`Pieces`): field by field, and of repeated ones element by
-element, each of which is short.
+A long message is written in steps (`Parts`): field by field, and of repeated ones element by
+element.
 """
 
 from binascii import b2a_base64
@@ -27,10 +27,10 @@ def written(message: Message) -> str:
     return f"{{{','.join(fields)}}}"
 
 
-class Pieces:
+class Parts:
     """Writes a message that comes in parts, its fields in order, in pieces.
 
-    A piece is a field, or an element of a repeated one.
+    A piece is a field, or an element of a repeated one; or somebody else writes its value.
     """
 
     def __init__(self) -> None:
@@ -41,24 +41,23 @@ class Pieces:
 
     def write(self, part: Message) -> Iterator[str]:
         """Write the next part."""
-        plan, elements = _plan(part.DESCRIPTOR), _elements(part.DESCRIPTOR)
+        writers = _writers(part.DESCRIPTOR)
         for field, value in part.ListFields():
-            before = "," if field.number == self._open else self._opening()
-            if field.number not in elements:
-                yield before + plan[field.number](value)
+            before, write = self.begin(field), writers[field.number]
+            if not field.is_repeated:
+                yield before + write(value)
                 continue
-            if field.number != self._open:
-                before = f'{before}"{field.name}":['
-            self._open = field.number
             for each in value:
-                yield before + elements[field.number](each)
+                yield before + write(each)
                 before = ","
 
-    def _opening(self) -> str:
-        """End what is open, and give what comes before another field."""
+    def begin(self, field: FieldDescriptor) -> str:
+        """Give what comes before the value of the next field, or the next element of one."""
+        if field.number == self._open:
+            return ","
         before = self._before if not self._open else "],"
-        self._before, self._open = ",", 0
-        return before
+        self._before, self._open = ",", field.number if field.is_repeated else 0
+        return f'{before}"{field.name}":{"[" if field.is_repeated else ""}'
 
     def end(self) -> str:
         """Write what comes behind the last field."""
@@ -74,9 +73,9 @@ def _plan(descriptor: Descriptor) -> dict[int, Write]:
 
 
 @cache
-def _elements(descriptor: Descriptor) -> dict[int, Write]:
-    """Give for each repeated field what writes an element."""
-    return {field.number: _writer(field) for field in descriptor.fields if field.is_repeated}
+def _writers(descriptor: Descriptor) -> dict[int, Write]:
+    """Give for each field what writes its value, or an element of it."""
+    return {field.number: _writer(field) for field in descriptor.fields}
 
 
 def _field_writer(field: FieldDescriptor) -> Write:

@@ -1,0 +1,72 @@
+"""Octets in pieces: long messages on their way out, of which nobody makes a copy as a whole."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import final
+
+
+@final
+class Rope:
+    """Octets that are added at one end, in pieces, and taken from the other, in any portions."""
+
+    __slots__ = ("_at", "_bytes", "_pieces")
+
+    def __init__(self, pieces: Iterable[bytes] = ()) -> None:
+        self._pieces = deque(filter(None, pieces))
+        self._bytes = sum(map(len, self._pieces))
+        self._at = 0
+        """How much of the first piece was taken."""
+
+    def __len__(self) -> int:
+        return self._bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Give the pieces, without taking them."""
+        pieces = iter(self._pieces)
+        if self._at:
+            yield next(pieces)[self._at :]
+        yield from pieces
+
+    def extend(self, octets: bytes) -> None:
+        """Add a piece."""
+        if octets:
+            self._pieces.append(octets)
+            self._bytes += len(octets)
+
+    def add(self, pieces: Iterable[bytes]) -> None:
+        """Add several pieces."""
+        for piece in pieces:
+            self.extend(piece)
+
+    def peek(self, most: int) -> bytes:
+        """Give what is next: so many octets, or all that there are."""
+        if not self._pieces:
+            return b""
+        first = self._pieces[0]
+        octets = first[self._at : self._at + most]
+        if len(octets) == most or len(self._pieces) == 1:
+            return octets
+        found, missing = [octets], most - len(octets)
+        for piece in islice(self._pieces, 1, None):
+            found.append(piece[:missing])
+            missing -= len(piece)
+            if missing <= 0:
+                break
+        return b"".join(found)
+
+    def skip(self, size: int) -> None:
+        """Take so many octets, or all that there are, and do nothing with them."""
+        size = min(size, self._bytes)
+        self._bytes -= size
+        size += self._at
+        pieces = self._pieces
+        while pieces and size >= len(pieces[0]):
+            size -= len(pieces.popleft())
+        self._at = size
+
+    def take(self, most: int) -> bytes:
+        """Take so many octets, or all that there are."""
+        octets = self.peek(most)
+        self.skip(len(octets))
+        return octets
