@@ -1,5 +1,6 @@
 """`leasehold serve` with TLS: real certificates, real clients, and what is said of wrong files."""
 
+import os
 import shlex
 import shutil
 import signal
@@ -12,7 +13,7 @@ import pytest
 import trustme
 
 from leasehold.cli.certificate import names_in
-from leasehold.rpc.tls import server_tls
+from leasehold.rpc.tls import MAX_FILE_BYTES, server_tls
 from leasehold.wire import rpc_pb2 as pb
 from tests.support.serve_command import WITHIN_S, run, serving
 from tests.support.servers import etcd_program
@@ -160,6 +161,33 @@ def test_a_wrong_file_is_one_line_that_says_who_named_it(
     assert refused.stderr.startswith(f"leasehold: {next(iter(variables))}: ")
     assert said in refused.stderr
     assert refused.stderr.count("\n") == 1
+
+
+def test_the_same_file_for_both_is_told_of_the_one_that_it_is_not(pems: Pems) -> None:
+    for file, option, said in (
+        (pems.key, "--cert", "was named for the certificate, and holds a private key"),
+        (pems.cert, "--key", "was named for the key, and holds a certificate"),
+    ):
+        refused = run("serve", *MEMORY, "--cert", file, "--key", file)
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"leasehold: {option}: ")
+        assert said in refused.stderr
+
+
+def test_what_is_no_file_or_has_no_end_is_not_read(pems: Pems, tmp_path: Path) -> None:
+    pipe, vast = tmp_path / "pipe", tmp_path / "vast"
+    os.mkfifo(pipe)
+    with vast.open("wb") as file:
+        file.truncate(1 << 40)
+    for wrong, said in (
+        (pipe, "the key cannot be read: it is no regular file"),
+        (Path("/dev/zero"), "the key cannot be read: it is no regular file"),
+        (tmp_path, "the key cannot be read: Is a directory"),
+        (vast, f"the key cannot be read: it has more than {MAX_FILE_BYTES:,} bytes"),
+    ):
+        refused = run("config", "--cert", pems.cert, "--key", wrong)
+        assert refused.returncode == 1
+        assert refused.stderr == f"leasehold: --key: {wrong}: {said}\n"
 
 
 def test_a_key_of_another_certificate_is_refused(pems: Pems) -> None:

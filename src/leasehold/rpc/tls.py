@@ -7,9 +7,11 @@ A file that cannot be read is an `OSError` with its name, such as `FileNotFoundE
 and is not what it should be, is a `ValueError` that says what would be right.
 """
 
+import errno
 import os
 import re
 import ssl
+import stat
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -18,6 +20,9 @@ HTTP1: Final = "http/1.1"
 
 SUITES: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2. All suites of TLS 1.3 are as they should be."""
+
+MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+"""Of a file with certificates or a key: many times what all the authorities of the world take."""
 
 _CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _TRUSTED_CERTIFICATE: Final = b"-----BEGIN TRUSTED CERTIFICATE-----"  # by `openssl x509 -trustout`
@@ -132,6 +137,11 @@ def _needs_password(key: Path) -> NoReturn:
 
 def _read(file: Path, what: str) -> bytes:
     try:
+        status = file.stat()
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_FILE_BYTES:,} bytes")
         return file.read_bytes()
     except OSError as error:
         why = f"the {what} cannot be read: {error.strerror}"

@@ -143,7 +143,7 @@ def test_nothing_is_left_of_one_that_was_given_up_while_its_file_was_made(
         go_on.wait(WITHIN_S)
         return file
 
-    monkeypatch.setattr(nameless_file.tempfile, "mkstemp", slow)
+    monkeypatch.setattr(tempfile, "mkstemp", slow)
 
     async def work(runtime: Runtime) -> None:
         entering = asyncio.create_task(runtime.backups.snapshot().__aenter__())

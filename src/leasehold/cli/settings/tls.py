@@ -1,5 +1,6 @@
 """The files of TLS that settings name: read, and what is wrong with them told like any mistake."""
 
+import re
 import ssl
 from typing import Final
 
@@ -7,7 +8,8 @@ from leasehold.cli.settings.given import Mistake
 from leasehold.cli.settings.reading import Reading
 from leasehold.rpc.tls import server_tls
 
-_NAMES: Final = ("client-ca", "key", "cert")
+_WHAT: Final = re.compile(r"\bthe (key|certificate|certificates|authorities' certificates)\b")
+_NAMES: Final = {"key": "key", "certificate": "cert"}
 
 
 def read_tls(reading: Reading) -> ssl.SSLContext | None:
@@ -17,20 +19,15 @@ def read_tls(reading: Reading) -> ssl.SSLContext | None:
     try:
         return server_tls(files.cert, files.key, files.client_ca)
     except OSError as error:
-        text, wrong = f"{error.filename}: {error.strerror or error}", str(error.filename)
+        text = f"{error.filename}: {error.strerror or error}"
     except ValueError as error:
-        text = wrong = str(error)
-    name = _named(reading, wrong)
+        text = str(error)
+    name = _named(text)
     reading.mistakes.append(Mistake(f"{reading.values[name].where}: {text}", name))
     return None
 
 
-def _named(reading: Reading, wrong: str) -> str:
-    """Find the option that has named the file that a text is about: the first one in it."""
-    named = {
-        name: position
-        for name in _NAMES
-        if reading.values[name].value is not None
-        and (position := wrong.find(str(reading.values[name].value))) >= 0
-    }
-    return min(named, key=lambda name: named[name], default="cert")
+def _named(text: str) -> str:
+    """Find the option that a text is about. Not by the file: two of them may name the same one."""
+    found = _WHAT.search(text)
+    return "cert" if found is None else _NAMES.get(found[1], "client-ca")
