@@ -44,6 +44,6 @@ def test_the_variables_on_the_page_are_those_there_are() -> None:
 
 
 def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
-    assert f"{MIN_QUOTA_BYTES // 1024**2} MiB to {MAX_QUOTA_BYTES // 1024**5} PiB" in TEXT
+    assert f"{MIN_QUOTA_BYTES // 1024**2} MiB to {MAX_QUOTA_BYTES // 1024**4} TiB" in TEXT
     assert f"1 to {MAX_KEYS_PER_LEASE:,}" in TEXT
     assert "client-ca" in BY_NAME

@@ -48,6 +48,8 @@ def test_no_command_is_an_error_that_names_the_commands() -> None:
     [
         (["--listen-client-urls", "http://a"], "etcd has it; that is --listen here"),
         (["-data-dir", "x"], "did you mean --data-dir?"),
+        (["--port", "2379"], "write --listen HOST:PORT, such as 127.0.0.1:2379"),
+        (["--debug"], "write --log-level debug"),
         (["--qota=1"], "did you mean --quota?"),
         (["--quot=1GiB"], "did you mean --quota?"),
         (["extra"], "'extra' is one argument too many"),

@@ -112,16 +112,20 @@ def _tcp(text: str, rest: str, default_port: int | None, is_tls: bool | None) ->
     host, port = _split(text, rest)
     if port is None:
         if default_port is None:
+            if host.isascii() and host.isdecimal() and not _is_too_high(host):
+                raise ValueError(f"{text!r} has no host: write HOST:PORT, such as 127.0.0.1:{host}")
             raise ValueError(f"{text!r} has no port: write HOST:PORT, such as {_EXAMPLE}")
         port = str(default_port)
-    if not (port.isascii() and port.isdecimal()) or len(port) > len(str(MAX_PORT)):
-        raise _bad_port(text)
-    if int(port) > MAX_PORT:
+    if not (port.isascii() and port.isdecimal()) or _is_too_high(port):
         raise _bad_port(text)
     try:
         return TcpAddress(host, int(port), is_tls)
     except ValueError as error:
         raise ValueError(f"{text!r} is not HOST:PORT: {error}") from None
+
+
+def _is_too_high(port: str) -> bool:
+    return len(port) > len(str(MAX_PORT)) or int(port) > MAX_PORT
 
 
 def _bad_port(text: str) -> ValueError:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leasehold.cli.settings import Reading, read_settings
-from leasehold.cli.settings.nearest import OF_ETCD, hint
+from leasehold.cli.settings.nearest import OF_ETCD, OF_OTHERS, hint
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
 from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.rpc.addresses import TcpAddress, UnixAddress
@@ -221,7 +221,8 @@ def test_all_mistakes_of_all_sources_are_told_together_in_the_order_of_the_file(
         ("min_ttl", "did you mean min-ttl?"),
         ("data_dir", "did you mean data-dir?"),
         ("quota-backend-bytes", "etcd has it; that is --quota here"),
-        ("zzz", "`leasehold config` lists what is"),
+        ("zzz", "`leasehold serve --help` lists what is"),
+        ("port", "write --listen HOST:PORT, such as 127.0.0.1:2379"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, meant: str) -> None:
@@ -322,3 +323,36 @@ def test_every_flag_of_etcd_that_is_known_leads_to_one_of_ours_or_says_why_not()
     assert hint("initial-cluster-token", BY_NAME) == (
         "etcd has it; there are no peers: one process serves, so leave it out"
     )
+
+
+def test_what_many_programs_call_it_leads_to_one_of_ours() -> None:
+    for name, said in OF_OTHERS.items():
+        assert name not in BY_NAME
+        assert said.split()[1] in {option.flag for option in OPTIONS}
+        assert hint(name, BY_NAME) == said
+        assert hint(name, ["force"]) is None, "this command has no such option"
+
+
+def test_a_table_that_is_none_of_ours_is_told_to_be_left_out() -> None:
+    (mistake,) = read(toml='[server]\nquota = "2GiB"\n').mistakes
+    assert mistake.text.startswith("leasehold.toml:1: server is not known: write its keys without")
+
+
+def test_memory_without_its_colon_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = "--data-dir: memory is a directory here: did you mean memory:, with a colon?"
+    assert read({"data-dir": "memory"}).warnings == [said]
+    assert read({"data-dir": "memory:"}).warnings == []
+    (tmp_path / "memory").mkdir()
+    assert read({"data-dir": "memory"}).warnings == [], "it is meant"
+
+
+def test_a_port_alone_lacks_a_host() -> None:
+    (mistake,) = read({"listen": ["12379"]}).mistakes
+    assert mistake.text == (
+        "--listen: '12379' has no host: write HOST:PORT, such as 127.0.0.1:12379"
+    )
+    (mistake,) = read({"listen": ["localhost"]}).mistakes
+    assert "'localhost' has no port" in mistake.text

@@ -64,7 +64,7 @@ def test_a_port_that_is_there_is_not_the_default_one() -> None:
     ("text", "said"),
     [
         ("", "no port: write HOST:PORT, such as 127.0.0.1:2379"),
-        ("2379", "no port"),
+        ("2379", "no host"),
         ("http://", "no port"),
         (":2379", "the host is empty"),
         ("http://:2379", "the host is empty"),

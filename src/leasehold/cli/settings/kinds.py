@@ -71,7 +71,10 @@ def _address(text: str) -> Address:
     if len(text) > MAX_ADDRESS_CHARS:
         raise ValueError(f"{shown(text)} is no address: write HOST:PORT, such as {_ANY_ADDRESS}")
     if "," in text and not text.startswith("unix:"):
-        raise ValueError(f"{shown(text)} has a comma: write several addresses one by one")
+        raise ValueError(
+            f"{shown(text)} has a comma: write several addresses one by one, as in "
+            "--listen A --listen B; in a variable with a space, in the file as a list"
+        )
     return parse_address(text)
 
 
@@ -111,7 +114,7 @@ def size(example: str, least: int, most: int) -> Kind:
         if found is None or found[2].lower() not in _KNOWN_SIZES:
             raise ValueError(
                 f"{shown(text)} is not a size: write a whole number of bytes, or one with KiB, "
-                f"MiB, GiB, kB, MB or GB, such as {example}"
+                f"MiB, GiB, TiB, kB, MB, GB or TB, such as {example}"
             )
         octets = int(found[1]) * _KNOWN_SIZES[found[2].lower()]
         return _within(text, octets, least, most, show_size, example)

@@ -11,7 +11,7 @@ _NO_PEERS: Final = "there are no peers: one process serves, so leave it out"
 OF_ETCD: Final = {
     "listen-client-urls": "that is --listen here",
     "listen-client-http-urls": "that is --listen here",
-    "advertise-client-urls": "clients are told no addresses, so leave it out",
+    "advertise-client-urls": "clients are told the addresses of --listen, so leave it out",
     "cert-file": "that is --cert here",
     "key-file": "that is --key here",
     "trusted-ca-file": "that is --client-ca here",
@@ -21,6 +21,7 @@ OF_ETCD: Final = {
     "quota-backend-bytes": "that is --quota here",
     "auto-compaction-retention": "that is --compaction-age or --compaction-revisions here",
     "auto-compaction-mode": "that is --compaction-age or --compaction-revisions here",
+    "enable-v2": "there is only v3, so leave it out",
     "config-file": "that is --config here",
     "log-outputs": "logs go to standard error, so leave it out",
     "logger": "that is --log-format here",
@@ -38,6 +39,25 @@ OF_ETCD: Final = {
 }
 """Flags of etcd, and what becomes of them here."""
 
+_LISTEN: Final = "write --listen HOST:PORT, such as 127.0.0.1:2379"
+_LOG_LEVEL: Final = "write --log-level debug"
+
+OF_OTHERS: Final = {
+    "port": _LISTEN,
+    "p": _LISTEN,
+    "host": _LISTEN,
+    "bind": _LISTEN,
+    "address": _LISTEN,
+    "addr": _LISTEN,
+    "debug": _LOG_LEVEL,
+    "verbose": _LOG_LEVEL,
+    "v": _LOG_LEVEL,
+    "data": "write --data-dir DIR",
+    "tls-cert": "write --cert FILE",
+    "tls-key": "write --key FILE",
+}
+"""What many programs call it."""
+
 _PEER_FLAGS: Final = ("initial-", "peer-", "discovery", "experimental-peer-", "strict-reconfig")
 
 
@@ -48,8 +68,15 @@ def hint(name: str, known: Iterable[str]) -> str | None:
         said = _NO_PEERS
     if said is not None:
         return f"etcd has it; {said}"
+    known = list(known)
+    if name in OF_OTHERS and _option_in(OF_OTHERS[name]) in known:
+        return OF_OTHERS[name]
     near = nearest(name, known)
     return None if near is None else f"did you mean {near}?"
+
+
+def _option_in(advice: str) -> str:
+    return advice.split()[1].removeprefix("--")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

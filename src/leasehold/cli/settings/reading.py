@@ -12,6 +12,7 @@ from leasehold.cli.settings.given import Given, Layer, Mistake
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, settings_of
 from leasehold.cli.settings.toml_file import read_file
 from leasehold.cli.settings.variables import CONFIG_VARIABLE, read_variables
+from leasehold.engine.opening import MEMORY
 from leasehold.rpc.addresses import Address
 from leasehold.server.settings import Settings, is_local
 
@@ -52,6 +53,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Reading:
     mistakes = [mistake for layer in layers for mistake in layer.mistakes]
     mistakes += _contradictions(values) if not mistakes else []
     warnings = [warning for layer in layers for warning in layer.warnings]
+    warnings += _likely_slips(values)
     return Reading(values, mistakes, warnings)
 
 
@@ -71,6 +73,14 @@ def _read_flags(flags: Flags) -> Layer:
             texts = given if isinstance(given, list) else [given]
             layer.take_texts(option, option.flag, texts)
     return layer
+
+
+def _likely_slips(values: Mapping[str, Given]) -> list[str]:
+    """What is right, and hardly what was meant."""
+    directory, where = values["data-dir"]
+    if directory == Path(MEMORY.removesuffix(":")) and not directory.exists():
+        return [f"{where}: {directory} is a directory here: did you mean {MEMORY}, with a colon?"]
+    return []
 
 
 # What is right by itself, and not together.

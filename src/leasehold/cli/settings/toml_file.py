@@ -98,7 +98,7 @@ class _File:
                 break
             option = BY_NAME.get(key)
             if option is None:
-                self._refuse_unknown(key)
+                self._refuse_unknown(key, value)
             elif option is _POLICY:
                 self._read_policies(value)
             else:
@@ -108,8 +108,12 @@ class _File:
         line = self._lines.get(path)
         return self._path if line is None else f"{self._path}:{line}"
 
-    def _refuse_unknown(self, key: str) -> None:
-        meant = hint(key, BY_NAME) or "`leasehold config` lists what is"
+    def _refuse_unknown(self, key: str, value: Any) -> None:
+        meant = hint(key, BY_NAME) or "`leasehold serve --help` lists what is"
+        if isinstance(value, dict):
+            meant = (
+                "write its keys without a table; only policies have one: [policy.workers]"
+            )
         near = nearest(key, BY_NAME)
         text = f"{self._where(key)}: {shown_name(key)} is not known: {meant}"
         self._layer.note(Mistake(text, near))
