@@ -112,6 +112,29 @@ def test_an_answer_that_is_long(gateway: GatewayClient, client: Client, key: byt
     assert (deleted["deleted"], len(deleted["prev_kvs"])) == ("3000", 3000)
 
 
+def test_large_values_and_what_is_read_within_others_to_the_letter(
+    gateway: GatewayClient, client: Client, key: bytes
+) -> None:
+    values = [bytes(range(256)) * 800, b"", bytes(300_001), b"x" * 4_096]
+    names = [key + b"%d" % number for number in range(len(values))]
+    for name, value in zip(names, values, strict=True):
+        client.put(name, value)
+    end = encoded(key[:-1] + bytes((key[-1] + 1,)))
+    read = {"request_range": {"key": encoded(key), "range_end": end}}
+    answer = gateway.post("/v3/kv/txn", {"success": [read, {"request_txn": {"success": [read]}}]})
+    kvs = answer.json["responses"][0]["response_range"]["kvs"]
+    assert [(pair["key"], pair.get("value", "")) for pair in kvs] == [
+        (encoded(name), encoded(value)) for name, value in zip(names, values, strict=True)
+    ]
+    header = json.dumps({"header": answer.json["header"]}, separators=(",", ":"))[1:-1]
+    pairs = json.dumps(kvs, separators=(",", ":"))
+    found = f'{{"response_range":{{{header},"kvs":{pairs},"count":"4"}}}}'
+    assert answer.text == (
+        f'{{{header},"succeeded":true,"responses":[{found},{{"response_txn":{{"header":{{}},'
+        f'"succeeded":true,"responses":[{found}]}}}}]}}'
+    )
+
+
 # What is read.
 
 

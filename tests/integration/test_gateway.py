@@ -1,5 +1,6 @@
 """The gateway on real sockets: both versions of HTTP, who hangs up, and a server that ends."""
 
+import base64
 import http.client
 import json
 import shutil
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from leasehold.rpc.server import MAX_UNREAD_BYTES
 from tests.support.servers import RunningServer, leasehold_command, running
 
 TIMEOUT_S: Final = 20.0
@@ -63,6 +65,22 @@ def test_both_versions_of_http(server: RunningServer, version: str) -> None:
     too_large = json.dumps({"key": KEY, "value": "eHh4" * 2_000_000})
     refused = _curl(server, version, "/v3/kv/put", f"@{_file(server, too_large)}")
     assert json.loads(refused)["code"] == 8
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+def test_an_answer_that_is_larger_than_what_may_be_unread_arrives(
+    server: RunningServer, version: str
+) -> None:
+    value = "eHh4" * 300_000
+    for number in range(4):
+        name = base64.b64encode(b"large%d" % number).decode()
+        _post(server, "/v3/kv/put", {"key": name, "value": value})
+    end = base64.b64encode(b"largf").decode()
+    read = {"request_range": {"key": base64.b64encode(b"large").decode(), "range_end": end}}
+    body = _curl(server, version, "/v3/kv/txn", json.dumps({"success": [read] * 8}))
+    assert len(body) > MAX_UNREAD_BYTES
+    for each in json.loads(body)["responses"]:
+        assert [pair["value"] for pair in each["response_range"]["kvs"]] == [value] * 4
 
 
 def _file(server: RunningServer, text: str) -> Path:

@@ -128,7 +128,7 @@ def test_in_pieces_it_is_the_same_and_no_piece_is_long(
     ropes = [octets[start:end] for start, end in pairwise([0, *cuts, len(octets)])]
     sizes: dict[str, Any] = {
         "LONG_FIELD_BYTES": field_bytes,
-        "LONG_BYTES": field_bytes + MAX_HEAD_BYTES + more_bytes,
+        "PART_BYTES": field_bytes + MAX_HEAD_BYTES + more_bytes,
         "_OCTETS_AT_ONCE": 30,
         "_CHARACTERS_AT_ONCE": 10,
     }
@@ -142,7 +142,7 @@ def test_in_pieces_it_is_the_same_and_no_piece_is_long(
 def test_what_is_no_message_is_refused_or_written(message: Message, at: int, octet: int) -> None:
     octets = bytearray(message.SerializeToString())
     octets[at % len(octets) :] = bytes([octet]) if at % 2 else b""
-    sizes = mock.patch.multiple(long_answers, LONG_FIELD_BYTES=10, LONG_BYTES=50)
+    sizes = mock.patch.multiple(long_answers, LONG_FIELD_BYTES=10, PART_BYTES=50)
     with sizes, suppress(ValueError, DecodeError):
         "".join(long_answers.pieces(type(message), Rope([bytes(octets)]), len(octets)))
 

@@ -13,10 +13,11 @@ from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.pages import Reply
+from leasehold.rpc.raised import as_rpc_error
 from leasehold.rpc.rope import Rope
 from leasehold.rpc.web import Visit
 from leasehold.server.gateway import refusals
-from leasehold.server.gateway.long_answers import LONG_BYTES, Writer
+from leasehold.server.gateway.long_answers import LONG_BYTES, SHORT_BYTES, Writer
 from leasehold.server.gateway.replies import CORS, JSON
 from leasehold.server.gateway.routes import Route
 from leasehold.server.gateway.writing import written
@@ -96,9 +97,20 @@ class Document(_Answer):
             return None
         if len(message) > LONG_BYTES:
             return self._write(message)
-        body = written(self._route.answer.FromString(whole(message))).encode()
-        self._visit.reply(Reply(HTTPStatus.OK, JSON, body, (*self._fields, *CORS)))
+        if len(message) > SHORT_BYTES:
+            return self._write_whole(message)
+        self._reply(written(self._route.answer.FromString(whole(message))).encode())
         return None
+
+    def _reply(self, body: bytes) -> None:
+        self._visit.reply(Reply(HTTPStatus.OK, JSON, body, (*self._fields, *CORS)))
+
+    async def _write_whole(self, message: bytes | Rope) -> None:
+        try:
+            self._reply(await self._writer.whole(self._route.answer, as_rope(message)))
+        except Exception as error:  # noqa: BLE001  what a handler said is no message
+            self._visit.reply(refused(as_rpc_error(error, self._route.path)))
+        self._visit.flush_soon()
 
     async def _write(self, message: bytes | Rope) -> None:
         self._message = None
@@ -125,7 +137,7 @@ class Lines(_Answer):
         if not self._has_begun:
             self._has_begun = True
             self._begin(self._fields)
-        if self._is_writing or len(message) > LONG_BYTES:
+        if self._is_writing or len(message) > SHORT_BYTES:
             self._queued_bytes += len(message)
             self._queue.append(message)
             return None if self._is_writing else self._write_queue()
@@ -143,18 +155,25 @@ class Lines(_Answer):
         return self._write_all()
 
     async def _write_all(self) -> None:
-        while self._queue:
-            message = as_rope(self._queue.popleft())
-            queued_bytes = len(message)
-            self._visit.write(b'{"result":')
-            await self._writer.write(self._route.answer, message)
-            self._visit.write(b"}\n")
-            self._queued_bytes -= queued_bytes
-            self._visit.flush()
+        try:
+            while self._queue:
+                await self._write_line(as_rope(self._queue.popleft()))
+        except Exception as error:  # noqa: BLE001  what a handler said is no message
+            self._queue.clear()
+            self._is_ended, self._error = True, as_rpc_error(error, self._route.path)
+            self._visit.write(b"\n")
         self._is_writing = False
         if self._is_ended:
             self._finish()
             self._visit.flush_soon()
+
+    async def _write_line(self, message: Rope) -> None:
+        queued_bytes = len(message)
+        self._visit.write(b'{"result":')
+        await self._writer.write(self._route.answer, message)
+        self._visit.write(b"}\n")
+        self._queued_bytes -= queued_bytes
+        self._visit.flush()
 
     def end(self, error: RpcError | None) -> None:
         """End the answer; with a last line if something went wrong."""

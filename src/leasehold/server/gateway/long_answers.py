@@ -4,7 +4,6 @@ A piece is a short field, an element of a repeated one, or a bit of a long one: 
 however large a message or a value in it is, and however deep within others.
 """
 
-import asyncio
 from binascii import b2a_base64
 from collections.abc import Iterator
 from functools import cache
@@ -14,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from leasehold.engine.slices import Slicer
 from leasehold.rpc.rope import Rope
 from leasehold.rpc.waiter import Waiter
 from leasehold.rpc.web import Visit
@@ -21,14 +21,17 @@ from leasehold.server.gateway.cutting import Long, cut
 from leasehold.server.gateway.strings import quoted
 from leasehold.server.gateway.writing import Parts
 
+SHORT_BYTES: Final = 8 * 1024
+"""A message that is longer is written in pieces: there may be some hundred elements in it."""
+
 LONG_BYTES: Final = 64 * 1024
-"""A message that is longer is written in pieces, and about so much of it is sent at once."""
+"""A message that is longer is sent in pieces, too, of about this size."""
+
+PART_BYTES: Final = 16 * 1024
+"""How much of a message is looked at, at once."""
 
 LONG_FIELD_BYTES: Final = 4 * 1024
 """A field that is longer is written in several pieces."""
-
-SLICE_S: Final = 0.002
-"""How long writing goes on before it is others' turn."""
 
 _OCTETS_AT_ONCE: Final = 3 * 16 * 1024
 """Of a long value, for one piece: as base64 it is as long in pieces as in one, if 3 divides it."""
@@ -49,19 +52,25 @@ class Writer:
 
     async def write(self, kind: type[Message], message: Rope) -> None:
         """Write a message; it is taken out of the rope."""
-        now = self._visit.host.now
         gathered: list[str] = []
-        size, until = 0, now() + SLICE_S
+        size, slicer = 0, Slicer(self._visit.host.now)
         for piece in pieces(kind, message, len(message)):
             gathered.append(piece)
             size += len(piece)
             if size >= LONG_BYTES:
                 await self._send(gathered)
                 size = 0
-            if now() >= until:
-                await asyncio.sleep(0)
-                until = now() + SLICE_S
+            await slicer.pause()
         await self._send(gathered)
+
+    async def whole(self, kind: type[Message], message: Rope) -> bytes:
+        """Give the text of a message that is sent at once, but takes a while to write."""
+        gathered: list[str] = []
+        slicer = Slicer(self._visit.host.now)
+        for piece in pieces(kind, message, len(message)):
+            gathered.append(piece)
+            await slicer.pause()
+        return "".join(gathered).encode()
 
     async def _send(self, gathered: list[str]) -> None:
         """Send what was gathered, and wait until the client takes more."""
@@ -76,7 +85,7 @@ class Writer:
 def pieces(kind: type[Message], rope: Rope, size: int) -> Iterator[str]:
     """Write the message that is next in a rope, and has this size."""
     parts = Parts()
-    for part in cut(rope, size, LONG_BYTES, LONG_FIELD_BYTES):
+    for part in cut(rope, size, PART_BYTES, LONG_FIELD_BYTES):
         if not isinstance(part, Long):
             yield from parts.write(kind.FromString(part))
             continue

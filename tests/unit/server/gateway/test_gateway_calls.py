@@ -19,7 +19,8 @@ from leasehold.rpc.pages import Reply
 from leasehold.rpc.routes import Answer, Exchange, Listener, Method, Pieces, Speaker, Subscription
 from leasehold.rpc.web import MAX_BODY_BYTES, Ask, Visitor
 from leasehold.server.gateway.gateway import Gateway
-from leasehold.server.gateway.long_answers import LONG_BYTES
+from leasehold.server.gateway.long_answers import LONG_BYTES, SHORT_BYTES
+from leasehold.server.gateway.writing import written
 from leasehold.wire import kv_pb2 as kv
 from leasehold.wire import lock_pb2
 from leasehold.wire import rpc_pb2 as pb
@@ -27,6 +28,7 @@ from leasehold.wire.pool import POOL
 
 PUT = "/etcdserverpb.KV/Put"
 RANGE = "/etcdserverpb.KV/Range"
+TXN = "/etcdserverpb.KV/Txn"
 WATCH = "/etcdserverpb.Watch/Watch"
 KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 LOCK = "/v3lockpb.Lock/Lock"
@@ -48,6 +50,9 @@ class FakeVisit:
         self.has_room = True
         self.held_bytes = 0
         self.flushes = 0
+        self.longest_write = 0
+        self.is_narrow = False
+        """Whether there is room for one piece only."""
 
     def reply(self, reply: Reply) -> None:
         assert self.head is None
@@ -61,6 +66,8 @@ class FakeVisit:
         assert self.head is not None
         assert not self.is_finished
         self.body += octets
+        self.longest_write = max(self.longest_write, len(octets))
+        self.has_room = self.has_room and not self.is_narrow
 
     def finish(self) -> None:
         assert not self.is_finished
@@ -279,6 +286,67 @@ async def test_a_long_answer_is_written_in_pieces_as_the_client_takes_them() -> 
     await until(lambda: visit.is_finished)
     found = json.loads(visit.body)
     assert (len(found["kvs"]), found["count"]) == (3000, "3000")
+
+
+def _read_at_any_depth(value_bytes: int, count: int) -> pb.TxnResponse:
+    """Give what a transaction has read, twice, and once within another one."""
+    pairs = [kv.KeyValue(key=b"%05d" % number, value=b"v" * value_bytes) for number in range(count)]
+    read = pb.ResponseOp(response_range=pb.RangeResponse(kvs=pairs, count=count))
+    nested = pb.ResponseOp(response_txn=pb.TxnResponse(responses=[read]))
+    return pb.TxnResponse(succeeded=True, responses=[read, read, nested])
+
+
+@pytest.mark.parametrize(("value_bytes", "count"), [(0, 10_000), (1_000_003, 3)])
+def test_a_long_answer_is_written_in_pieces_however_deep_it_is_within_others(
+    value_bytes: int, count: int
+) -> None:
+    message = _read_at_any_depth(value_bytes, count)
+
+    @looped
+    async def run() -> None:
+        visit = FakeVisit()
+        visit.is_narrow = True
+        octets = message.SerializeToString()
+        pieces = [octets[at : at + 100_000] for at in range(0, len(octets), 100_000)]
+        call = ask(visit, Exchange(lambda _: Pieces(pieces)), TXN, "/v3/kv/txn")
+        assert call is not None
+        written_bytes, turns = -1, 0
+        while not visit.is_finished:
+            visit.has_room = True
+            call.relieved()
+            await asyncio.sleep(0)
+            assert len(visit.body) - written_bytes < 3 * LONG_BYTES
+            written_bytes = len(visit.body)
+            turns += 1
+            assert turns < 100_000
+        assert visit.longest_write < 3 * LONG_BYTES
+        assert visit.body.decode() == written(message)
+
+    run()
+
+
+@looped
+async def test_an_answer_that_takes_a_while_to_write_is_sent_as_one_document() -> None:
+    message = _read_at_any_depth(10, 600)
+    octets = message.SerializeToString()
+    assert SHORT_BYTES < len(octets) <= LONG_BYTES
+    visit = FakeVisit()
+    ask(visit, Exchange(lambda _: (octets, 0)), TXN, "/v3/kv/txn")
+    assert visit.replies == [], "others have their turn"
+    await until(lambda: visit.replies)
+    assert [reply.body.decode() for reply in visit.replies] == [written(message)]
+
+
+@looped
+async def test_a_longer_answer_that_is_no_message_is_a_failure_and_not_silence() -> None:
+    visit, octets = FakeVisit(), b"\xff" * (SHORT_BYTES + 1)
+    ask(visit, Exchange(lambda _: (octets, 0)), PUT, "/v3/kv/put")
+    await until(lambda: visit.replies)
+    assert visit.only_reply[0] == 500
+    lines = FakeVisit()
+    ask(lines, Exchange(lambda _: (octets, 0), is_unary=False), KEEP_ALIVE, "/v3/lease/keepalive")
+    await until(lambda: lines.is_finished)
+    assert json.loads(lines.body.splitlines()[-1])["error"]["http_code"] == 500
 
 
 @looped
