@@ -23,6 +23,9 @@ AT_ONCE: Final = 100
 EXHAUSTED_S: Final = 1.0
 """How long nobody is let in after the system had no room for another connection."""
 
+TELLING_S: Final = 10.0
+"""How often it is logged, at most, that clients were refused in TLS."""
+
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -46,6 +49,8 @@ class Acceptor:
         self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._alarm: asyncio.TimerHandle | None = None
         self._refused = 0
+        self._not_let_in = 0
+        self._tell_at = 0.0
         self._listen()
 
     def close(self) -> None:
@@ -102,8 +107,22 @@ class Acceptor:
                 ssl_handshake_timeout=self._handshake_s,
                 ssl_shutdown_timeout=self._shutdown_s,
             )
-        except OSError as error:  # of TLS, too; and `TimeoutError`
+        except ssl.SSLError as error:
+            self._tell_refused(error)
+        except OSError as error:  # `TimeoutError`, too
             logger.debug("a client did not come in: %s", error)
+
+    def _tell_refused(self, error: ssl.SSLError) -> None:
+        """Log it, but not for each of very many: whoever sets up TLS needs to know, once."""
+        self._not_let_in += 1
+        now = self._loop.time()
+        if now < self._tell_at:
+            logger.debug("a client did not come in: %s", error)
+            return
+        self._tell_at = now + TELLING_S
+        others, self._not_let_in = self._not_let_in - 1, 0
+        more = f"; {others} more did not since the last such line" if others else ""
+        logger.info("a client did not come in: %s%s", error, more)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)

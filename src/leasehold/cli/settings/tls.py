@@ -2,8 +2,10 @@
 
 import re
 import ssl
+import time
 from typing import Final
 
+from leasehold.cli.certificate import out_of_date
 from leasehold.cli.settings.given import Mistake
 from leasehold.cli.settings.reading import Reading
 from leasehold.rpc.tls import server_tls
@@ -17,11 +19,16 @@ def read_tls(reading: Reading) -> ssl.SSLContext | None:
     if reading.mistakes or (files := reading.settings.tls) is None:
         return None
     try:
-        return server_tls(files.cert, files.key, files.client_ca)
+        context = server_tls(files.cert, files.key, files.client_ca)
     except OSError as error:
         text = f"{error.filename}: {error.strerror or error}"
     except ValueError as error:
         text = str(error)
+    else:
+        warning = out_of_date(files.cert, context, time.time())
+        if warning is not None:
+            reading.warnings.append(f"{reading.values['cert'].where}: {warning}")
+        return context
     name = _named(text)
     reading.mistakes.append(Mistake(f"{reading.values[name].where}: {text}", name))
     return None

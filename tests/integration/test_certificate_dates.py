@@ -1,0 +1,87 @@
+"""What is said of certificates that are not good now, and of clients that TLS keeps out."""
+
+import asyncio
+import logging
+import signal
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trustme
+
+from leasehold.cli.certificate import names_in, out_of_date
+from leasehold.rpc.accepting import Acceptor
+from leasehold.rpc.tls import server_tls
+from tests.support.serve_command import WITHIN_S, run, serving
+
+ENDED = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def issue(place: Path, ends: datetime | None) -> tuple[Path, Path]:
+    made = trustme.CA().issue_cert("localhost", "127.0.0.1", not_after=ends)
+    cert, key = place / "server.pem", place / "server.key"
+    cert.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
+    made.private_key_pem.write_to_path(key)
+    return cert, key
+
+
+def test_a_certificate_that_has_ended_is_warned_of_and_served(tmp_path: Path) -> None:
+    cert, key = issue(tmp_path, ENDED)
+    said = f"--cert: the certificate in {cert} ended on 2020-01-02 03:04:05 UTC, and clients will"
+    flags = ("--data-dir", "memory:", "--cert", cert, "--key", key)
+    with serving(*flags) as server:
+        assert "serves" in server.greeting
+        assert "etcdctl" in server.line()
+        _, errors = server.end(signal.SIGTERM)
+    assert said in errors
+    assert errors.count("\n") == 1
+    looked = run("config", *flags)
+    assert looked.returncode == 0
+    assert said in looked.stderr
+
+
+def test_a_certificate_is_good_between_its_dates_only(tmp_path: Path) -> None:
+    cert, key = issue(tmp_path, ENDED)
+    context = server_tls(cert, key)
+    end_s = ENDED.timestamp()
+    assert "ended on 2020-01-02" in (out_of_date(cert, context, end_s + 1) or "")
+    assert out_of_date(cert, context, end_s) is None
+    assert "begins on " in (out_of_date(cert, context, 0) or "")
+    assert names_in(cert, context) == ["localhost", "127.0.0.1"], "it is read all the same"
+
+
+def test_clients_that_tls_keeps_out_are_logged_once_with_their_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = server_tls(*issue(tmp_path, None))
+    caplog.set_level(logging.INFO, "leasehold.rpc.accepting")
+
+    async def main() -> None:
+        sock = socket.create_server(("127.0.0.1", 0))
+        sock.setblocking(False)
+        acceptor = Acceptor(sock, asyncio.Protocol, context, 10.0, 1.0)
+        try:
+            for _ in range(3):
+                await _refused(acceptor, sock.getsockname()[1])
+            assert len(caplog.messages) == 1
+            monkeypatch.setattr(acceptor, "_tell_at", 0.0)  # ten seconds later
+            await _refused(acceptor, sock.getsockname()[1])
+        finally:
+            acceptor.close()
+
+    asyncio.run(main())
+    first, last = caplog.messages
+    assert first.startswith("a client did not come in: [SSL: ")
+    assert last.endswith("; 2 more did not since the last such line")
+
+
+async def _refused(acceptor: Acceptor, port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: me\r\n\r\n")
+    async with asyncio.timeout(WITHIN_S):
+        while await reader.read(1000):
+            pass
+        while acceptor._tasks:  # it hangs up before it logs
+            await asyncio.sleep(0.001)
+    writer.close()
