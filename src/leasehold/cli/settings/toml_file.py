@@ -111,9 +111,7 @@ class _File:
     def _refuse_unknown(self, key: str, value: Any) -> None:
         meant = hint(key, BY_NAME) or "`leasehold serve --help` lists what is"
         if isinstance(value, dict):
-            meant = (
-                "write its keys without a table; only policies have one: [policy.workers]"
-            )
+            meant = "write its keys without a table; only policies have one: [policy.workers]"
         near = nearest(key, BY_NAME)
         text = f"{self._where(key)}: {shown_name(key)} is not known: {meant}"
         self._layer.note(Mistake(text, near))

@@ -88,8 +88,7 @@ class Election:
             raise unknown(NO_LEADER_KEY)
         leader = request.leader
         with refusing(self._desk):
-            self._check(leader, message)
-            if self._store.is_busy:  # a lease goes with very many keys
+            if not self._is_ready(leader, message):
                 return self._desk.when_idle(self.proclaim, message)
             lease = leader.lease
             if not lease and self._is_current(leader):
@@ -107,16 +106,17 @@ class Election:
         if not request.HasField("leader"):
             raise unknown(NO_LEADER_KEY)
         with refusing(self._desk):
-            self._check(request.leader, message)
-            if self._store.is_busy:
+            if not self._is_ready(request.leader, message):
                 return self._desk.when_idle(self.resign, message)
             outcome, position = self._as_candidate(request.leader, Delete(request.leader.key))
         return self._desk.header(outcome.revision), position
 
-    def _check(self, leader: LeaderKey, message: bytes) -> None:
+    def _is_ready(self, leader: LeaderKey, message: bytes) -> bool:
+        """Do what comes first; False if a lease has gone with very many keys, which takes a while."""
         check_key(leader.key)
-        self._lines.chores.do_now(leader.key)
         self._desk.check_room(len(message))
+        self._lines.chores.do_now(leader.key)
+        return not self._store.is_busy
 
     def _is_current(self, leader: LeaderKey) -> bool:
         item = self._store.keyspace.get(leader.key)
