@@ -112,7 +112,7 @@ class Election:
         return self._desk.header(outcome.revision), position
 
     def _is_ready(self, leader: LeaderKey, message: bytes) -> bool:
-        """Do what comes first; False if a lease has gone with very many keys, which takes a while."""
+        """Do what comes first; False if a lease goes with very many keys, which takes a while."""
         check_key(leader.key)
         self._desk.check_room(len(message))
         self._lines.chores.do_now(leader.key)
