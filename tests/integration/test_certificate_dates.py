@@ -82,6 +82,5 @@ async def _refused(acceptor: Acceptor, port: int) -> None:
     async with asyncio.timeout(WITHIN_S):
         while await reader.read(1000):
             pass
-        while acceptor._tasks:  # it hangs up before it logs
-            await asyncio.sleep(0.001)
+        await asyncio.gather(*acceptor._tasks)  # it hangs up before it logs
     writer.close()
