@@ -8,11 +8,12 @@ from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.server.etcd.long_answers import (
+    LARGE_BYTES,
     at_once,
     deleted_steps,
     found_steps,
     is_large,
-    is_large_outcome,
+    outcome_bytes,
     outcome_steps,
 )
 from leasehold.server.etcd.ranges import encode, query_of
@@ -199,7 +200,7 @@ class KV:
         if is_reading and position > self._store.durable and self._is_durable(txn):
             outcome, position = as_of(outcome, self._store.durable_revision), 0
         header = self._desk.header(outcome.revision)
-        if is_large_outcome(outcome):
+        if outcome_bytes(outcome) > LARGE_BYTES:
             return Pieces([header, *at_once(outcome_steps(outcome, request))], position)
         return header + encode_outcome(outcome, request), position
 

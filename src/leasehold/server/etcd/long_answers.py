@@ -144,23 +144,19 @@ def is_large(items: Sequence[Item]) -> bool:
     return sum([len(item[0]) for item in items]) > LARGE_BYTES
 
 
-def is_large_outcome(outcome: Outcome) -> bool:
-    """Say whether what a transaction has done makes a long answer."""
-    return _outcome_bytes(outcome) > LARGE_BYTES
-
-
-def _outcome_bytes(outcome: Outcome) -> int:
+def outcome_bytes(outcome: Outcome) -> int:
+    """Count the octets of all items that a transaction has read, replaced or deleted."""
     octets = 0
     for result in outcome.results:
         kind = type(result)
-        if kind is Found:
-            octets += sum([len(item[0]) for item in result.items])
-        elif kind is Deleted:
-            octets += sum([len(item[0]) for item in result.previous])
+        if kind is tuple:  # a put, as most are
+            if result[1] is not None:
+                octets += len(result[1][0])
         elif kind is Outcome:
-            octets += _outcome_bytes(result)
-        elif result[1] is not None:
-            octets += len(result[1][0])
+            octets += outcome_bytes(result)
+        else:
+            items = result.items if kind is Found else result.previous
+            octets += sum([len(item[0]) for item in items])
     return octets
 
 
