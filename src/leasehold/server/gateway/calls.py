@@ -28,6 +28,7 @@ MESSAGES_AT_ONCE: Final = 50
 
 logger = logging.getLogger(__name__)
 
+_NO_MORE: Final = b"no more"
 _LATE: Final = "context deadline exceeded"
 
 
@@ -42,7 +43,7 @@ class Call:
         self.timeout_s: float | None = None
         self._answer = (Lines if route.gives_many else Document)(route, visit)
         self._listener: Listener | None = None
-        self._messages: Iterator[bytes] = iter(())
+        self._messages: Iterator[bytes | None] = iter(())
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer: asyncio.Task[None] | None = None
         """Writes an answer that is long."""
@@ -55,8 +56,11 @@ class Call:
         self._is_ending = False
         self._is_over = False
 
-    def begin(self, messages: Iterator[bytes], timeout_s: float | None) -> None:
-        """Hand messages to the handler, in their order, and say what it answers."""
+    def begin(self, messages: Iterator[bytes | None], timeout_s: float | None) -> None:
+        """Hand messages to the handler, in their order, and say what it answers.
+
+        None is no message: to read the next one takes a while, and it is others' turn.
+        """
         self._messages = messages
         method = self._route.method
         try:
@@ -79,9 +83,11 @@ class Call:
         for _ in range(MESSAGES_AT_ONCE):
             if self._is_ending or self._is_over:
                 return
-            message = next(self._messages, None)
             try:
+                message = next(self._messages, _NO_MORE)
                 if message is None:
+                    break
+                if message is _NO_MORE:
                     self._heard_all()
                     return
                 self._hear(message)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from posixpath import normpath
 from typing import Final
@@ -20,7 +21,7 @@ from leasehold.rpc.web import Ask, Visit, Visitor
 from leasehold.server.gateway.answers import refused
 from leasehold.server.gateway.calls import Call
 from leasehold.server.gateway.documents import Documents, Unreadable
-from leasehold.server.gateway.reading import fill
+from leasehold.server.gateway.reading import fill_steps
 from leasehold.server.gateway.replies import CORS, JSON, empty, plain
 from leasehold.server.gateway.routes import OLD_PREFIX, PREFIX, Route, find_routes
 from leasehold.server.version import CLUSTER_VERSION, ETCD_VERSION
@@ -29,6 +30,9 @@ _VERSIONS: Final = {"etcdserver": ETCD_VERSION, "etcdcluster": CLUSTER_VERSION}
 """What clients take us for, to know what they can ask."""
 
 MAX_MESSAGE_BYTES: Final = Limits().max_message_bytes
+
+LONG_BODY_BYTES: Final = 16 * 1024
+"""A body that is longer is made a message of in steps."""
 
 _HEALTH: Final = "/health"
 _WITHOUT_HEAD: Final = (_HEALTH, "/version")
@@ -140,30 +144,53 @@ def _metadata(fields: Sequence[tuple[bytes, bytes]]) -> Metadata:
 
 
 class _Messages:
-    """The messages of a body: the first is read at once, so that it can be refused.
+    """The messages of a body, with None where it is others' turn.
 
-    If a later one cannot be read, it counts as the end of the body, for the answer has begun.
+    Of several the first is read at once, so that it can be refused. If a later one cannot be read,
+    it counts as the end of the body, for the answer has begun.
     """
 
     def __init__(self, route: Route, body: bytes) -> None:
         self._route = route
-        # Go's gateway takes what is wrong in a stream of requests for a failure of its own.
-        status = Status.UNKNOWN if route.takes_many else Status.INVALID_ARGUMENT
-        try:
+        self._first: bytes | None = None
+        self._is_long = len(body) > LONG_BODY_BYTES and not route.takes_many
+        with self._refusing():
             self._documents = Documents(body)
-            self._first = None if self._documents.is_at_end else self._read()
+            if not self._is_long and not self._documents.is_at_end:
+                self._first = self._read()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
         except Unreadable as error:
+            # Go's gateway takes what is wrong in a stream of requests for a failure of its own.
+            status = Status.UNKNOWN if self._route.takes_many else Status.INVALID_ARGUMENT
             raise RpcError(status, str(error)) from None
 
     def _read(self) -> bytes:
+        *_, octets = self._read_steps()
+        assert octets is not None
+        return octets
+
+    def _read_steps(self) -> Iterator[bytes | None]:
+        """Read the next message in steps, and give it behind the last of them."""
         message = self._route.request()
-        fill(message, self._documents.read())
+        try:
+            for _ in fill_steps(message, self._documents.read()):
+                yield None
+        except RecursionError:
+            raise Unreadable("exceeded max depth") from None
         octets = message.SerializeToString()
         if len(octets) > MAX_MESSAGE_BYTES:
             raise too_large(len(octets), MAX_MESSAGE_BYTES)
-        return octets
+        yield octets
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | None]:
+        if self._is_long and not self._documents.is_at_end:
+            with self._refusing():
+                yield from self._read_steps()
+            return
         if not self._route.takes_many:
             yield b"" if self._first is None else self._first
             return

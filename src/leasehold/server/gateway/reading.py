@@ -6,7 +6,7 @@ be strings, enums may be names or numbers, bytes are base64.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from json.encoder import encode_basestring
 from typing import Any, Final
@@ -20,18 +20,28 @@ from leasehold.server.gateway.documents import Number, Unreadable, read_value
 MAX_MESSAGES: Final = 10_000
 """Objects in one array: making so many messages takes some 20 ms, and nobody needs them."""
 
+VALUES_AT_ONCE: Final = 1_000
+MESSAGES_AT_ONCE: Final = 250
+"""How many of an array are read before others have their turn: in about a millisecond."""
+
 MAX_SHOWN: Final = 256
 """Characters of a wrong value that are repeated to whoever sent it."""
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
-Fill = Callable[[Any, Any], None]
-"""Puts a value of JSON into a message."""
+Fill = Callable[[Any, Any], Iterator[None] | None]
+"""Puts a value of JSON into a message; in steps, if it gives any."""
 
 
 def fill(message: Message, value: Any) -> None:
     """Put a document into an empty message."""
+    for _ in fill_steps(message, value):
+        pass
+
+
+def fill_steps(message: Message, value: Any) -> Iterator[None]:
+    """Put a document into an empty message, with a pause after so many values each."""
     if value is None:
         return
     if not isinstance(value, dict):
@@ -40,8 +50,9 @@ def fill(message: Message, value: Any) -> None:
         given = value.get(json_name)
         if given is None and json_name not in value:
             given = value.get(name)
-        if given is not None:
-            put(message, given)
+        steps = put(message, given) if given is not None else None
+        if steps is not None:
+            yield from steps
 
 
 @cache
@@ -60,22 +71,29 @@ def _fill_value(name: str, convert: Callable[[Any], Any], message: Message, valu
     setattr(message, name, convert(value))
 
 
-def _fill_values(name: str, convert: Callable[[Any], Any], message: Message, value: Any) -> None:
-    getattr(message, name).extend([convert(each) for each in _array(value)])
+def _fill_values(
+    name: str, convert: Callable[[Any], Any], message: Message, value: Any
+) -> Iterator[None]:
+    values = getattr(message, name)
+    for start in range(0, len(_array(value)), VALUES_AT_ONCE):
+        values.extend([convert(each) for each in value[start : start + VALUES_AT_ONCE]])
+        yield
 
 
-def _fill_message(name: str, message: Message, value: Any) -> None:
+def _fill_message(name: str, message: Message, value: Any) -> Iterator[None]:
     inner = getattr(message, name)
     inner.SetInParent()
-    fill(inner, value)
+    return fill_steps(inner, value)
 
 
-def _fill_messages(name: str, message: Message, value: Any) -> None:
+def _fill_messages(name: str, message: Message, value: Any) -> Iterator[None]:
     inner = getattr(message, name)
     if len(_array(value)) > MAX_MESSAGES:
         raise Unreadable(f"an array has at most {MAX_MESSAGES} objects; this one has {len(value)}")
-    for each in value:
-        fill(inner.add(), each)
+    for number, each in enumerate(value, 1):
+        yield from fill_steps(inner.add(), each)
+        if number % MESSAGES_AT_ONCE == 0:
+            yield
 
 
 def _array(value: Any) -> list[Any]:

@@ -22,13 +22,14 @@ from leasehold.server.gateway.gateway import Gateway
 from leasehold.server.gateway.long_answers import LONG_BYTES, SHORT_BYTES
 from leasehold.server.gateway.writing import written
 from leasehold.wire import kv_pb2 as kv
-from leasehold.wire import lock_pb2
+from leasehold.wire import leases_pb2, lock_pb2
 from leasehold.wire import rpc_pb2 as pb
 from leasehold.wire.pool import POOL
 
 PUT = "/etcdserverpb.KV/Put"
 RANGE = "/etcdserverpb.KV/Range"
 TXN = "/etcdserverpb.KV/Txn"
+RENEW_ALL = "/leasehold.v1.Leases/RenewAll"
 WATCH = "/etcdserverpb.Watch/Watch"
 KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 LOCK = "/v3lockpb.Lock/Lock"
@@ -187,6 +188,60 @@ def test_an_answer_that_is_no_message_is_a_failure_and_not_silence() -> None:
     ask(lines, Exchange(lambda _: (b"\xff", 0), is_unary=False), KEEP_ALIVE, "/v3/lease/keepalive")
     assert lines.is_finished
     assert json.loads(lines.body)["error"]["http_code"] == 500
+
+
+@looped
+async def test_a_long_body_is_made_a_message_of_in_steps() -> None:
+    heard: list[bytes] = []
+
+    def renew(message: bytes) -> Answer:
+        heard.append(message)
+        return b"", 0
+
+    visit, ids = FakeVisit(), list(range(1, 20_001))
+    body = json.dumps({"ids": list(map(str, ids))}).encode()
+    ask(visit, Exchange(renew), RENEW_ALL, "/v1/leases/renewall", body)
+    turns = 0
+    while not visit.replies:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 15, "others have theirs"
+    assert list(leases_pb2.RenewAllRequest.FromString(heard[0]).ids) == ids
+    assert (len(heard), visit.only_reply) == (1, (200, {}))
+
+
+@looped
+async def test_a_long_body_that_cannot_be_read_is_refused_and_nobody_hears_of_it() -> None:
+    wrong = {"ids": ["1"] * 20_000, "ttl_ms": "x"}
+    for body in (json.dumps(wrong).encode(), b'{"ids":[' + b"1," * 10_000, b" " * 20_000 + b"x"):
+        visit, heard = FakeVisit(), list[bytes]()
+        ask(visit, Exchange(heard.append), RENEW_ALL, "/v1/leases/renewall", body)  # type: ignore[arg-type]
+        await until(lambda visit=visit: visit.replies)
+        assert (visit.only_reply[0], heard) == (400, [])
+
+
+@looped
+async def test_whoever_hangs_up_while_a_long_body_is_read_is_not_served() -> None:
+    visit, heard = FakeVisit(), list[bytes]()
+    body = json.dumps({"ids": [1] * 20_000}).encode()
+    call = ask(visit, Exchange(heard.append), RENEW_ALL, "/v1/leases/renewall", body)  # type: ignore[arg-type]
+    assert call is not None
+    call.gone()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (visit.replies, heard) == ([], [])
+
+
+@pytest.mark.parametrize("depth", [150, 200, 250, 300, 320, 328, 1000])
+def test_messages_that_are_too_deep_are_refused_and_not_a_failure_of_ours(
+    depth: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    visit = FakeVisit()
+    body = b'{"success":[{"request_txn":' * depth + b"{}" + b"}]}" * depth
+    ask(visit, Exchange(lambda _: (ANSWER, 0)), TXN, "/v3/kv/txn", body)
+    status, document = visit.only_reply
+    assert status == 200 or (status, document["error"]) == (400, "exceeded max depth")
+    assert "Traceback" not in caplog.text
 
 
 def test_a_method_that_is_not_there_is_501() -> None:
