@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError, too_large
@@ -30,6 +31,9 @@ _VERSIONS: Final = {"etcdserver": ETCD_VERSION, "etcdcluster": CLUSTER_VERSION}
 """What clients take us for, to know what they can ask."""
 
 MAX_MESSAGE_BYTES: Final = Limits().max_message_bytes
+
+MAX_DEPTH: Final = 100
+"""Messages within messages that protobuf reads."""
 
 LONG_BODY_BYTES: Final = 16 * 1024
 """A body that is longer is made a message of in steps."""
@@ -154,6 +158,7 @@ class _Messages:
         self._route = route
         self._first: bytes | None = None
         self._is_long = len(body) > LONG_BODY_BYTES and not route.takes_many
+        self._may_be_deep = body.count(b"{") > MAX_DEPTH
         with self._refusing():
             self._documents = Documents(body)
             if not self._is_long and not self._documents.is_at_end:
@@ -179,9 +184,11 @@ class _Messages:
         try:
             for _ in fill_steps(message, self._documents.read()):
                 yield None
-        except RecursionError:
+            octets = message.SerializeToString()
+            if self._may_be_deep:
+                self._route.request.FromString(octets)
+        except (RecursionError, DecodeError):
             raise Unreadable("exceeded max depth") from None
-        octets = message.SerializeToString()
         if len(octets) > MAX_MESSAGE_BYTES:
             raise too_large(len(octets), MAX_MESSAGE_BYTES)
         yield octets
