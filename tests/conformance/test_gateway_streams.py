@@ -1,7 +1,9 @@
 """Streams of etcd's JSON gateway: a line for each message, and how they end."""
 
 import json
+import socket
 from collections.abc import Iterator
+from io import BufferedReader
 from typing import Any
 
 import pytest
@@ -40,6 +42,33 @@ def test_a_watch_has_a_line_for_each_response(
             f'{{"result":{{"header":{{"revision":"{gone}"}},"events":[{{"type":"DELETE",'
             f'"kv":{{"key":"{encoded(key)}","mod_revision":"{gone}"}}}}]}}}}\n'
         )
+
+
+def _chunk(stream: BufferedReader) -> bytes:
+    """Read a chunk that has more in it than the end of a line."""
+    chunk = b""
+    while not chunk.strip():
+        chunk = stream.read(int(stream.readline(), 16))
+        assert stream.readline() == b"\r\n"
+    return chunk
+
+
+@pytest.mark.parametrize("size", [100, 10_000, 100_000, 1_000_000])
+def test_a_line_comes_in_one_chunk(
+    server: RunningServer, client: Client, key: bytes, size: int
+) -> None:
+    """Some clients take a chunk for a line, etcd3gw among them."""
+    body = json.dumps(_watch(key)).encode()
+    head = b"POST /v3/watch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(head + body)
+        with connection.makefile("rb") as stream:
+            while stream.readline().strip():  # the fields
+                pass
+            assert json.loads(_chunk(stream))["result"]["created"]
+            client.put(key, b"x" * size)
+            (event,) = json.loads(_chunk(stream))["result"]["events"]
+    assert event["kv"]["value"] == encoded(b"x" * size)
 
 
 def test_a_body_may_ask_for_several_watches(

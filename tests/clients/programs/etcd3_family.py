@@ -8,6 +8,7 @@ import io
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +101,14 @@ def expiry(client: Client) -> None:
     cancel()
 
 
+def until_watching(client: Client) -> None:
+    """Wait until a lock's key is watched: this client misses what happens before."""
+    give_up_at = time.monotonic() + WAIT_S
+    while not client.watcher._callbacks:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
 def locks(client: Client, other: Client) -> None:
     lock, rival = client.lock("desk", ttl=30), other.lock("desk", ttl=30)
     tell("acquire", lock.acquire(), lock.is_acquired(), rival.is_acquired())
@@ -108,6 +117,7 @@ def locks(client: Client, other: Client) -> None:
     won: queue.Queue[bool] = queue.Queue()
     waiter = threading.Thread(target=lambda: won.put(rival.acquire(timeout=WAIT_S)))
     waiter.start()
+    until_watching(other)
     tell("release", lock.release())
     tell("handed over", won.get(timeout=WAIT_S), lock.is_acquired(), rival.is_acquired())
     waiter.join()

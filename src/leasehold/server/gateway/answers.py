@@ -25,6 +25,9 @@ from leasehold.server.gateway.writing import written
 MAX_QUEUED_BYTES: Final = 1024 * 1024
 """Messages that wait to be written as lines; with more there is no room for others."""
 
+MAX_LINE_BYTES: Final = 2 * 1024 * 1024
+"""A message that is a line in one chunk: some clients (etcd3gw) take a chunk for a line."""
+
 _FROM_GRPC: Final = ((b"Grpc-Metadata-Content-Type", b"application/grpc"),)
 _JSON_FIELD: Final = (b"Content-Type", JSON.encode())
 
@@ -169,9 +172,13 @@ class Lines(_Answer):
 
     async def _write_line(self, message: Rope) -> None:
         queued_bytes = len(message)
-        self._visit.write(b'{"result":')
-        await self._writer.write(self._route.answer, message)
-        self._visit.write(b"}\n")
+        if queued_bytes <= MAX_LINE_BYTES:
+            text = await self._writer.whole(self._route.answer, message)
+            self._visit.write(b'{"result":%b}\n' % text)
+        else:
+            self._visit.write(b'{"result":')
+            await self._writer.write(self._route.answer, message)
+            self._visit.write(b"}\n")
         self._queued_bytes -= queued_bytes
         self._visit.flush()
 
