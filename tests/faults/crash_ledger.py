@@ -179,7 +179,7 @@ class Ledger:
             assert ttl_s == answer.TTL
             seen.renewed(answer.TTL, invoked, time.monotonic())
         else:
-            seen.seen_gone(invoked, time.monotonic())
+            seen.refused(invoked, time.monotonic())
         return bool(answer.TTL)
 
     def may_end(self, lease: int, key: bytes) -> None:

@@ -105,7 +105,7 @@ class Told:
         try:
             await engine.renew(lease)
         except UnknownLease:
-            self.leases[lease].seen_gone(began, time.monotonic())
+            self.leases[lease].refused(began, time.monotonic())
             return False
         self.leases[lease].renewed(TTL_S, began, time.monotonic())
         return True

@@ -29,6 +29,7 @@ class Kind(Enum):
     REVOKED = "revoked"
     ALIVE = "seen alive"
     GONE = "seen gone"
+    REFUSED = "renewal refused"
 
 
 PROMISES = frozenset({Kind.GRANTED, Kind.RENEWED})
@@ -84,7 +85,7 @@ class LeaseHistory:
         self._add(LeaseEvent(Kind.GRANTED, invoked, returned, ttl_s))
 
     def renewed(self, ttl_s: float, invoked: float, returned: float | None) -> None:
-        """Note a renewal. One that was refused because the lease is unknown is `seen_gone`."""
+        """Note a renewal. One that was refused because the lease is unknown is `refused`."""
         self._add(LeaseEvent(Kind.RENEWED, invoked, returned, ttl_s))
 
     def revoked(self, invoked: float, returned: float | None) -> None:
@@ -94,6 +95,10 @@ class LeaseHistory:
     def seen_alive(self, invoked: float, returned: float) -> None:
         """Note an answer that shows the lease, or a key that is under it."""
         self._add(LeaseEvent(Kind.ALIVE, invoked, returned))
+
+    def refused(self, invoked: float, returned: float) -> None:
+        """Note a renewal that came too late. A crash may undo the end that it was told of."""
+        self._add(LeaseEvent(Kind.REFUSED, invoked, returned))
 
     def seen_gone(self, invoked: float, returned: float) -> None:
         """Note an answer that shows that it is not there, or, at one moment, such an event."""
@@ -112,8 +117,8 @@ class LeaseHistory:
 def check_lease(lease: LeaseHistory) -> LeaseViolation | None:
     """Check that it lived as long as was promised, and that its end was one.
 
-    - It is not seen gone, in an answer that came before the end of the last term that was promised,
-      unless its revoke had been sent before that answer came.
+    - It is not seen gone, nor is a renewal refused, in an answer that came before the end of the last
+      term that was promised, unless its revoke had been sent before that answer came.
     - After it was seen gone, or its revoke was answered, it is not seen alive, nor renewed.
 
     A grant without an answer promises its term if the lease was seen alive.
@@ -136,6 +141,9 @@ class _Seen:
         born = min((each.end for each in self.alive), default=inf)
         # Before it was certainly there, an answer that it is not tells nothing about its end.
         self.gone = [each for each in answered if each.kind is Kind.GONE and each.invoked > born]
+        self.refused = [
+            each for each in answered if each.kind is Kind.REFUSED and each.invoked > born
+        ]
         self.revokes = [each for each in events if each.kind is Kind.REVOKED]
         self.promises = [each for each in events if each.kind in PROMISES]
         self.kept = [
@@ -161,7 +169,7 @@ def _revived(seen: _Seen) -> LeaseViolation | None:
 
 
 def _ended_early(seen: _Seen) -> LeaseViolation | None:
-    for gone in seen.gone:
+    for gone in (*seen.gone, *seen.refused):
         if any(revoke.invoked <= gone.end for revoke in seen.revokes):
             continue
         kept = [each for each in seen.kept if each.invoked <= gone.end]

@@ -101,6 +101,20 @@ def test_a_revoke_may_end_it_from_when_it_was_sent_on(
     assert (broken(lease) is not None) == is_early
 
 
+@pytest.mark.parametrize(("answered", "is_early"), [(9.99, True), (10.0, False)])
+def test_no_renewal_is_refused_within_a_term_that_was_promised(
+    lease: LeaseHistory, answered: float, is_early: bool
+) -> None:
+    lease.refused(3.0, answered)
+    assert (broken(lease) is not None) == is_early
+
+
+def test_a_crash_may_undo_the_end_that_a_renewal_was_told_of(lease: LeaseHistory) -> None:
+    lease.refused(11.0, 12.0)
+    lease.seen_alive(13.0, 14.0)
+    assert broken(lease) is None
+
+
 @pytest.mark.parametrize(("asked", "is_back"), [(12.0, False), (12.01, True)])
 def test_once_gone_it_is_never_seen_alive(lease: LeaseHistory, asked: float, is_back: bool) -> None:
     lease.seen_gone(11.0, 12.0)
