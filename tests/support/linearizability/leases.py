@@ -117,8 +117,8 @@ class LeaseHistory:
 def check_lease(lease: LeaseHistory) -> LeaseViolation | None:
     """Check that it lived as long as was promised, and that its end was one.
 
-    - It is not seen gone, nor is a renewal refused, in an answer that came before the end of the last
-      term that was promised, unless its revoke had been sent before that answer came.
+    - It is not seen gone, nor is a renewal refused, in an answer that came before the end of the
+      last term that was promised, unless its revoke had been sent before that answer came.
     - After it was seen gone, or its revoke was answered, it is not seen alive, nor renewed.
 
     A grant without an answer promises its term if the lease was seen alive.
