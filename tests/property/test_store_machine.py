@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
+from hypothesis.errors import FlakyStrategyDefinition
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leasehold.core import txn as txn_rules
@@ -624,5 +625,19 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 SETTINGS = effort(300, steps=60)
-TestStore = StoreMachine.TestCase
-TestStore.settings = SETTINGS
+StoreMachine.TestCase.settings = SETTINGS
+
+
+class TestStore(StoreMachine.TestCase):  # type: ignore[misc,valid-type]
+    """Once more if hypothesis saw other choices than the first time.
+
+    How many leases end in one go depends on how busy the machine is, and what may be done next on
+    that; no failure of the machine itself is such an error.
+    """
+
+    def runTest(self) -> None:  # noqa: N802  unittest's name
+        """Run the machine."""
+        try:
+            super().runTest()
+        except FlakyStrategyDefinition:
+            super().runTest()
