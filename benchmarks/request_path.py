@@ -32,7 +32,7 @@ from leasehold.engine.runtime import Runtime
 from leasehold.rpc import frames
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.routes import Methods
-from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.server_connection import TABLE_BYTES, ServerConnection
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
@@ -105,7 +105,7 @@ class Server:
 def call_pieces(path: str, body: bytes, *, changing: bool) -> list[bytes]:
     """The calls of one connection."""
     values = timeouts(Random(0)) if changing else constant_timeout()
-    headers = HeaderWriter("127.0.0.1:2379", values)
+    headers = HeaderWriter("127.0.0.1:2379", values, TABLE_BYTES)
     script = Script(headers, path, repeat(body, CALLS))
     starts = range(0, CALLS, AT_ONCE)
     return [bytes(script.content[script.starts[at] : script.starts[at + AT_ONCE]]) for at in starts]
@@ -114,7 +114,8 @@ def call_pieces(path: str, body: bytes, *, changing: bool) -> list[bytes]:
 def stream_pieces() -> tuple[bytes, list[bytes]]:
     """What opens a stream of renewals, and the renewals on it."""
     path, body = WORKLOADS["KeepAlive, one-shot"]
-    opening = HeaderWriter("127.0.0.1:2379", constant_timeout()).next_frame(1, path)
+    headers = HeaderWriter("127.0.0.1:2379", constant_timeout(), TABLE_BYTES)
+    opening = headers.next_frame(1, path)
     piece = frame(DATA, 0, 1, with_prefix(body)) * AT_ONCE
     return opening, [piece] * (CALLS // AT_ONCE)
 
