@@ -31,10 +31,15 @@ class LeaseRecord:
     )
 
     def __init__(
-        self, lease: int, ttl_s: float, promised_s: float | None = None, holder: str = ""
+        self,
+        lease: int,
+        ttl_s: float,
+        promised_s: float | None = None,
+        holder: str = "",
+        encoded_id: bytes | None = None,
     ) -> None:
         self.id = lease
-        self.encoded_id = long_varint(lease)
+        self.encoded_id = long_varint(lease) if encoded_id is None else encoded_id
         self.ttl_s = ttl_s
         self.promised_s = ttl_s if promised_s is None else promised_s
         """How long it runs at least after a restart, as the journal has it."""

@@ -81,10 +81,13 @@ class Leases:
 
     def restore(self, records: Iterable[LeaseRecord]) -> None:
         """Take leases from before; their terms begin with `start`."""
-        for record in records:
-            leased, _ = self.table.grant(record.id, record, record.promised_s)
-            leased.term_s = record.ttl_s  # what the next renewal is for
-            self._watch_long(record)
+        now, found = self.table.clock.now, list(records)
+        self._long = {
+            record.id: now + CHECKPOINT_EVERY_S
+            for record in found
+            if record.ttl_s > CHECKPOINT_LEFT_S
+        }
+        self.table.restore((record.id, record, record.ttl_s, record.promised_s) for record in found)
 
     def start(self) -> None:
         """Begin to keep time on the running event loop."""

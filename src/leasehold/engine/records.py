@@ -17,7 +17,8 @@ from leasehold.wire import journal_pb2, kv_pb2
 from leasehold.wire.encode import field, varint
 
 _DOUBLE: Final = Struct("<d")
-_TERM_BYTES: Final = 2 + _DOUBLE.size  # two tags and the term
+DOUBLE_BYTES: Final = _DOUBLE.size
+_TERM_BYTES: Final = 2 + DOUBLE_BYTES  # two tags and the term
 
 
 # Changes as bytes.
