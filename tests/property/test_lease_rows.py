@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leasehold.engine import records
-from leasehold.engine.lease_rows import read_lease_row
+from leasehold.engine.lease_rows import GRANTED, PROMISED, read_lease_row
 from leasehold.errors import DamagedJournal
 from leasehold.wire.encode import long_varint
 from tests.property.support import effort
@@ -27,7 +27,7 @@ others = st.one_of(
 leases = st.lists(granted | promised, min_size=1, max_size=20)
 damage = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=3)
 
-Seen = tuple[bool, bytes, int, bytes]
+Seen = tuple[int, bytes, int, bytes]
 
 
 def at_once(changes: bytes) -> list[Seen] | None:
@@ -42,9 +42,9 @@ def one_by_one(changes: bytes) -> list[Seen]:
 def _seen(record: records.Record) -> Seen:
     match record:
         case records.Granted(lease, term, ""):
-            return True, long_varint(lease), lease, _octets(term)
+            return GRANTED, long_varint(lease), lease, _octets(term)
         case records.Promised(lease, term):
-            return False, long_varint(lease), lease, _octets(term)
+            return PROMISED, long_varint(lease), lease, _octets(term)
     raise AssertionError(f"{record} is read at once, and should not be")
 
 

@@ -39,7 +39,9 @@ class LeasedResource(Deadline, Generic[R]):
     __slots__ = ("cookie", "resource", "term_s")
 
     def __init__(self, cookie: Hashable, resource: R, now: float) -> None:
-        super().__init__(now)
+        self.deadline = now  # with `Deadline.__init__` written out: it is a third of all this
+        self.queued_at = NEVER
+        self.ticket = 0
         self.cookie = cookie
         self.resource = resource
         self.term_s = 0.0

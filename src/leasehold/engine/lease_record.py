@@ -12,6 +12,7 @@ MAX_KEY_BYTES: Final = 8 * 1024 * 1024
 """The names of the keys of one lease together."""
 
 _NO_KEYS: Final[frozenset[bytes]] = frozenset()
+_NOT_YET: Final = -NEVER
 
 
 class LeaseRecord:
@@ -49,7 +50,7 @@ class LeaseRecord:
         """The encoded answer to a renewal, valid with the header `answer_header`."""
         self.answer_header: bytes | None = None
         self.holder = intern(holder)  # mostly one that has others, too
-        self.told_at = -NEVER
+        self.told_at = _NOT_YET
         """When watchers were last told of a renewal, in lease time."""
 
     def attach(self, key: bytes) -> None:

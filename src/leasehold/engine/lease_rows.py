@@ -15,46 +15,38 @@ from leasehold.engine.records import DOUBLE_BYTES
 from leasehold.wire.encode import field
 from leasehold.wire.journal_pb2 import Ids
 
-_MAX_ID_BYTES: Final = 9
-"""Ids of ten bytes are negative, and nobody has such."""
-
-_GRANTED: Final = b"\x1a"
-_PROMISED: Final = b"\x2a"
+GRANTED: Final = 0x1A
+PROMISED: Final = 0x2A
 
 _CHANGE: Final = re.compile(
-    rb"(\x0a.[\x1a\x2a].\x08)"
+    rb"(\x0a.[%c%c].\x08)"
     rb"([\x00-\x7f]|[\x80-\xff]{1,8}[\x01-\x7f])"  # an id, in as few bytes as it can have
-    rb"\x11(.{8})",
+    rb"\x11(.{8})" % (GRANTED, PROMISED),
     re.DOTALL,
 )
-_AROUND_ID: Final = 6 + DOUBLE_BYTES
+_HEAD_BYTES: Final = 5
+_BYTES_BUT_ID: Final = _HEAD_BYTES + 1 + DOUBLE_BYTES
 
+# How long a change says it is, and the grant or promise in it, by the length of its id.
+_OUTER: Final = bytes((length + 4 + DOUBLE_BYTES) % 256 for length in range(256))
+_INNER: Final = bytes((length + 2 + DOUBLE_BYTES) % 256 for length in range(256))
 
-def _head(kind: bytes, id_bytes: int) -> bytes:
-    inner = id_bytes + 2 + DOUBLE_BYTES
-    return b"\x0a%c%b%c\x08" % (inner + 2, kind, inner)
-
-
-_GRANT_HEADS: Final = {_head(_GRANTED, length): length for length in range(1, _MAX_ID_BYTES + 1)}
-_HEADS: Final = {
-    *_GRANT_HEADS.items(),
-    *((_head(_PROMISED, length), length) for length in range(1, _MAX_ID_BYTES + 1)),
-}
-
-LeaseChange = tuple[bool, bytes, int, float]
-"""Whether it is a grant, else a promise; the id, encoded and as a number; the seconds."""
+LeaseChange = tuple[int, bytes, int, float]
+"""`GRANTED` or `PROMISED`; the id, encoded and as a number; the seconds."""
 
 
 def read_lease_row(changes: bytes) -> Iterator[LeaseChange] | None:
     """Read a row that has nothing but grants, without holders, and promises; None if it is not."""
     if _CHANGE.match(changes) is None:
         return None
-    heads, ids, terms = zip(*_CHANGE.findall(changes), strict=True)
-    encoded_ids = b"".join(ids)
-    if len(encoded_ids) + len(ids) * _AROUND_ID != len(changes):
+    found_heads, ids, terms = zip(*_CHANGE.findall(changes), strict=True)
+    heads, encoded_ids = b"".join(found_heads), b"".join(ids)
+    if len(encoded_ids) + len(ids) * _BYTES_BUT_ID != len(changes):
         return None  # there is something between them
-    if not {*zip(heads, map(len, ids), strict=True)} <= _HEADS:
-        return None  # they are not as long as they say
+    lengths = bytes(map(len, ids))
+    says_outer, kinds, says_inner = (heads[at::_HEAD_BYTES] for at in (1, 2, 3))
+    if says_outer != lengths.translate(_OUTER) or says_inner != lengths.translate(_INNER):
+        return None
     numbers = Ids.FromString(field(1, encoded_ids)).ids
     seconds = struct.unpack(f"<{len(ids)}d", b"".join(terms))
-    return zip(map(_GRANT_HEADS.__contains__, heads), ids, numbers, seconds, strict=True)
+    return zip(kinds, ids, numbers, seconds, strict=True)

@@ -9,7 +9,7 @@ from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal_format import Progress
 from leasehold.engine.journal_rows import Row
 from leasehold.engine.lease_record import LeaseRecord
-from leasehold.engine.lease_rows import LeaseChange, read_lease_row
+from leasehold.engine.lease_rows import GRANTED, LeaseChange, read_lease_row
 from leasehold.errors import DamagedJournal
 
 
@@ -77,8 +77,8 @@ class Replay:
 
     def _redo_leases(self, changes: Iterator[LeaseChange]) -> None:
         leases = self.leases
-        for is_grant, encoded_id, lease, seconds in changes:
-            if is_grant:
+        for kind, encoded_id, lease, seconds in changes:
+            if kind == GRANTED:
                 leases[lease] = LeaseRecord(lease, seconds, encoded_id=encoded_id)
             else:
                 leases[lease].promised_s = seconds
