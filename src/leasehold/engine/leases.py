@@ -172,6 +172,14 @@ class Leases:
         """Return a live lease, or raise `UnknownLease`."""
         return self._current(lease).resource
 
+    def taker(self, lease: int, key: bytes) -> LeaseRecord | None:
+        """Return the live lease that is to take a key; None if it has the key already."""
+        record = self._current(lease).resource
+        if key in record.keys:
+            return None
+        record.check_room(key, self.max_keys)
+        return record
+
     def _current(self, lease: int) -> LeasedResource[LeaseRecord]:
         try:
             return self.table.current(lease)
