@@ -42,13 +42,18 @@ AT_ONCE: Final = 32
 PIECES_IN_A_BATCH: Final = 10
 ROUNDS: Final = 60
 KEY: Final = b"foo"
+LEASED_KEY: Final = b"bar"
 VALUE: Final = b"x" * 32
-LEASE: Final = 7
+LEASE: Final = 0x2D9E_0A5B_36C1_4F77  # as long as those that servers choose
 TTL_S: Final = 3600
 WIDE_WINDOW: Final = 1 << 30
 
 WORKLOADS: Final = {
     "Put": ("/etcdserverpb.KV/Put", messages.put_request(KEY, VALUE)),
+    "Put with a lease": (
+        "/etcdserverpb.KV/Put",
+        messages.put_request(LEASED_KEY, VALUE, LEASE),
+    ),
     "Txn: compare and put": (
         "/etcdserverpb.KV/Txn",
         messages.compare_and_put_request(KEY, VALUE, VALUE),
@@ -79,7 +84,9 @@ class Server:
 
     def commit(self) -> None:
         """Call durable what there is."""
-        if self.store.take_batch() is not None:
+        batch = self.store.take_batch()
+        if batch is not None:
+            b"".join(batch.changes)  # what a row of the journal is made of
             self.store.committed()
 
     def connect(self) -> ServerConnection:
