@@ -34,6 +34,7 @@ from leasehold.rpc.inbound import (
     STREAM_CREDIT_BYTES,
     STREAM_WINDOW,
 )
+from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Reply, plain
@@ -59,7 +60,7 @@ _GZIPPED: Final = ((b"grpc-encoding", GZIP),)
 _TOO_SLOW: Final = "the answers on this connection are not taken; read them, or open another one"
 
 
-class ServerConnection(Http2[AnsweringStream]):
+class ServerConnection(LateFlush, Http2[AnsweringStream]):
     """Speaks HTTP/2 and gRPC with one client. `transmit` is given what is to be sent."""
 
     _outbound: Answers
@@ -90,7 +91,6 @@ class ServerConnection(Http2[AnsweringStream]):
         self._new_id = 0
         """The stream whose first header block came in last; 0 if it was not the first."""
         self._max_streams = limits.max_streams
-        self._is_flush_due = False
         self._is_parting = False
         self._stopped_at: int | None = None
         """The last call that was taken, once no more are."""
@@ -386,16 +386,6 @@ class ServerConnection(Http2[AnsweringStream]):
         elif event_bytes > self._cramped_from + self.limits.max_unsent_bytes:
             self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take what it asks for")
             self._outbound.flush()
-
-    def flush_soon(self) -> None:
-        """Hand on what was put out, with what else is put out in this turn of the loop."""
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self.host.call_soon(self._flush_late)
-
-    def _flush_late(self) -> None:
-        self._is_flush_due = False
-        self.flush()
 
     @property
     def _event_bytes(self) -> int:
