@@ -274,9 +274,7 @@ class Store:
         key, value, lease = op.key, op.value, op.lease
         if self.used_bytes > self._room_bytes:
             self.check_room()
-        record = self.leases.current(lease) if lease else None
-        if record is not None:
-            record.check_room(key, self.leases.max_keys)
+        record = self.leases.taker(lease, key) if lease else None
         if value is None or lease is None:
             value, lease = self._transactions.kept(op)
         revision = self.keyspace.revision + 1
