@@ -100,12 +100,14 @@ class OurCaller(Caller):
     def __init__(self, target: str, **conditions: Any) -> None:
         self._thread = LoopThread()
         self._channel = Channel(target, **conditions)
+        self._packing = Channel(target, gzip=True, **conditions)
 
     def begin(self, request: Request) -> Call:
         call = _OurCall(self._thread, request)
-        self._thread.begin(call.go(self._channel))
+        self._thread.begin(call.go(self._packing if request.is_packed else self._channel))
         return call
 
     def close(self) -> None:
-        self._thread.run(self._channel.close())
+        for channel in (self._channel, self._packing):
+            self._thread.run(channel.close())
         self._thread.close()

@@ -8,7 +8,6 @@ from leasehold.errors import Status
 from tests.interop import demo
 from tests.interop.callers import Caller
 from tests.interop.demo import Kind
-from tests.interop.our_caller import OurCaller
 
 KIB: Final = 1024
 FRAME_BYTES: Final = 16 * KIB
@@ -158,7 +157,6 @@ def test_both_may_speak_at_the_same_time(caller: Caller) -> None:
 
 @pytest.mark.parametrize("size", [0, 1_023, 1_024, 1_000_000])
 def test_requests_may_be_compressed(caller: Caller, size: int) -> None:
-    """Our channel has no such wish; it is the server that is tested here."""
     message = b"x" * size
     for path in (demo.ECHO, demo.LATER):
         assert caller.ask(path, message, is_packed=True).answer == message
@@ -167,13 +165,10 @@ def test_requests_may_be_compressed(caller: Caller, size: int) -> None:
 
 
 def test_answers_may_be_compressed(caller: Caller) -> None:
-    is_packed = not isinstance(caller, OurCaller)
-    assert caller.ask(demo.PACKED, b"", is_packed=is_packed).answer == demo.PACKED_ANSWER
+    assert caller.ask(demo.PACKED, b"", is_packed=True).answer == demo.PACKED_ANSWER
 
 
 def test_what_is_short_when_packed_may_be_too_long_all_the_same(caller: Caller) -> None:
-    if isinstance(caller, OurCaller):
-        pytest.skip("our channel does not compress what it sends")
     outcome = caller.ask(demo.ECHO, bytes(LIMIT_BYTES + 1), is_packed=True)
     assert outcome.status == Status.RESOURCE_EXHAUSTED
     assert caller.ask(demo.ECHO, bytes(LIMIT_BYTES), is_packed=True).answer == bytes(LIMIT_BYTES)
