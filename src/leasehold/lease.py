@@ -22,7 +22,7 @@ from leasehold.core.duration import (
     datetime_of,
     duration_of,
 )
-from leasehold.core.holding import Holding, Send
+from leasehold.core.holding import Holding, Margin, Send
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
 
 Form: TypeAlias = Literal["duration", "absolute"]
@@ -44,12 +44,13 @@ class Lease(ABC):
         *,
         sent_at: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        margin: float = 0.0,
+        margin: Margin = 0.0,
     ) -> None:
         """Begin with a term of `granted`, asked for when `clock.boottime()` said `sent_at`.
 
         Without `sent_at` the term counts from now. `margin` is the fraction of each term that is
-        not relied on, because the clocks of holder and grantor may run at different speeds.
+        not relied on, because the clocks of holder and grantor may run at different speeds; or a
+        function that gives the seconds for a term.
         """
         self._clock = clock
         self._watchers: tuple[Callable[[Lease], object], ...] = ()

@@ -94,6 +94,15 @@ class EmbeddedEngine(Engine):
         self._runtime.on_failure = self._end_watches
         self._closing: asyncio.Future[None] | None = None
 
+    @property
+    def cluster_id(self) -> int:
+        """The name of this keyspace, which its directory keeps."""
+        return self._runtime.journal.identity.cluster_id
+
+    def check(self) -> None:
+        """Raise what every call would."""
+        self._runtime.check()
+
     def start(self) -> None:
         """Begin to serve, on the running event loop."""
         self._runtime.start()

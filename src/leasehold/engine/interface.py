@@ -48,6 +48,9 @@ class Watch(ABC):
     async def __anext__(self) -> Events:
         """Wait for the next revision that concerns this watch."""
 
+    async def ready(self) -> None:  # noqa: B027  an engine in this process always is
+        """Wait until whatever happens next is told; `async with` does that on entry."""
+
     @abstractmethod
     def request_progress(self) -> None:
         """Have `Events` without events told, once everything before them was."""
@@ -57,6 +60,11 @@ class Watch(ABC):
         """Watch no longer."""
 
     async def __aenter__(self) -> Self:
+        try:
+            await self.ready()
+        except BaseException:
+            self.cancel()
+            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -68,6 +76,20 @@ class Engine(ABC):
 
     limits: Limits
     features: Features
+
+    @property
+    def trouble(self) -> str:
+        """What keeps it from answering just now, as far as that is known; empty if nothing does."""
+        return ""
+
+    @property
+    @abstractmethod
+    def cluster_id(self) -> int:
+        """The name of this keyspace: another one has another."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what every call would: `Closed`, `Forked`, or what the engine has failed of."""
 
     @abstractmethod
     async def range(

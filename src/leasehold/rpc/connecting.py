@@ -21,7 +21,7 @@ from random import Random
 from typing import Final
 
 from leasehold.errors import ConnectFailed
-from leasehold.rpc.backoff import Backoff
+from leasehold.rpc.backoff import MAX_S, Backoff
 from leasehold.rpc.client_call import Failure
 from leasehold.rpc.client_protocol import LINGER_S, ClientProtocol, MakeLine
 from leasehold.rpc.dialing import dial
@@ -53,6 +53,7 @@ class Connector:
         make_line: MakeLine,
         random: Random,
         connect: Connect = connect,
+        pause_max_s: float = MAX_S,
     ) -> None:
         self.line: ClientProtocol | None = None
         """The line that takes calls."""
@@ -60,7 +61,7 @@ class Connector:
         self._loop = loop
         self._make_line = make_line
         self._connect = connect
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(random, max_s=pause_max_s)
         self._first = 0
         """The endpoint to try first."""
         self._not_before = loop.time()

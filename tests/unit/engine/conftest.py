@@ -49,7 +49,7 @@ class Place:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[EmbeddedEngine]:
-        async with leasehold.open(self.path, **options) as engine:
+        async with leasehold.open_engine(self.path, **options) as engine:
             yield engine
 
 

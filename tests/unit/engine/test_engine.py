@@ -514,18 +514,18 @@ async def test_what_is_in_a_directory_is_there_again(kept: Place) -> None:
 
 @asynchronous
 async def test_in_memory_nothing_is_kept() -> None:
-    async with leasehold.open("memory:") as engine:
+    async with leasehold.open_engine("memory:") as engine:
         await engine.put(b"a", b"")
-    async with leasehold.open("memory:") as engine:
+    async with leasehold.open_engine("memory:") as engine:
         assert (await engine.range(b"a")).total == 0
     assert not os.access("memory:", os.F_OK)
 
 
 @asynchronous
 async def test_a_directory_has_one_engine_at_a_time(kept: Place) -> None:
-    engine = await leasehold.open(kept.path)
+    engine = await leasehold.open_engine(kept.path)
     with pytest.raises(DirectoryInUse, match="in use by this very process"):
-        await leasehold.open(kept.path)
+        await leasehold.open_engine(kept.path)
     await engine.close()
     async with kept.open():
         said = await asyncio.to_thread(_open_elsewhere, kept.path)
@@ -533,7 +533,9 @@ async def test_a_directory_has_one_engine_at_a_time(kept: Place) -> None:
 
 
 def _open_elsewhere(path: Path | str) -> str:
-    opening = "import asyncio, sys, leasehold; asyncio.run(leasehold.open(sys.argv[1])._open())"
+    opening = (
+        "import asyncio, sys, leasehold; asyncio.run(leasehold.open_engine(sys.argv[1])._make())"
+    )
     other = subprocess.run(  # noqa: S603  our own interpreter
         [sys.executable, "-c", opening, path],
         capture_output=True,
@@ -546,4 +548,4 @@ def _open_elsewhere(path: Path | str) -> str:
 
 def test_a_quota_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="quota_bytes must be at least 1"):
-        leasehold.open("memory:", quota_bytes=0)
+        leasehold.open_engine("memory:", quota_bytes=0)

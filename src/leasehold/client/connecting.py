@@ -1,0 +1,95 @@
+"""`leasehold.connect` and `leasehold.open`: a client, on a server or in this process."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping
+from datetime import timedelta
+from os import PathLike
+from typing import Final
+
+from leasehold.client.client import Client
+from leasehold.client.patience import TIMEOUT_S
+from leasehold.core.duration import check_seconds
+from leasehold.engine.housekeeping import AutoCompaction
+from leasehold.engine.opening import open_engine
+from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.engine.store import DEFAULT_QUOTA_BYTES
+from leasehold.pending import Pending
+from leasehold.rpc.channel import Channel
+from leasehold.rpc.endpoints import Endpoints
+
+VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
+"""Where servers are, separated by commas, for programs that do not say."""
+
+DEFAULT_ENDPOINT: Final = "127.0.0.1:2379"
+
+RECONNECT_MAX_S: Final = 1.0
+"""The longest pause between two attempts to connect: leases do not wait."""
+
+
+def endpoints_of(given: Endpoints | None, environment: Mapping[str, str] = os.environ) -> Endpoints:
+    """Find out where servers are: as told, by the environment, or where they are by default."""
+    if given is not None:
+        return given.split(",") if isinstance(given, str) else given
+    named = environment.get(VARIABLE, "")
+    return [each.strip() for each in named.split(",") if each.strip()] or [DEFAULT_ENDPOINT]
+
+
+def connect(
+    endpoints: Endpoints | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    timeout: float | timedelta = TIMEOUT_S,
+) -> Pending[Client]:
+    """Connect to a Leasehold server, or an etcd cluster: to be awaited, or entered.
+
+        async with leasehold.connect("127.0.0.1:2379") as client:
+            await client.kv.put("greeting", "hello")
+
+    `endpoints` is one address or several of one cluster; without it `LEASEHOLD_ENDPOINTS` counts,
+    and else 127.0.0.1:2379. `tls` is a context as `client_tls` makes it. `timeout` is for
+    connecting and for each call. Raises `ConnectFailed` if nobody answers.
+    """
+    places = endpoints_of(endpoints)
+    timeout_s = check_seconds(timeout, "timeout")
+    channel = Channel(places, tls=tls, reconnect_max=RECONNECT_MAX_S)
+
+    async def make() -> Client:
+        engine = RemoteEngine(channel)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await engine.start()
+        except BaseException as error:
+            trouble = engine.trouble
+            await engine.close()
+            if isinstance(error, TimeoutError) and trouble:
+                raise TimeoutError(f"no answer within {timeout_s:g} s: {trouble}") from error
+            raise
+        return Client(engine, timeout=timeout_s)
+
+    return Pending(make)
+
+
+def open_client(
+    path: str | PathLike[str],
+    *,
+    quota_bytes: int = DEFAULT_QUOTA_BYTES,
+    compaction: AutoCompaction | None = None,
+    timeout: float | timedelta = TIMEOUT_S,
+) -> Pending[Client]:
+    """Have everything in this process, durable in the directory `path`; `"memory:"` keeps nothing.
+
+        async with leasehold.open("./data") as client:
+            await client.kv.put("greeting", "hello")
+
+    The same client as `connect` gives, with no server and no network. One process has a directory
+    at a time: another one gets `DirectoryInUse`.
+    """
+    opening = open_engine(path, quota_bytes=quota_bytes, compaction=compaction)
+    check_seconds(timeout, "timeout")
+
+    async def make() -> Client:
+        return Client(await opening, timeout=timeout)
+
+    return Pending(make)

@@ -1,0 +1,79 @@
+"""Calls to the server: a message out, an answer in, and what both say of history."""
+
+from typing import Final, Protocol, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from leasehold.engine.remote.history import History
+from leasehold.engine.remote.refusals import NOTHING, About, is_leaderless, refusal_of
+from leasehold.errors import CallFailed
+from leasehold.rpc.channel import Channel
+from leasehold.rpc.grpc import RpcError
+from leasehold.wire import rpc_pb2 as pb
+
+HAS_LEADER: Final = (("hasleader", "true"),)
+"""Asks a member of a cluster to end a stream once it has lost its leader."""
+
+
+class Answer(Protocol):
+    """A message with a header, as all answers are."""
+
+    @property
+    def header(self) -> pb.ResponseHeader:
+        """Who says it, and at which revision."""
+        ...
+
+
+M = TypeVar("M", bound=Message)
+
+
+class Caller:
+    """Makes calls over a channel. A call waits for a connection, and is not made twice.
+
+    Only what is `idempotent` is made again where it may have been executed.
+    """
+
+    def __init__(self, channel: Channel, history: History) -> None:
+        self.channel = channel
+        self.history = history
+
+    async def ask(
+        self,
+        method: str,
+        request: Message,
+        kind: type[M],
+        *,
+        about: About = NOTHING,
+        idempotent: bool = False,
+        linearizable: bool = False,
+    ) -> M:
+        """Make a call; the answer is checked to come from the keyspace that we know.
+
+        Raises errors of ours: those of an engine in this process, or what is wrong with the
+        connection or the answer.
+        """
+        self.history.check()
+        floor = self.history.floor if linearizable else 0
+        try:
+            message = await self.channel.unary(
+                method, request.SerializeToString(), wait_for_ready=True, idempotent=idempotent
+            )
+        except RpcError as error:
+            if is_leaderless(error):
+                self.channel.hang_up(error.message)
+            raise refusal_of(error, about) from error
+        answer = decoded(kind, message, method)
+        header: pb.ResponseHeader = answer.header  # type: ignore[attr-defined]
+        if linearizable:
+            self.history.saw(header.cluster_id, header.revision, floor)
+        else:
+            self.history.saw_cluster(header.cluster_id)
+        return answer
+
+
+def decoded(kind: type[M], message: bytes, method: str) -> M:
+    """Read an answer."""
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise CallFailed(f"the answer to {method} cannot be read: {error}") from error
