@@ -6,9 +6,9 @@ It is long to import, so `leasehold` does that when the first of these names is 
 from leasehold.batch import LeaseBatch
 from leasehold.client.client import Client
 from leasehold.client.connecting import connect
-from leasehold.client.connecting import open_client as open  # noqa: A004  it reads as it is used
 from leasehold.client.held_lease import HeldLease
 from leasehold.client.key import Key
+from leasehold.client.opening import open_client as open  # noqa: A004  it reads as it is used
 from leasehold.client.signal import Signal
 from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
 from leasehold.core.duration import (

@@ -1,20 +1,16 @@
-"""`leasehold.connect` and `leasehold.open`: a client, on a server or in this process."""
+"""`leasehold.connect`: a client, on a server or a cluster."""
 
 import asyncio
 import os
 import ssl
 from collections.abc import Mapping
 from datetime import timedelta
-from os import PathLike
 from typing import Final
 
 from leasehold.client.client import Client
 from leasehold.client.patience import TIMEOUT_S
 from leasehold.core.duration import check_seconds
-from leasehold.engine.housekeeping import AutoCompaction
-from leasehold.engine.opening import open_engine
 from leasehold.engine.remote.engine import RemoteEngine
-from leasehold.engine.store import DEFAULT_QUOTA_BYTES
 from leasehold.pending import Pending
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.endpoints import Endpoints
@@ -67,29 +63,5 @@ def connect(
                 raise TimeoutError(f"no answer within {timeout_s:g} s: {trouble}") from error
             raise
         return Client(engine, timeout=timeout_s)
-
-    return Pending(make)
-
-
-def open_client(
-    path: str | PathLike[str],
-    *,
-    quota_bytes: int = DEFAULT_QUOTA_BYTES,
-    compaction: AutoCompaction | None = None,
-    timeout: float | timedelta = TIMEOUT_S,
-) -> Pending[Client]:
-    """Have everything in this process, durable in the directory `path`; `"memory:"` keeps nothing.
-
-        async with leasehold.open("./data") as client:
-            await client.kv.put("greeting", "hello")
-
-    The same client as `connect` gives, with no server and no network. One process has a directory
-    at a time: another one gets `DirectoryInUse`.
-    """
-    opening = open_engine(path, quota_bytes=quota_bytes, compaction=compaction)
-    check_seconds(timeout, "timeout")
-
-    async def make() -> Client:
-        return Client(await opening, timeout=timeout)
 
     return Pending(make)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.cli.settings import Reading, read_settings
 from leasehold.cli.settings.nearest import OF_ETCD, OF_OTHERS, hint
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
+from leasehold.cli.settings.reading import Reading, read_settings
 from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.rpc.addresses import TcpAddress, UnixAddress
 from leasehold.server.policies import TermPolicy
