@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 
 class Entered(Protocol):
@@ -35,6 +35,13 @@ class Pending(Generic[E]):
 
     def __await__(self) -> Generator[Any, None, E]:
         return self._make().__await__()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # some ask for these, to find out what it is
+            raise AttributeError(name)
+        raise AttributeError(
+            f"there is no {name} yet: this is still to be made, with `await` or `async with`"
+        )
 
     async def __aenter__(self) -> E:
         if self._made is not None:
