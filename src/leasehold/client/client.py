@@ -78,6 +78,25 @@ class Client:
         )
         return Pending(lambda: self._patience.wait(grant(), timeout))
 
+    def keep(
+        self,
+        lease: int,
+        *,
+        on_jeopardy: Callback | None = None,
+        on_loss: Callback | None = None,
+        timeout: Timeout = None,
+    ) -> Pending[HeldLease]:
+        """Keep a lease alive that is there already, such as one that a script has begun.
+
+        It is renewed now, and from then on like one of `lease`, which says what else there is; it
+        is ended with the block, unless `release` was called. `UnknownLease` if it is not there.
+        """
+        check_plain_callback(on_jeopardy, "on_jeopardy")
+        check_plain_callback(on_loss, "on_loss")
+        number = lease_id(lease)
+        adopt = partial(self._keeper.adopt, number, on_jeopardy=on_jeopardy, on_loss=on_loss)
+        return Pending(lambda: self._patience.wait(adopt(), timeout))
+
     async def revoke(self, lease: LeaseLike, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
         """End any lease, and its keys with it. `UnknownLease` if it is not there."""
         if isinstance(lease, HeldLease):

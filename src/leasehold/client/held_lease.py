@@ -101,6 +101,10 @@ class HeldLease(Lease):
         """End it now, and its keys with it; nothing if it is over."""
         await self._keeper.end(self)
 
+    def release(self) -> None:
+        """Keep it no longer, and do not end it: somebody else may go on, or its term ends it."""
+        self._keeper.release(self)
+
     async def __aenter__(self) -> Self:
         if self._cancels_body:
             self._body = asyncio.current_task()

@@ -83,9 +83,23 @@ class Keeper:
             on_loss=on_loss,
             cancel_on_loss=cancel_on_loss,
         )
-        self._held.add(held)
-        self._manager.renew_for(held, renew_for_s, listener=self._departed)
+        self._keep(held, renew_for_s)
         return held
+
+    async def adopt(
+        self, lease: int, *, on_jeopardy: Callback | None = None, on_loss: Callback | None = None
+    ) -> HeldLease:
+        """Keep a lease that is there already, whoever began it."""
+        self.check()
+        sent_at = self.clock.boottime()
+        term_s = await self.engine.renew(lease)
+        held = HeldLease(self, lease, term_s, sent_at, on_jeopardy=on_jeopardy, on_loss=on_loss)
+        self._keep(held, FOREVER)
+        return held
+
+    def _keep(self, lease: HeldLease, renew_for_s: float | Forever) -> None:
+        self._held.add(lease)
+        self._manager.renew_for(lease, renew_for_s, listener=self._departed)
 
     def _departed(self, notice: RenewalNotice) -> None:
         """Hear that a lease is renewed no more: it is lost, or was wanted no longer."""
@@ -102,13 +116,19 @@ class Keeper:
         lease.ended()
         self._held.discard(lease)
 
-    async def end(self, lease: HeldLease) -> None:
-        """End a lease; what does not work is left to its term."""
+    def release(self, lease: HeldLease) -> None:
+        """Keep a lease no longer, and leave it to its term."""
         if lease.is_ended or lease.lost:
             return
         self._forget(lease)
         if lease in self._manager:
             self._manager.remove(lease)
+
+    async def end(self, lease: HeldLease) -> None:
+        """End a lease; what does not work is left to its term."""
+        if lease.is_ended or lease.lost:
+            return
+        self.release(lease)
         await asyncio.shield(self._start(self._revoke(lease.id)))
 
     async def close(self) -> None:
