@@ -125,6 +125,7 @@ class Client:
             await self._keeper.close()
         finally:
             await self.engine.close()
+            self._patience.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -40,7 +40,7 @@ class Caller:
     async def ask(
         self,
         method: str,
-        request: Message,
+        request: Message | bytes,
         kind: type[M],
         *,
         about: About = NOTHING,
@@ -49,14 +49,17 @@ class Caller:
     ) -> M:
         """Make a call; the answer is checked to come from the keyspace that we know.
 
+        A request may be given as the bytes that it is sent as.
+
         Raises errors of ours: those of an engine in this process, or what is wrong with the
         connection or the answer.
         """
         self.history.check()
         floor = self.history.floor if linearizable else 0
+        body = request if isinstance(request, bytes) else request.SerializeToString()
         try:
             message = await self.channel.unary(
-                method, request.SerializeToString(), wait_for_ready=True, idempotent=idempotent
+                method, body, wait_for_ready=True, idempotent=idempotent
             )
         except RpcError as error:
             if is_leaderless(error):

@@ -28,8 +28,10 @@ from leasehold.engine.remote import messages
 from leasehold.engine.remote.caller import Caller
 from leasehold.engine.remote.etcd_leases import EtcdLeases
 from leasehold.engine.remote.history import History
+from leasehold.engine.remote.lease_service import LeaseService
 from leasehold.engine.remote.leases import RemoteLeases
 from leasehold.engine.remote.our_leases import OurLeases
+from leasehold.engine.remote.plain import get_message, put_message
 from leasehold.engine.remote.refusals import About
 from leasehold.engine.remote.servers import Server, recognize
 from leasehold.engine.remote.watch_hub import WatchHub
@@ -46,6 +48,11 @@ from leasehold.rpc.channel import Channel
 from leasehold.wire import rpc_pb2 as pb
 
 _KV: Final = "/etcdserverpb.KV/"
+_RANGE: Final = _KV + "Range"
+_PUT: Final = _KV + "Put"
+
+_NONE: Final = 0
+"""Compared by identity: another zero, or what is equal to it, is only the slower way."""
 
 
 class RemoteEngine(Engine):
@@ -92,6 +99,11 @@ class RemoteEngine(Engine):
         """The name of this keyspace; 0 before the first answer."""
         return self._history.cluster_id
 
+    @property
+    def lease_service(self) -> LeaseService | None:
+        """What a Leasehold server has beyond all engines; None on an etcd."""
+        return LeaseService(self._caller) if self.server.is_leasehold else None
+
     def give_up_connection(self, why: str) -> None:
         """Have the next call go to another endpoint: this one does not answer as it should."""
         self._channel.hang_up(why)
@@ -130,6 +142,17 @@ class RemoteEngine(Engine):
     ) -> RangeResult:
         """Read keys, all at one revision."""
         self.check()
+        is_plain = (
+            end == b""
+            and revision is _NONE
+            and limit is _NONE
+            and sort_by is SortBy.KEY
+            and descending is count_only is False
+            and min_mod_revision is max_mod_revision is _NONE
+            and min_create_revision is max_create_revision is _NONE
+        )
+        if is_plain:
+            return await self._range(get_message(key_of(key, end)))
         query = Range(
             key,
             end,
@@ -143,16 +166,19 @@ class RemoteEngine(Engine):
             min_create_revision=min_create_revision,
             max_create_revision=max_create_revision,
         )
+        found = await self._range(messages.range_request(check_query(query)), revision)
+        return found._replace(revision=revision) if revision else found
+
+    async def _range(self, request: pb.RangeRequest | bytes, revision: int = 0) -> RangeResult:
         answer = await self._caller.ask(
-            _KV + "Range",
-            messages.range_request(check_query(query)),
+            _RANGE,
+            request,
             pb.RangeResponse,
             about=About(revision=revision),
             idempotent=True,
             linearizable=True,
         )
-        found = messages.range_result(answer)
-        return found._replace(revision=revision) if revision else found
+        return messages.range_result(answer)
 
     async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
         """Set a key."""
@@ -161,10 +187,10 @@ class RemoteEngine(Engine):
         check_put(put)
         check_size(size_of(put), self.limits)
         answer = await self._caller.ask(
-            _KV + "Put",
-            messages.put_request(put),
+            _PUT,
+            put_message(key, value, lease),
             pb.PutResponse,
-            about=About(key=key, lease=lease or 0),
+            about=About(key, lease or 0),
             linearizable=True,
         )
         return messages.put_result(answer)

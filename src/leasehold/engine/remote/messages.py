@@ -1,11 +1,12 @@
 """What an engine is asked for as etcd's messages, and their answers as what an engine gives."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from leasehold.core.ops import Compare, Delete, Put, Range, SortBy, Step, Target, Txn
 from leasehold.engine.lazily import Lazily
 from leasehold.engine.records import item_of
+from leasehold.engine.remote.plain import OnlyPair
 from leasehold.engine.values import (
     DeleteResult,
     Event,
@@ -101,8 +102,9 @@ def pair_of(pair: kv_pb2.KeyValue) -> KeyValue:
     return KeyValue(item_of(pair.SerializeToString(), pair))
 
 
-def _pairs(found: Iterable[kv_pb2.KeyValue]) -> Sequence[KeyValue]:
-    return Lazily(pair_of, list(found))
+def _pairs(found: Sequence[kv_pb2.KeyValue]) -> Sequence[KeyValue]:
+    made = found[:]
+    return Lazily(OnlyPair if len(made) == 1 else pair_of, made)
 
 
 def range_result(answer: pb.RangeResponse) -> RangeResult:
@@ -113,7 +115,7 @@ def range_result(answer: pb.RangeResponse) -> RangeResult:
 
 def put_result(answer: pb.PutResponse) -> PutResult:
     """Give what a put did."""
-    previous = pair_of(answer.prev_kv) if answer.HasField("prev_kv") else None
+    previous = OnlyPair(answer.prev_kv) if answer.HasField("prev_kv") else None
     return PutResult(answer.header.revision, previous)
 
 

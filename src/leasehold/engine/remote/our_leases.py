@@ -38,10 +38,10 @@ class OurLeases(RemoteLeases):
 
     async def renew_all(self, leases: Sequence[int]) -> Renewed:
         """Renew leases, each for itself; a part whose call fails, fails for itself."""
+        if len(leases) <= MAX_BATCH:
+            return await self._renew_part(leases)  # a task for it would cost as much as the call
         parts = list(_parts(leases))
         answers = await asyncio.gather(*map(self._renew_part, parts), return_exceptions=True)
-        if len(answers) == 1 and isinstance(answers[0], BaseException):
-            raise answers[0]
         terms: dict[int, float] = {}
         failures: dict[int, Exception] = {}
         for part, answer in zip(parts, answers, strict=True):

@@ -1,8 +1,7 @@
 """What a server says instead of an answer, as the error that an engine in this process raises."""
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from leasehold.errors import (
     Compacted,
@@ -28,8 +27,7 @@ _FULL: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(NamedTuple):
     """What a call was about, as far as its refusal would tell."""
 
     key: bytes = b""
