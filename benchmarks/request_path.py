@@ -32,7 +32,7 @@ from leasehold.engine.runtime import Runtime
 from leasehold.rpc import frames
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.routes import Methods
-from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.server_connection import TABLE_BYTES, ServerConnection
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.kv import KV
 from leasehold.server.etcd.lease import Lease
@@ -42,13 +42,18 @@ AT_ONCE: Final = 32
 PIECES_IN_A_BATCH: Final = 10
 ROUNDS: Final = 60
 KEY: Final = b"foo"
+LEASED_KEY: Final = b"bar"
 VALUE: Final = b"x" * 32
-LEASE: Final = 7
+LEASE: Final = 0x2D9E_0A5B_36C1_4F77  # as long as those that servers choose
 TTL_S: Final = 3600
 WIDE_WINDOW: Final = 1 << 30
 
 WORKLOADS: Final = {
     "Put": ("/etcdserverpb.KV/Put", messages.put_request(KEY, VALUE)),
+    "Put with a lease": (
+        "/etcdserverpb.KV/Put",
+        messages.put_request(LEASED_KEY, VALUE, LEASE),
+    ),
     "Txn: compare and put": (
         "/etcdserverpb.KV/Txn",
         messages.compare_and_put_request(KEY, VALUE, VALUE),
@@ -79,7 +84,9 @@ class Server:
 
     def commit(self) -> None:
         """Call durable what there is."""
-        if self.store.take_batch() is not None:
+        batch = self.store.take_batch()
+        if batch is not None:
+            b"".join(batch.changes)  # what a row of the journal is made of
             self.store.committed()
 
     def connect(self) -> ServerConnection:
@@ -105,7 +112,7 @@ class Server:
 def call_pieces(path: str, body: bytes, *, changing: bool) -> list[bytes]:
     """The calls of one connection."""
     values = timeouts(Random(0)) if changing else constant_timeout()
-    headers = HeaderWriter("127.0.0.1:2379", values)
+    headers = HeaderWriter("127.0.0.1:2379", values, TABLE_BYTES)
     script = Script(headers, path, repeat(body, CALLS))
     starts = range(0, CALLS, AT_ONCE)
     return [bytes(script.content[script.starts[at] : script.starts[at + AT_ONCE]]) for at in starts]
@@ -114,7 +121,8 @@ def call_pieces(path: str, body: bytes, *, changing: bool) -> list[bytes]:
 def stream_pieces() -> tuple[bytes, list[bytes]]:
     """What opens a stream of renewals, and the renewals on it."""
     path, body = WORKLOADS["KeepAlive, one-shot"]
-    opening = HeaderWriter("127.0.0.1:2379", constant_timeout()).next_frame(1, path)
+    headers = HeaderWriter("127.0.0.1:2379", constant_timeout(), TABLE_BYTES)
+    opening = headers.next_frame(1, path)
     piece = frame(DATA, 0, 1, with_prefix(body)) * AT_ONCE
     return opening, [piece] * (CALLS // AT_ONCE)
 

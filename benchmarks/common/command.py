@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from benchmarks.common.machine import on_memory
+from benchmarks.common.page import write_results
+from benchmarks.common.progress import tell
 from benchmarks.common.tables import Table
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -70,3 +72,14 @@ def show(results: Measured, tables: Sequence[Table], json_file: Path | None = No
         print(table.as_text())
     if json_file is not None:
         json_file.write_text(json.dumps(results.as_json(), indent=1), encoding="utf-8")
+
+
+def write_page(
+    directory: Path, page: str, command: str, results: Measured, tables: Sequence[Table]
+) -> None:
+    """Put the tables into a page, below what they were measured with."""
+    directory.mkdir(parents=True, exist_ok=True)
+    parts = [f"Measured with {results.machine}."]
+    parts.extend(table.as_markdown() for table in tables if table.rows)
+    write_results(directory / page, command, parts)
+    tell(f"wrote {page}")

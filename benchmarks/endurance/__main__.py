@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
-from benchmarks.common.command import DOCS, command, disk_of, show, with_data_dir
+from benchmarks.common.command import DOCS, command, disk_of, show, with_data_dir, write_page
 from benchmarks.common.machine import machine_line
-from benchmarks.common.page import write_results
 from benchmarks.common.progress import tell
 from benchmarks.endurance.measuring import Endurance, Scale, measure
 from benchmarks.endurance.report import tables
@@ -50,18 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tell(f"this ends by itself within {scale.most_s / 60:.0f} minutes")
     result = Endurance(machine_line(), scale)
     measure(result, disk_of(options))
-    show(result, tables(result), options.json)
+    report = tables(result)
+    show(result, report, options.json)
     if options.output is not None:
-        write(options.output, result)
-
-
-def write(directory: Path, result: Endurance) -> None:
-    """Put the results into the page."""
-    directory.mkdir(parents=True, exist_ok=True)
-    parts = [f"Measured with {result.machine}."]
-    parts.extend(table.as_markdown() for table in tables(result))
-    write_results(directory / PAGE, COMMAND, parts)
-    tell(f"wrote {PAGE}")
+        write_page(options.output, PAGE, COMMAND, result, report)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ literal and put into the dynamic table, whatever it is; its name by index if a t
 (the static table first, and of several entries the newest), its strings Huffman-coded where that is
 shorter. Entries fall out at the other end when the table grows beyond its size. So a field that is
 different in every call, such as `grpc-timeout`, pushes the constant ones out again and again, and
-each time they are sent anew. Both sides must keep the same table: encode every block, in order,
-once.
+each time they are sent anew. What is larger than the table does not go into it, and is marked so:
+all fields, if the server wants no table. Both sides must keep the same table: encode every block,
+in order, once.
 """
 
 from collections import deque
@@ -31,6 +32,7 @@ _FIRST_DYNAMIC = len(_STATIC) + 1
 
 _INDEXED = (0x80, 7)
 _LITERAL = (0x40, 6)
+_UNINDEXED = (0x00, 4)
 _HUFFMAN = (0x80, 7)
 _PLAIN = (0x00, 7)
 _RESIZE = (0x20, 5)
@@ -105,9 +107,11 @@ class GoEncoder:
         if at is None:
             ticket = self._names.get(name)
             at = 0 if ticket is None else self._index(ticket)
-        lead = integer(at, _LITERAL) if at else integer(0, _LITERAL) + self._string(name)
-        self._add(field)
-        return lead + self._string(value)
+        fits = len(name) + len(value) + ENTRY_OVERHEAD <= self.table_size
+        lead = integer(at, _LITERAL if fits else _UNINDEXED)
+        if fits:
+            self._add(field)
+        return lead + (b"" if at else self._string(name)) + self._string(value)
 
     def _string(self, value: bytes) -> bytes:
         coded = self._strings.get(value)

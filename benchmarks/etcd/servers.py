@@ -19,6 +19,7 @@ from time import monotonic, sleep
 READY_S = 30.0
 STOP_S = 15.0
 LOOK_S = 0.02
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 ETCD, OURS = "etcd", "ours"
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +73,7 @@ def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
         process = subprocess.Popen(  # noqa: S603  our own command
             [*before, *_command(place.name, place.data, port)],
             cwd=ROOT,
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -81,6 +83,11 @@ def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
         yield Server(place.name, port, process.pid, place.data)
     finally:
         _stop(process)
+
+
+def _environment() -> dict[str, str]:
+    """Ours keeps its bytecode, as an installed one has it: nobody compiles it at each start."""
+    return {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
 
 
 def _log_of(data: Path) -> Path:

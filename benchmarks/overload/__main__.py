@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
-from benchmarks.common.command import DOCS, command, disk_of, show, with_data_dir
+from benchmarks.common.command import DOCS, command, disk_of, show, with_data_dir, write_page
 from benchmarks.common.machine import machine_line
-from benchmarks.common.page import write_results
 from benchmarks.common.progress import tell
 from benchmarks.overload.measuring import Overload, Scale, measure
 from benchmarks.overload.report import tables
@@ -48,16 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = tables(result)
     show(result, report, options.json)
     if options.output is not None:
-        write(options.output, result)
-
-
-def write(directory: Path, result: Overload) -> None:
-    """Put the results into the page."""
-    directory.mkdir(parents=True, exist_ok=True)
-    parts = [f"Measured with {result.machine}."]
-    parts.extend(table.as_markdown() for table in tables(result) if table.rows)
-    write_results(directory / PAGE, COMMAND, parts)
-    tell(f"wrote {PAGE}")
+        write_page(options.output, PAGE, COMMAND, result, report)
 
 
 if __name__ == "__main__":

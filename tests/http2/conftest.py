@@ -56,6 +56,14 @@ def peer(connect: Connect) -> Peer:
 
 
 @pytest.fixture
+def unaware(connect: Connect) -> Peer:
+    """A connection whose server cannot know yet that its settings were heard."""
+    greeted = connect()
+    greeted.greet(acknowledges=False)
+    return greeted
+
+
+@pytest.fixture
 def ours() -> None:
     """Skip a test that needs our gRPC services where the server is another one."""
     if os.environ.get(TARGET):

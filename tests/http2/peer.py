@@ -72,14 +72,18 @@ class Peer:
         """Write the HEADERS frame of a request."""
         return wire.headers(stream_id, self.block(fields), ends=ends)
 
-    def greet(self, *values: tuple[int, int]) -> None:
-        """Open the connection, and wait until both sides know each other's settings."""
+    def greet(self, *values: tuple[int, int], acknowledges: bool = True) -> None:
+        """Open the connection, and wait until both sides know each other's settings.
+
+        Who does not acknowledge those of the server may go on by what holds without them.
+        """
         first = values or ((Setting.INITIAL_WINDOW_SIZE, wire.DEFAULT_WINDOW),)
         settings = wire.settings(*first)
         self.conduct.sent(wire.parse(settings))
         self.send_raw(wire.PREFACE + settings)
         self.expect_settings()
-        self.send(wire.settings_ack())
+        if acknowledges:
+            self.send(wire.settings_ack())
         self.expect_settings_ack()
 
     def set(self, *values: tuple[int, int]) -> None:

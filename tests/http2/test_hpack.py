@@ -215,26 +215,26 @@ def test_too_large_an_entry_empties_the_table(peer: Peer) -> None:
         pytest.param(table_size(100) + table_size(200), id="100-200"),
     ],
 )
-def test_the_size_may_change_before_the_fields(peer: Peer, updates: bytes) -> None:
+def test_the_size_may_change_before_the_fields(unaware: Peer, updates: bytes) -> None:
     """4.2, 6.3: once or twice, at the beginning of a block."""
-    expect_answered(peer, updates + PLAIN_GET, PLAIN_GET)
+    expect_answered(unaware, updates + PLAIN_GET, PLAIN_GET)
 
 
-def test_a_smaller_size_evicts(peer: Peer) -> None:
+def test_a_smaller_size_evicts(unaware: Peer) -> None:
     """4.3: also when it grows again at once."""
     expect_undecodable(
-        peer,
+        unaware,
         REST_OF_GET + inserting(PATH, b"/found"),
         EMPTY_TABLE + table_size(DEFAULT_TABLE_BYTES) + PLAIN_GET,
         REST_OF_GET + indexed(FIRST_DYNAMIC),
     )
 
 
-def test_a_size_that_suffices_evicts_nothing(peer: Peer) -> None:
+def test_a_size_that_suffices_evicts_nothing(unaware: Peer) -> None:
     """4.3: an entry of that very size stays."""
     size = len(b":path/found") + ENTRY_OVERHEAD_BYTES
     expect_answered(
-        peer,
+        unaware,
         REST_OF_GET + inserting(PATH, b"/found"),
         table_size(size) + REST_OF_GET + indexed(FIRST_DYNAMIC),
     )

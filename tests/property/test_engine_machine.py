@@ -36,6 +36,7 @@ from tests.property.store_kit import (
     EPS_S,
     LATE_S,
     LEASES,
+    SpiedStore,
     back,
     check_refused,
     deletes,
@@ -80,6 +81,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        SpiedStore.chance.seed(0)
         self.sim = Simulation(3)
         self.host = self.sim.host("server")
         self.image: bytes | None = None

@@ -112,6 +112,62 @@ def test_what_the_library_encodes_is_decoded_to_the_same_fields(calls: Calls) ->
         assert peers.agree_on(block) == [(name, value) for name, value, _ in fields]
 
 
+timeouts = st.sampled_from([b"4999123u", b"1S", b""]) | st.binary(max_size=30)
+around = st.lists(st.tuples(names, values), max_size=3)
+literals = st.sampled_from([(4, 0x00), (4, 0x10), (6, 0x40)])
+"""A field that does not enter the table, must not, or might: prefix and pattern."""
+
+
+def _literal(name: bytes, value: bytes, form: tuple[int, int], *, coded: bool) -> bytes:
+    """Encode a field with its name, as a peer without a table has to."""
+    octets = [encode_huffman(each) if coded else each for each in (name, value)]
+    lengths = [_integer(len(each), 7, 0x80 if coded else 0x00, 0) for each in octets]
+    head = _integer(0, *form, 0)
+    return head + lengths[0] + octets[0] + lengths[1] + octets[1]
+
+
+@given(
+    st.lists(around, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), timeouts), min_size=4, max_size=12),
+    literals,
+    st.booleans(),
+    st.lists(st.binary(max_size=3), max_size=2),
+)
+@effort(100)
+def test_blocks_of_a_peer_without_a_table_may_differ_in_their_timeout_only(
+    parts: list[list[tuple[bytes, bytes]]],
+    blocks: list[tuple[int, int, bytes]],
+    form: tuple[int, int],
+    coded: bool,
+    odd: list[bytes],
+) -> None:
+    """What is known of a block but for its timeout is what the block says, wherever it is cut."""
+    peers = Peers()
+    peers.agree_on(b"\x20")
+    mark = _literal(TIMEOUT, b"", form, coded=coded)[:-1]
+    for before, behind, timeout in blocks:
+        first, last = (
+            b"".join([_literal(*field, form, coded=coded) for field in parts[at % len(parts)]])
+            for at in (before, behind)
+        )
+        block = first + _literal(TIMEOUT, timeout, form, coded=coded) + last
+        assert peers.agree_on(block) is not None
+        misleading = _literal(b"x", mark + timeout[:3], form, coded=False)
+        assert peers.agree_on(misleading + block) is not None
+        assert peers.agree_on(block + misleading) is not None
+    for end in odd:
+        if peers.agree_on(block[: -len(end) or None] + end) is None:
+            return
+
+
+def test_a_table_that_comes_back_makes_known_blocks_unknown() -> None:
+    """Without a table an index is of the static one; with one it may be of another field."""
+    peers = Peers()
+    first = b"\x20" + _literal(TIMEOUT, b"1S", (6, 0x40), coded=True)
+    for block in (first, first[1:], b"\x3f\xe1\x1f", first[1:], b"\xbe", first[1:], b"\xbf"):
+        assert peers.agree_on(block) is not None
+
+
 def _integer(number: int, prefix_bits: int, pattern: int, zeros: int) -> bytes:
     """Encode an integer, drawn out by bytes that add nothing to it, as a peer may."""
     coded = encode_integer(number, prefix_bits)

@@ -15,6 +15,7 @@ from typing import Final, Self
 import pytest
 
 from benchmarks.common.children import Later, MeasurementFailed, each_from_child
+from benchmarks.common.command import write_page
 from benchmarks.common.page import END, begin
 from benchmarks.common.stats import quantile
 from benchmarks.endurance import __main__ as endurance_command
@@ -202,7 +203,8 @@ def test_an_overload_is_judged_by_what_was_asked_for(tmp_path: Path) -> None:
     assert doubled.rows[2][-1] == "NO", "more was written than was asked for"
     page = tmp_path / overload_command.PAGE
     page.write_text(f"{begin(overload_command.COMMAND)}\n{END}\n", encoding="utf-8")
-    overload_command.write(tmp_path, overload(0.01))
+    found = overload(0.01)
+    write_page(tmp_path, page.name, overload_command.COMMAND, found, overload_tables(found))
     assert "renewal, p99" in page.read_text(encoding="utf-8")
     assert json.loads(json.dumps(overload(0.01).as_json()))["phases"][0]["renewals"]["counts"]
 
@@ -227,5 +229,6 @@ def test_endurance_is_judged_by_what_was_asked_for(tmp_path: Path) -> None:
     assert endurance_tables(missed)[0].rows[2][-1] == "NO"
     page = tmp_path / endurance_command.PAGE
     page.write_text(f"{begin(endurance_command.COMMAND)}\n{END}\n", encoding="utf-8")
-    endurance_command.write(tmp_path, endurance(0.0))
+    found = endurance(0.0)
+    write_page(tmp_path, page.name, endurance_command.COMMAND, found, endurance_tables(found))
     assert "events at each watcher" in page.read_text(encoding="utf-8")

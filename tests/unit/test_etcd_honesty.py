@@ -270,6 +270,16 @@ def test_a_key_that_is_being_taken_from_a_lease_is_not_shown_to_be(lease: int) -
 
 
 @in_shop
+async def test_a_key_that_is_put_again_under_its_lease_is_nothing_new_about_the_lease(
+    shop: Shop,
+) -> None:
+    shop.put(b"old", 7)
+    answer, position = shop.time_to_live(7)
+    assert list(answer.keys) == [b"old"]
+    assert (answer.header.revision, position) == (DURABLE, 0)
+
+
+@in_shop
 async def test_a_lease_takes_no_more_keys_than_fit_into_one_row(shop: Shop) -> None:
     key_bytes = 1024 * 1024
     for number in range(MAX_KEY_BYTES // key_bytes):

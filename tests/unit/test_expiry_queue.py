@@ -69,6 +69,26 @@ def test_the_earliest_end_is_known(bench: Bench) -> None:
     assert bench.queue.next_at() == 5.0
 
 
+def test_a_queue_that_is_filled_at_once_is_as_good_as_one_that_was_filled_bit_by_bit(
+    bench: Bench,
+) -> None:
+    deadlines = [*random.Random(1).choices(range(50), k=200), NEVER]
+    other = Bench()
+    for key, deadline in enumerate(deadlines):
+        bench.table[key] = Deadline(deadline)
+        other.add(key, deadline)
+    bench.queue.schedule_all()
+    assert (len(bench.queue), bench.queue.stale) == (200, 0)
+    assert bench.queue.next_at() == other.queue.next_at()
+    for each in (bench, other):
+        each.move(7, 0.5)
+        each.drop(8)
+        each.add(500, 1.0)
+    for now in range(51):
+        assert bench.pop(now) == other.pop(now)
+    assert list(bench.table) == [200]
+
+
 def test_extending_touches_only_the_item(bench: Bench) -> None:
     bench.add(1, 5.0)
     for deadline in range(6, 1000):

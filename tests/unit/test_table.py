@@ -19,7 +19,8 @@ from leasehold import (
 )
 from leasehold.core.duration import NEVER
 from leasehold.core.lease_clock import GRACE_S
-from leasehold.core.table import RECHECK_S, REMEMBERED_ENDS, LeasedResource, LeaseTable
+from leasehold.core.remembered_ends import REMEMBERED_ENDS
+from leasehold.core.table import RECHECK_S, LeasedResource, LeaseTable
 
 
 class Shop:
@@ -566,3 +567,35 @@ def test_a_pending_lease_wakes_nobody_until_it_is_answered() -> None:
     assert shop.placed == []
     shop.table.answer("a")
     assert shop.placed == ["a"]
+
+
+def test_leases_from_before_go_on_with_what_was_left_and_the_first_end_is_told_of(
+    shop: Shop,
+) -> None:
+    shop.wait(5.0)
+    shop.table.restore(
+        [
+            ("a", "A", 10.0, 8.0),
+            ("b", "B", 10.0, 3.0),
+            ("c", "C", NEVER, NEVER),
+            ("d", "D", 9.0, 3.0),
+        ]
+    )
+    assert shop.placed == ["b"]
+    ends = {leased.cookie: (leased.resource, leased.end, leased.term_s) for leased in shop.table}
+    assert ends == {
+        "a": ("A", 13.0, 10.0),
+        "b": ("B", 8.0, 10.0),
+        "c": ("C", FOREVER, NEVER),
+        "d": ("D", 8.0, 9.0),
+    }
+    assert shop.table.next_at() == 8.0
+    shop.wait(3.0)
+    assert not shop.table.expire(10)
+    assert shop.ended() == [("b", EndReason.EXPIRED), ("d", EndReason.EXPIRED)]
+    assert shop.table.next_at() == 13.0
+
+
+def test_no_leases_from_before_wake_nobody(shop: Shop) -> None:
+    shop.table.restore([])
+    assert (shop.placed, shop.table.next_at()) == ([], NEVER)

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import ssl
@@ -108,6 +109,7 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
             raise Ended(number)  # the journal is being read, which may take long
         loop.call_soon_threadsafe(server.stopped.set)
 
+    gc.disable()  # until it is tuned: all that a start makes stays
     with SIGNALS.telling(stop):
         server = LeaseholdServer(settings)
         async with server:

@@ -19,7 +19,7 @@ each of which makes at most one entry stale: so the stale never exceed the live 
 """
 
 from collections.abc import Hashable, Mapping
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, Generic, TypeVar
 
 from leasehold.core.duration import NEVER
@@ -80,6 +80,18 @@ class ExpiryQueue(Generic[K, D]):
             self._live += 1
         self._push(key, item, at)
         self._tidy()
+
+    def schedule_all(self) -> None:
+        """Queue all items of the table, none of which was queued before, for their deadlines."""
+        assert not self._heap, "only an empty queue is filled"
+        for ticket, (key, item) in enumerate(self._table.items(), 1):
+            if item.deadline != NEVER:
+                item.queued_at = item.deadline
+                item.ticket = ticket
+                self._heap.append((item.deadline, ticket, key))
+        heapify(self._heap)
+        self._live = len(self._heap)
+        self._tickets = len(self._table)
 
     def discard(self, item: D) -> None:
         """Forget `item`, which has left the table or is about to."""

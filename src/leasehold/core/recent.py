@@ -4,6 +4,7 @@ A window that is bounded in number and bytes. What is not on disk yet is never d
 nobody could find it anywhere else; that is bounded by what may wait for the disk.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,12 +26,13 @@ MOST_AT_ONCE: Final = 20_000
 class Recent:
     """The changes of the last revisions, without a gap."""
 
-    __slots__ = ("_bytes", "_entries", "first")
+    __slots__ = ("_bytes", "_entries", "_octets", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
         """The oldest revision that is here, or the next one to come."""
         self._entries: list[Sequence[Change]] = []
+        self._octets = array("q")
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -39,6 +41,7 @@ class Recent:
     def add(self, changes: Sequence[Change], octets: int) -> None:
         """Take the changes of the next revision, and what `octets_of` says of them."""
         self._entries.append(changes)
+        self._octets.append(octets)
         self._bytes += octets
 
     @property
@@ -49,14 +52,14 @@ class Recent:
     def drop(self, durable_revision: int) -> None:
         """Drop the oldest, as far as they are on disk."""
         on_disk = max(0, durable_revision + 1 - self.first)
+        most = min(on_disk, MOST_AT_ONCE, len(self._entries))
         least = max(DROPPED_AT_ONCE, len(self._entries) - MAX_REVISIONS)
-        dropped = 0
-        for changes in self._entries[: min(on_disk, MOST_AT_ONCE)]:
-            if dropped >= least and self._bytes <= MAX_BYTES:
-                break
+        dropped = min(least, most)
+        self._bytes -= sum(self._octets[:dropped])
+        while dropped < most and self._bytes > MAX_BYTES:
+            self._bytes -= self._octets[dropped]
             dropped += 1
-            self._bytes -= octets_of(changes)
-        del self._entries[:dropped]
+        del self._entries[:dropped], self._octets[:dropped]
         self.first += dropped
 
     def at(self, revision: int) -> Sequence[Change] | None:

@@ -17,16 +17,15 @@ that no caller ever sees a lease that should be gone.
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from leasehold.core.duration import NEVER, Duration, Forever, Requested, duration_of
 from leasehold.core.expiry_queue import Deadline, ExpiryQueue
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.policy import LeasePolicy, check_granted, check_policy
+from leasehold.core.remembered_ends import RememberedEnds
 from leasehold.errors import EndReason, LeaseDenied, UnknownLease
-
-REMEMBERED_ENDS: Final = 1024
-"""How many ended leases are remembered, by cookie and reason only, to answer stragglers."""
 
 RECHECK_S: Final = 0.250
 """When a lease is looked at again that its policy keeps beyond its deadline."""
@@ -40,7 +39,9 @@ class LeasedResource(Deadline, Generic[R]):
     __slots__ = ("cookie", "resource", "term_s")
 
     def __init__(self, cookie: Hashable, resource: R, now: float) -> None:
-        super().__init__(now)
+        self.deadline = now  # with `Deadline.__init__` written out: it is a third of all this
+        self.queued_at = NEVER
+        self.ticket = 0
         self.cookie = cookie
         self.resource = resource
         self.term_s = 0.0
@@ -87,7 +88,7 @@ class LeaseTable(Generic[R]):
         self.ended: deque[Ended[R]] = deque()
         self._leases: dict[Hashable, LeasedResource[R]] = {}
         self._queue: ExpiryQueue[Hashable, LeasedResource[R]] = ExpiryQueue(self._leases)
-        self._remembered = _Memory()
+        self._remembered = RememberedEnds()
         self.policy = policy
 
     @property
@@ -158,6 +159,20 @@ class LeaseTable(Generic[R]):
         if self._bounded:
             term_s = min(term_s, self._policy.bound_s())
         return duration_of(term_s), term_s
+
+    def restore(self, leases: Iterable[tuple[Hashable, R, float, float]]) -> None:
+        """Take leases from before, into an empty table: cookies, resources, terms, what is left.
+
+        For grantors whose policy would not say anything else: it is not asked.
+        """
+        assert not self._leases, "only an empty table is filled"
+        now, table = self.clock.now, self._leases
+        for cookie, resource, term_s, left_s in leases:
+            table[cookie] = leased = LeasedResource(cookie, resource, now + left_s)
+            leased.term_s = term_s
+        self._queue.schedule_all()
+        if table and self._on_placed is not None:
+            self._on_placed(min(table.values(), key=attrgetter("deadline")))
 
     def take_back(self, leased: LeasedResource[R]) -> None:
         """Undo a grant that never reached its holder: nobody is told, nothing is remembered."""
@@ -347,31 +362,6 @@ class LeaseTable(Generic[R]):
         self._remembered.add(leased.cookie, reason)
         late_s = self.clock.now - leased.deadline
         self.ended.append(Ended(leased, reason, late_s if late_s > 0.0 else 0.0))
-
-
-class _Memory:
-    """The reasons of the last `REMEMBERED_ENDS` ends, by cookie."""
-
-    __slots__ = ("_at", "_reasons", "_ring")
-
-    def __init__(self) -> None:
-        self._reasons: dict[Hashable, EndReason] = {}
-        self._ring: list[Hashable] = [None] * REMEMBERED_ENDS
-        self._at = 0
-
-    def __len__(self) -> int:
-        return len(self._reasons)
-
-    def add(self, cookie: Hashable, reason: EndReason) -> None:
-        """Remember an end, and forget the oldest. A cookie that ended twice is forgotten early."""
-        self._reasons.pop(self._ring[self._at], None)
-        self._ring[self._at] = cookie
-        self._at = (self._at + 1) % REMEMBERED_ENDS
-        self._reasons[cookie] = reason
-
-    def reason(self, cookie: Hashable) -> EndReason:
-        """Say why a lease is over, if that is still known."""
-        return self._reasons.get(cookie, EndReason.UNKNOWN)
 
 
 def _complete(denied: LeaseDenied, lease: object, requested: Requested) -> None:

@@ -26,6 +26,7 @@ _RELATIONS: Final = (eq, gt, lt, ne)
 """In the order of `Relation`."""
 _COLUMNS: Final = (3, 1, 2, -1, 4)
 """Where an item has what is compared, in the order of `Target`; a value has to be decoded."""
+_VALUE: Final = Target.VALUE
 
 
 def check(txn: Txn, max_operations: int = MAX_OPERATIONS) -> None:
@@ -169,9 +170,10 @@ def _holds(compare: Compare, keyspace: Keyspace) -> Generator[None, None, bool]:
 
 def compares(compare: Compare, item: Item | None, keyspace: Keyspace) -> bool:
     """Say whether a condition holds for one key, or for one that is not there."""
-    if compare.target == Target.VALUE:
+    target = compare.target
+    if target == _VALUE:
         if item is None:
             return False
         return bool(_RELATIONS[compare.relation](keyspace.codec.value_of(item), compare.operand))
-    found = 0 if item is None else item[_COLUMNS[compare.target]]
+    found = 0 if item is None else item[_COLUMNS[target]]
     return bool(_RELATIONS[compare.relation](found, compare.operand))

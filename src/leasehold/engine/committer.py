@@ -222,13 +222,16 @@ class Committer:
         return self._clock() - began
 
     def _committed(self, cost_s: float) -> None:
-        self.pace.note(cost_s)
-        self.costs_s.observe(cost_s)
         try:
-            self._store.measure(self._journal.used_bytes)
             self._store.committed()
         except Exception as error:  # noqa: BLE001  who has been told what is not known any more
             self._fail(error)
+        self._loop.call_soon(self._note, cost_s)  # once the answers have left
+
+    def _note(self, cost_s: float) -> None:
+        self.pace.note(cost_s)
+        self.costs_s.observe(cost_s)
+        self._store.measure(self._journal.used_bytes)
 
     def _give_up_chores(self, error: Exception) -> None:
         chores, self._chores = self._chores, deque()

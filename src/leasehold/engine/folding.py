@@ -25,6 +25,7 @@ CHANGES_AT_ONCE: Final = 1_000
 """Changes folded in one transaction; commits wait for it, some milliseconds."""
 
 ROWS_PER_READ: Final = 4_096
+_LEASE_COLUMNS: Final = 5
 
 _parse_pair = KeyValue.FromString
 
@@ -172,11 +173,12 @@ def _checked(row: Any) -> Item:
 def read_leases(connection: apsw.Connection) -> Iterator[StoredLease]:
     """Give the leases that are in the tables, each checked."""
     found: list[Any] = connection.execute("SELECT * FROM lease").fetchall()
-    for lease, ttl_s, promised_s, checksum, *rest in found:
-        stored = StoredLease(lease, ttl_s, promised_s, *rest)  # the first formats had no holders
-        if not is_lease_whole(*stored, checksum=checksum):
+    if found and len(found[0]) < _LEASE_COLUMNS:
+        found = [(*row, "") for row in found]  # the first formats had no holders
+    for lease, ttl_s, promised_s, checksum, holder in found:
+        if not is_lease_whole(lease, ttl_s, promised_s, holder, checksum=checksum):
             raise DamagedJournal(f"lease {_shown(lease)} has the wrong checksum")
-        yield stored
+        yield StoredLease(lease, ttl_s, promised_s, holder)
 
 
 def _shown(lease: object) -> str:

@@ -39,6 +39,8 @@ _WITH_LOG: Final = b"\x02\x02"  # to be written, and to be read, with a write-ah
 _USER_VERSION_AT: Final = 60
 _APPLICATION_ID_AT: Final = 68
 
+_pack_terms: Final = struct.Struct("<qdd").pack
+
 SCHEMA: Final = """
     CREATE TABLE batch (
         id INTEGER PRIMARY KEY,
@@ -120,7 +122,8 @@ def batch_checksum(first_revision: int, last_revision: int, changes: bytes) -> i
 
 def lease_checksum(lease: int, ttl_s: float, promised_s: float, holder: str = "") -> int:
     """Sum up a lease; one without a holder has the same sum as in the format before holders."""
-    return zlib.crc32(holder.encode(), zlib.crc32(struct.pack("<qdd", lease, ttl_s, promised_s)))
+    checksum = zlib.crc32(_pack_terms(lease, ttl_s, promised_s))
+    return checksum if holder == "" else zlib.crc32(holder.encode(), checksum)
 
 
 def pack_identity(identity: Identity, progress: Progress) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ MAX_KEY_BYTES: Final = 8 * 1024 * 1024
 """The names of the keys of one lease together."""
 
 _NO_KEYS: Final[frozenset[bytes]] = frozenset()
+_NOT_YET: Final = -NEVER
 
 
 class LeaseRecord:
@@ -31,10 +32,15 @@ class LeaseRecord:
     )
 
     def __init__(
-        self, lease: int, ttl_s: float, promised_s: float | None = None, holder: str = ""
+        self,
+        lease: int,
+        ttl_s: float,
+        promised_s: float | None = None,
+        holder: str = "",
+        encoded_id: bytes | None = None,
     ) -> None:
         self.id = lease
-        self.encoded_id = long_varint(lease)
+        self.encoded_id = long_varint(lease) if encoded_id is None else encoded_id
         self.ttl_s = ttl_s
         self.promised_s = ttl_s if promised_s is None else promised_s
         """How long it runs at least after a restart, as the journal has it."""
@@ -44,7 +50,7 @@ class LeaseRecord:
         """The encoded answer to a renewal, valid with the header `answer_header`."""
         self.answer_header: bytes | None = None
         self.holder = intern(holder)  # mostly one that has others, too
-        self.told_at = -NEVER
+        self.told_at = _NOT_YET
         """When watchers were last told of a renewal, in lease time."""
 
     def attach(self, key: bytes) -> None:

@@ -81,10 +81,13 @@ class Leases:
 
     def restore(self, records: Iterable[LeaseRecord]) -> None:
         """Take leases from before; their terms begin with `start`."""
-        for record in records:
-            leased, _ = self.table.grant(record.id, record, record.promised_s)
-            leased.term_s = record.ttl_s  # what the next renewal is for
-            self._watch_long(record)
+        now, found = self.table.clock.now, list(records)
+        self._long = {
+            record.id: now + CHECKPOINT_EVERY_S
+            for record in found
+            if record.ttl_s > CHECKPOINT_LEFT_S
+        }
+        self.table.restore((record.id, record, record.ttl_s, record.promised_s) for record in found)
 
     def start(self) -> None:
         """Begin to keep time on the running event loop."""
@@ -168,6 +171,14 @@ class Leases:
     def current(self, lease: int) -> LeaseRecord:
         """Return a live lease, or raise `UnknownLease`."""
         return self._current(lease).resource
+
+    def taker(self, lease: int, key: bytes) -> LeaseRecord | None:
+        """Return the live lease that is to take a key; None if it has the key already."""
+        record = self._current(lease).resource
+        if key in record.keys:
+            return None
+        record.check_room(key, self.max_keys)
+        return record
 
     def _current(self, lease: int) -> LeasedResource[LeaseRecord]:
         try:

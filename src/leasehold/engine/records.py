@@ -17,7 +17,8 @@ from leasehold.wire import journal_pb2, kv_pb2
 from leasehold.wire.encode import field, varint
 
 _DOUBLE: Final = Struct("<d")
-_TERM_BYTES: Final = 2 + _DOUBLE.size  # two tags and the term
+DOUBLE_BYTES: Final = _DOUBLE.size
+_TERM_BYTES: Final = 2 + DOUBLE_BYTES  # two tags and the term
 
 
 # Changes as bytes.
@@ -25,9 +26,17 @@ _TERM_BYTES: Final = 2 + _DOUBLE.size  # two tags and the term
 
 def put(encoded_pair: bytes) -> bytes:
     """Record that a key was put."""
-    length = varint(len(encoded_pair))
-    inner = len(length) + len(encoded_pair) + 1
-    return b"\x0a%b\x0a%b%b" % (varint(inner), length, encoded_pair)
+    size = len(encoded_pair)
+    return (_PUT_HEADS[size] if size < _MANY else _put_head(size)) + encoded_pair
+
+
+def _put_head(size: int) -> bytes:
+    length = varint(size)
+    return b"\x0a%b\x0a%b" % (varint(len(length) + size + 1), length)
+
+
+_MANY: Final = 1024
+_PUT_HEADS: Final = [_put_head(size) for size in range(_MANY)]
 
 
 def deleted(key: bytes, revision: int) -> bytes:
@@ -178,6 +187,27 @@ def item_of(encoded: bytes, pair: kv_pb2.KeyValue) -> Item:
     )
 
 
+_parse_pair: Final = kv_pb2.KeyValue.FromString
+_VALUE: Final = 0x2A  # field 5, length-delimited
+_HEADS: Final = 7  # the tags of key, numbers and value, and two lengths of one octet
+_SHORT: Final = 128
+_OCTETS: Final = [-1, *((bits + 6) // 7 for bits in range(1, 65))]
+"""How long a number is, by its bits. One that is 0 is left out with its tag."""
+
+
 def value_of(item: Item) -> bytes:
-    """Read a key's value."""
-    return kv_pb2.KeyValue.FromString(item[0]).value
+    """Read a key's value.
+
+    It is behind the key and three numbers, so most can be had without protobuf.
+    """
+    encoded, created, modified, version, _, key = item
+    at = (
+        _HEADS
+        + len(key)
+        + _OCTETS[created.bit_length()]
+        + _OCTETS[modified.bit_length()]
+        + _OCTETS[version.bit_length()]
+    )
+    if at < len(encoded) and encoded[at - 2] == _VALUE and len(key) < _SHORT > encoded[at - 1]:
+        return encoded[at : at + encoded[at - 1]]
+    return _parse_pair(encoded).value

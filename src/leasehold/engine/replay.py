@@ -1,6 +1,7 @@
 """What a journal says, done again: how a store gets back what it had."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from leasehold.core.keyspace import Item, Keyspace
 from leasehold.engine import records
@@ -8,6 +9,7 @@ from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal_format import Progress
 from leasehold.engine.journal_rows import Row
 from leasehold.engine.lease_record import LeaseRecord
+from leasehold.engine.lease_rows import GRANTED, LeaseChange, read_lease_row
 from leasehold.errors import DamagedJournal
 
 
@@ -42,9 +44,12 @@ class Replay:
     def restore(self, row: Row, skipped: int) -> None:
         """Do again what a row says was done, but for its first changes."""
         try:
-            for number, record in enumerate(records.decode(row.changes)):
-                if number >= skipped:
+            changes = None if skipped else read_lease_row(row.changes)
+            if changes is None:
+                for record in islice(records.decode(row.changes), skipped, None):
                     self._redo(record)
+            else:
+                self._redo_leases(changes)
             # The changes that were skipped may have been the last ones of a key.
             self.keyspace.revision = max(self.keyspace.revision, row.last_revision)
         except KeyError as error:
@@ -69,6 +74,14 @@ class Replay:
                 self.keyspace.compacted = revision
             case records.Jumped(revision):
                 self.keyspace.revision = revision
+
+    def _redo_leases(self, changes: Iterator[LeaseChange]) -> None:
+        leases = self.leases
+        for kind, encoded_id, lease, seconds in changes:
+            if kind == GRANTED:
+                leases[lease] = LeaseRecord(lease, seconds, encoded_id=encoded_id)
+            else:
+                leases[lease].promised_s = seconds
 
     def _put(self, item: Item) -> None:
         previous = self.keyspace.restore(item)

@@ -2,15 +2,8 @@
 
 Theory of operation. `apply` changes memory at once and puts the change into the *open batch*.
 Somebody else (`engine.committer`) takes the open batch, writes it to the journal, and says when it
-is there. So memory runs ahead of the disk, by two batches at most: one under way and one open.
-
-Nobody may see what is not on disk. `apply` returns, with its result, the *position* that must be
-durable before the result is shown: the number of the batch that has the change. (A revision would
-not do: a grant must be on disk as well, and does not move the revision.) For what is only read:
-
-- keys and leases that neither batch has touched are as they were at `durable_revision`, and may be
-  shown at once, at that revision;
-- everything else is at `revision`, and may be shown when `position` is durable.
+is there. With its result `apply` returns the position that must be durable before anybody sees it:
+`engine.ahead` says what that is.
 
 An operation that touches more than a thousand keys is done in steps (`steps`), between which other
 things happen; meanwhile the store `is_busy`, and nobody reads or changes keys. Leases go on: those
@@ -21,7 +14,7 @@ Renewals change memory only, but for the two cases that `engine.leases` tells of
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -45,7 +38,8 @@ from leasehold.core.recent import Recent, octets_of
 from leasehold.core.txn import choose
 from leasehold.core.watchers import Watchers
 from leasehold.engine import records
-from leasehold.engine.batch import MAX_BATCH_BYTES, Batch
+from leasehold.engine.ahead import Ahead
+from leasehold.engine.batch import Batch
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal_format import Progress
 from leasehold.engine.journal_rows import Row
@@ -67,21 +61,18 @@ DEFAULT_QUOTA_BYTES: Final = 2 * 1024**3
 """What the data may take, in memory or on disk, before further writes are refused."""
 
 
-class Store:
+class Store(Ahead):
     """A keyspace with leases; synchronous, for one thread."""
 
     def __init__(
         self, clock: Clock = SYSTEM_CLOCK, *, quota_bytes: int = DEFAULT_QUOTA_BYTES
     ) -> None:
         self.keyspace = Keyspace(Codec(key_value, records.value_of))
+        super().__init__(self.keyspace.revision, self.keyspace.compacted)
         self.recent = Recent(self.keyspace.revision + 1)
         self.leases = Leases(self._lease_ended, self._lease_promised, clock)
         self.watchers = Watchers()
         self.lease_watchers = LeaseWatchers(self)
-        self.durable = 0
-        """The position up to which everything is on disk."""
-        self.durable_revision = self.keyspace.revision
-        self.durable_compacted = self.keyspace.compacted
         self.on_durable: Callable[[int], None] = ignore
         """Called with each new value of `durable`."""
         self.on_pending: Callable[[], None] = ignore
@@ -109,8 +100,6 @@ class Store:
         """What the data takes, in memory or on disk, whichever is more, as of late."""
         self._transactions = Transactions(self.keyspace, self.leases, self.check_room)
         self._replay: Replay | None = Replay(self.keyspace)
-        self._under_way: Batch | None = None
-        self._open = Batch(1, self.revision + 1)
         self._appliers: dict[type, Callable[[Any], Any]] = {
             Put: self._put,
             Grant: self._grant,
@@ -126,73 +115,6 @@ class Store:
     def revision(self) -> int:
         """The revision of what is in memory."""
         return self.keyspace.revision
-
-    @property
-    def position(self) -> int:
-        """What must be durable before what is in memory now may be shown."""
-        if self._open.changes:
-            return self._open.number
-        return self.durable if self._under_way is None else self._under_way.number
-
-    def position_of(self, revision: int) -> int:
-        """What must be durable before this revision may be shown."""
-        if revision <= self.durable_revision:
-            return 0
-        if self._under_way is not None and revision <= self._under_way.last_revision:
-            return self._under_way.number
-        return self._open.number
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits for the disk that nothing further should be applied."""
-        return self._open.octets >= MAX_BATCH_BYTES
-
-    def is_durable(self, key: bytes) -> bool:
-        """Say whether a key is, in memory, as it is on disk."""
-        return key not in self._open.keys and (
-            self._under_way is None or key not in self._under_way.keys
-        )
-
-    def is_range_durable(self, key: bytes, end: bytes) -> bool:
-        """Say whether a range is, in memory, as it is on disk."""
-        return not self._open.touches(key, end) and (
-            self._under_way is None or not self._under_way.touches(key, end)
-        )
-
-    def lease_position(self, lease: int) -> int:
-        """What must be durable before it may be told whether there is this lease."""
-        if lease in self._open.leases:
-            return self._open.number
-        if self._under_way is not None and lease in self._under_way.leases:
-            return self._under_way.number
-        return 0
-
-    def leases_position(self, leases: Collection[int]) -> int:
-        """What must be durable before it may be told whether there are these leases."""
-        if self._open.leases and not self._open.leases.isdisjoint(leases):
-            return self._open.number
-        under_way = self._under_way
-        if under_way is not None and not under_way.leases.isdisjoint(leases):
-            return under_way.number
-        return 0
-
-    def listing_position(self, *, with_keys: bool) -> int:
-        """What must be durable before it may be told which leases there are, and with which keys.
-
-        Others than leases may be written meanwhile: a listing does not wait for those.
-        """
-        for batch in (self._open, self._under_way):
-            if batch is not None and (batch.leases or (with_keys and batch.rekeyed)):
-                return batch.number
-        return 0
-
-    def keys_position(self, lease: int) -> int:
-        """What must be durable before it may be told which keys a lease has."""
-        if lease in self._open.rekeyed:
-            return self._open.number
-        if self._under_way is not None and lease in self._under_way.rekeyed:
-            return self._under_way.number
-        return 0
 
     def read(self, query: Range) -> tuple[Found, int] | None:
         """Read a range at once, with the position that it may be shown at.
@@ -274,9 +196,7 @@ class Store:
         key, value, lease = op.key, op.value, op.lease
         if self.used_bytes > self._room_bytes:
             self.check_room()
-        record = self.leases.current(lease) if lease else None
-        if record is not None:
-            record.check_room(key, self.leases.max_keys)
+        record = self.leases.taker(lease, key) if lease else None
         if value is None or lease is None:
             value, lease = self._transactions.kept(op)
         revision = self.keyspace.revision + 1

@@ -13,10 +13,15 @@ backwards. So index `i` of the RFC is `table[-i]` for both kinds, an index too h
 only mean the same again. A client whose calls are alike costs one lookup a call. It keeps nothing
 that a peer marked as never to be indexed.
 
-*The timeout.* Go's client puts another `grpc-timeout` into the table with each call. It is given
-apart from the fields, so that the tuple of the others is the same objects in the same order from
-call to call, and the caller may remember what it made of it (with a limit: entries are evicted, and
-then come again as new objects).
+*The timeout.* Go's client sends another `grpc-timeout` with each call. It is given apart from the
+fields, so that the tuple of the others is the same objects in the same order from call to call, and
+the caller may remember what it made of it (with a limit: entries are evicted, and then come again
+as new objects).
+
+*No table.* A peer that has emptied its table for good, as our servers ask theirs to, sends blocks
+that mean the same wherever they stand. Then those that differ in their timeout only are known as
+well: by what stands before and behind it. With a table each timeout would go into it, and move all
+else in it to another index: no two blocks would be alike.
 
 *Limits.* The memory a block can cost is bounded by its length: a reference costs a pointer, a
 literal at most 8/5 of its bytes. How long a block may be is for the connection to say. Whether the
@@ -55,6 +60,9 @@ MAX_MEMO_BLOCKS: Final = 64
 MAX_MEMO_BLOCK_BYTES: Final = 512
 MAX_MEMO_FIELDS: Final = 32
 """Of a block that is remembered: an octet can refer to a field, and costs eight of memory."""
+
+MAX_KNOWN_TIMEOUT_BYTES: Final = 16
+"""Of a timeout, encoded, in a block that is known but for it; gRPC allows nine."""
 
 _STATIC_COUNT: Final = len(STATIC_TABLE)
 _STATIC_BACKWARDS: Final = STATIC_TABLE[::-1]
@@ -100,11 +108,16 @@ class HeaderDecoder:
         "_largest_bytes",
         "_limit_bytes",
         "_max_list_bytes",
-        "_max_table_bytes",
         "_memo",
         "_table",
+        "_timeout_mark",
+        "_untimed",
+        "max_table_bytes",
         "timeout",
     )
+
+    max_table_bytes: int
+    """What the peer may make its table. To be lowered once it is known to have heard of it."""
 
     timeout: bytes | None
     """The last `grpc-timeout` in the block decoded last. No such field is in the tuple."""
@@ -115,13 +128,17 @@ class HeaderDecoder:
         max_list_bytes: int = MAX_HEADER_LIST_BYTES,
     ) -> None:
         self.timeout = None
-        self._max_table_bytes = max_table_bytes
+        self.max_table_bytes = max_table_bytes
         self._max_list_bytes = max_list_bytes
         self._table = list(_STATIC_BACKWARDS)
         self._dynamic_bytes = 0
         self._limit_bytes = min(max_table_bytes, DEFAULT_TABLE_BYTES)
         self._largest_bytes = _LARGEST_STATIC_BYTES
         self._memo: dict[bytes, tuple[tuple[Field, ...], bytes | None]] = {}
+        self._timeout_mark = b""
+        """How a timeout begins in the blocks of a peer without a table, up to its value."""
+        self._untimed: dict[tuple[bytes, bytes], tuple[Field, ...]] = {}
+        """By what stands before and behind the timeout: the other fields."""
 
     def decode(self, block: bytes) -> tuple[Field, ...]:
         """Give the fields of a whole block, without the timeout, which is then in `timeout`.
@@ -134,21 +151,42 @@ class HeaderDecoder:
             fields, self.timeout = known
             return fields
         try:
+            if self._untimed:
+                other = self._decode_timeout(block)
+                if other is not None:
+                    return other
             return self._decode(block)
         except IndexError:
             raise HeaderError("the header block ends within a field") from None
         except HuffmanError as error:
             raise HeaderError(str(error)) from None
 
+    def _decode_timeout(self, block: bytes) -> tuple[Field, ...] | None:
+        """Give the fields of a block that is known but for its timeout; None if it is not."""
+        at = block.find(self._timeout_mark)  # if that is part of something else, it is not known
+        length_at = at + len(self._timeout_mark)
+        if at < 0 or length_at >= len(block):
+            return None
+        first = block[length_at]
+        length = first & _LENGTH_PREFIX
+        end = length_at + 1 + length
+        fields = self._untimed.get((block[:at], block[end:]))
+        if fields is None or length > MAX_KNOWN_TIMEOUT_BYTES or end > len(block):
+            return None
+        value = block[length_at + 1 : end]
+        self.timeout = decode_huffman(value) if first >= _HUFFMAN else value
+        return fields
+
     def _decode(self, block: bytes) -> tuple[Field, ...]:
         table = self._table
         fields: list[Field] = []
         timeout: bytes | None = None
-        timeouts_bytes = 0
+        timeout_at = timeout_end = timeouts_bytes = 0
         end = len(block)
         position = self._resize(block) if block and block[0] >> 5 == _SIZE_UPDATE >> 5 else 0
         keep = position == 0 and end <= MAX_MEMO_BLOCK_BYTES
         while position < end:
+            began = position
             byte = block[position]
             position += 1
             if byte > _INDEXED:
@@ -161,10 +199,12 @@ class HeaderDecoder:
                     raise self._beyond(index) from None
             else:
                 field, position = self._literal(block, position, byte)
-                if byte >= _NEVER_INDEXED:
+                if byte >= _INCREMENTAL:
+                    keep = keep and not self._limit_bytes
+                elif byte >= _NEVER_INDEXED:
                     keep = False
             if field.name is TIMEOUT_NAME:
-                timeout = field.value
+                timeout, timeout_at, timeout_end = field.value, began, position
                 timeouts_bytes += len(timeout) + _TIMEOUT_BASE_BYTES
             else:
                 fields.append(field)
@@ -175,6 +215,8 @@ class HeaderDecoder:
         result = tuple(fields)
         if keep and len(result) <= MAX_MEMO_FIELDS:
             self._remember(block, result)
+            if timeout is not None and not self._limit_bytes:
+                self._remember_untimed(block, timeout_at, timeout_end, result)
         return result
 
     def _literal(self, block: bytes, position: int, byte: int) -> tuple[Field, int]:
@@ -203,7 +245,7 @@ class HeaderDecoder:
         size_bytes = len(name) + len(value) + ENTRY_OVERHEAD_BYTES
         if size_bytes > self._largest_bytes:
             self._largest_bytes = size_bytes
-        if byte >= _INCREMENTAL:
+        if byte >= _INCREMENTAL and self._limit_bytes:
             if self._memo:
                 self._memo.clear()
             dynamic_bytes = self._dynamic_bytes + size_bytes
@@ -233,20 +275,33 @@ class HeaderDecoder:
             position += 1
             if limit_bytes == _SIZE_UPDATE_PREFIX:
                 limit_bytes, position = _integer(block, position, _SIZE_UPDATE_PREFIX)
-            if limit_bytes > self._max_table_bytes:
+            if limit_bytes > self.max_table_bytes:
                 raise HeaderError(
                     f"a table size update to {limit_bytes} bytes, allowed are at most "
-                    f"{self._max_table_bytes}"
+                    f"{self.max_table_bytes}"
                 )
             self._limit_bytes = limit_bytes
             self._evict(limit_bytes)
         self._memo.clear()
+        self._untimed.clear()
         return position
 
     def _remember(self, block: bytes, fields: tuple[Field, ...]) -> None:
         if len(self._memo) >= MAX_MEMO_BLOCKS:
             self._memo.clear()
         self._memo[block] = (fields, self.timeout)
+
+    def _remember_untimed(self, block: bytes, at: int, end: int, fields: tuple[Field, ...]) -> None:
+        """Remember a block of a peer without a table, but for the timeout from `at` to `end`."""
+        before, behind = block[:at], block[end:]
+        mark = block[at : at + 2 + (block[at + 1] & _LENGTH_PREFIX)]  # a byte, and the name
+        list_bytes = sum(map(_entry_bytes, fields)) + _TIMEOUT_BASE_BYTES
+        if list_bytes + 2 * MAX_KNOWN_TIMEOUT_BYTES > self._max_list_bytes:
+            return
+        if mark != self._timeout_mark or len(self._untimed) >= MAX_MEMO_BLOCKS:
+            self._timeout_mark = mark
+            self._untimed.clear()
+        self._untimed[(before, behind)] = fields
 
     def _check_list(self, fields: list[Field], timeouts_bytes: int) -> None:
         list_bytes = sum(map(_entry_bytes, fields)) + timeouts_bytes

@@ -28,6 +28,7 @@ from leasehold.rpc.http1_heads import (
     RequestHead,
     parse_head,
 )
+from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply, plain
 from leasehold.rpc.web import Ask, Web, handle_safely
@@ -47,7 +48,7 @@ def _ignore(_: bool) -> None:
     """Go on reading in any case."""
 
 
-class HTTP1:
+class HTTP1(LateFlush):
     """Speaks HTTP/1.1 with one client. `transmit` is given what is to be sent.
 
     `throttle` is told to stop reading, and to go on.
@@ -79,7 +80,7 @@ class HTTP1:
         """Set while a handler has a request."""
         self._in_one_go = 0
         self._held_bytes = 0
-        self._is_paused = self._is_cramped = self._is_flush_due = self._is_throttled = False
+        self._is_paused = self._is_cramped = self._is_throttled = False
         self._is_parting = False
         self.is_closing = False
         """Whether the connection is to be closed once the output is written."""
@@ -248,16 +249,6 @@ class HTTP1:
         ):
             self._is_cramped = False
             self._answer.visitor.relieved()
-
-    def flush_soon(self) -> None:
-        """Hand on what was put out, with what else is put out in this turn of the loop."""
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self.host.call_soon(self._flush_late)
-
-    def _flush_late(self) -> None:
-        self._is_flush_due = False
-        self.flush()
 
     def pause(self) -> None:
         """Learn that the transport has enough for now."""

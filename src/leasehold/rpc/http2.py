@@ -113,6 +113,9 @@ class Http2(Generic[S]):
     def _told_settings(self, name: int, value: int) -> None:
         """Take a setting that concerns only this side."""
 
+    def _heard_settings(self) -> None:
+        """Learn that the peer knows our settings."""
+
     @abstractmethod
     def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
         """Learn that the peer wants no new streams, and which ones it has not begun with."""
@@ -191,6 +194,7 @@ class Http2(Generic[S]):
             if not self._has_settings:
                 raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
             self._spend(self.limits.settings, "SETTINGS frames")
+            self._heard_settings()
             return
         self._spend(self.limits.settings, "SETTINGS frames")
         for name, value in frames.parse_settings(payload).items():

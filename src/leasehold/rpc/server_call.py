@@ -15,16 +15,16 @@ late, and one whose answer waits for the disk is given up by its client.
 
 import logging
 from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from leasehold.errors import Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
-from leasehold.rpc.gate import Deliver, Flushable, Gate
+from leasehold.rpc.carrier import Carrier
+from leasehold.rpc.gate import Deliver
 from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError, packed
 from leasehold.rpc.header_encoder import Fields
-from leasehold.rpc.host import Alarm, Host
+from leasehold.rpc.host import Alarm
 from leasehold.rpc.laters import Laters
-from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.raised import as_rpc_error
 from leasehold.rpc.rope import Rope
@@ -38,65 +38,6 @@ LATER_BYTES: Final = 4096
 
 MAX_OWN_BYTES: Final = 256 * 1024
 """What a stream may have said and not sent, for it to have room of its own."""
-
-
-class Carrier(Flushable, Protocol):
-    """The connection that a call is on, as the call sees it."""
-
-    gate: Gate
-    limits: Limits
-    host: Host
-    held_event_bytes: int
-    """Events that wait for the gate."""
-
-    @property
-    def has_event_room(self) -> bool:
-        """Whether the peer takes its events; if not, listeners are told when it does."""
-        ...
-
-    def flush_soon(self) -> None:
-        """Send what was put out, together with what else is in this turn of the loop."""
-        ...
-
-    def has_room_for(self, call: "ServerCall") -> bool:
-        """Whether the peer takes what is sent; if not, the call is relieved when it does."""
-        ...
-
-    def drop(self, stream: "ServerCall") -> None:
-        """Send nothing more of a call, and tell the client so."""
-        ...
-
-    def check_room(self) -> None:
-        """Refuse a call while the peer does not take the answers to those before."""
-        ...
-
-    def buffer(self, octets: int) -> None:
-        """Count what came in and nobody has taken; refuse it if that is too much."""
-        ...
-
-    def defer(self, octets: int) -> None:
-        """Count whole messages that nobody has taken, or has at last."""
-        ...
-
-    def pay_for_unpacking(self, excess_bytes: int) -> None:
-        """Take the price of messages that were packed more tightly than is fair."""
-        ...
-
-    def credit(self, stream: "ServerCall") -> None:
-        """Tell the client that it may send more on a stream, if it is worth a frame."""
-        ...
-
-    def answer(self, stream: "ServerCall", message: bytes) -> None:
-        """Send the one answer of a call, and its end."""
-        ...
-
-    def start(self, stream: "ServerCall") -> None:
-        """Send the head of an answer at once."""
-        ...
-
-    def has_unsent(self, stream: "ServerCall", octets: int) -> None:
-        """Learn that a stream has so much more to send, or its end."""
-        ...
 
 
 class ServerCall(AnsweringStream):

@@ -34,6 +34,7 @@ from leasehold.rpc.inbound import (
     STREAM_CREDIT_BYTES,
     STREAM_WINDOW,
 )
+from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Reply, plain
@@ -44,6 +45,9 @@ from leasehold.rpc.web import PagesOnly, Web
 from leasehold.rpc.web_request import WebRequest
 
 logger = logging.getLogger(__name__)
+
+TABLE_BYTES: Final = 0
+"""Of the table that clients may fill with fields: blocks without one repeat, timeouts aside."""
 
 MAX_HEADS: Final = 64
 """Different request heads remembered for one connection: one for each method, say."""
@@ -56,7 +60,7 @@ _GZIPPED: Final = ((b"grpc-encoding", GZIP),)
 _TOO_SLOW: Final = "the answers on this connection are not taken; read them, or open another one"
 
 
-class ServerConnection(Http2[AnsweringStream]):
+class ServerConnection(LateFlush, Http2[AnsweringStream]):
     """Speaks HTTP/2 and gRPC with one client. `transmit` is given what is to be sent."""
 
     _outbound: Answers
@@ -79,12 +83,14 @@ class ServerConnection(Http2[AnsweringStream]):
         self._methods = methods
         self.web = PagesOnly() if web is None else web
         self._heads: dict[tuple[Field, ...], Head] = {}
+        self._last_fields: tuple[Field, ...] = ()
+        """Of the last call that took the short way; often it is the next one's as well."""
+        self._last_head: Head | None = None
         self._next_id = 1
         """The number that comes after the highest one."""
         self._new_id = 0
         """The stream whose first header block came in last; 0 if it was not the first."""
         self._max_streams = limits.max_streams
-        self._is_flush_due = False
         self._is_parting = False
         self._stopped_at: int | None = None
         """The last call that was taken, once no more are."""
@@ -112,7 +118,12 @@ class ServerConnection(Http2[AnsweringStream]):
             fields = self._decoder.decode(payload)
         except (HeaderError, HeaderListTooLarge) as error:
             raise self.undecodable(error) from error
-        head = self._heads.get(fields)
+        if fields is self._last_fields:
+            head = self._last_head
+        else:
+            head = self._heads.get(fields)
+            if head is not None:
+                self._last_fields, self._last_head = fields, head
         if head is None or not head.is_short or len(self._streams) >= self._max_streams:
             self._request(stream_id, flags, fields)
         else:
@@ -283,6 +294,9 @@ class ServerConnection(Http2[AnsweringStream]):
         if name == Setting.HEADER_TABLE_SIZE:
             self._outbound.set_table_size(value)
 
+    def _heard_settings(self) -> None:
+        self._decoder.max_table_bytes = TABLE_BYTES
+
     def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
         """Nothing to do: the client will make no calls, and closes when it has its answers."""
 
@@ -373,16 +387,6 @@ class ServerConnection(Http2[AnsweringStream]):
             self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take what it asks for")
             self._outbound.flush()
 
-    def flush_soon(self) -> None:
-        """Hand on what was put out, with what else is put out in this turn of the loop."""
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self.host.call_soon(self._flush_late)
-
-    def _flush_late(self) -> None:
-        self._is_flush_due = False
-        self.flush()
-
     @property
     def _event_bytes(self) -> int:
         return self._outbound.unsent_event_bytes + self.held_event_bytes
@@ -448,6 +452,7 @@ def _has_an_end(stream: AnsweringStream) -> bool:
 def _greeting(limits: Limits) -> bytes:
     return frames.settings(
         {
+            Setting.HEADER_TABLE_SIZE: TABLE_BYTES,
             Setting.MAX_CONCURRENT_STREAMS: limits.max_streams,
             Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
             Setting.MAX_HEADER_LIST_SIZE: limits.max_header_list_bytes,

@@ -176,8 +176,8 @@ class LeaseholdServer:
 
 
 def tune_interpreter() -> None:
-    """Make this process a server: for programs that do nothing else."""
+    """Make this process a server: for programs that do nothing else, once they have started."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.collect()
-    gc.freeze()  # what start-up made is not garbage, and need not be looked at again
+    gc.freeze()  # what start-up made is not garbage, and need not be looked at, now or later
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()

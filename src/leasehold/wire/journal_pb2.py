@@ -40,7 +40,8 @@ DESCRIPTOR = add_file(
     b'mpacted\x12\x1a\n\x08revision\x18\x01 \x01('
     b'\x03R\x08revision"$\n\x06Jumped\x12\x1a\n'
     b'\x08revision\x18\x01 \x01(\x03R\x08revisio'
-    b'nb\x06proto3'
+    b'n"\x17\n\x03Ids\x12\x10\n\x03ids\x18\x01 \x03(\x03R\x03i'
+    b'dsb\x06proto3'
 )
 
 Changes = message_class(DESCRIPTOR, "Changes")
@@ -51,3 +52,4 @@ Ended = message_class(DESCRIPTOR, "Ended")
 Promised = message_class(DESCRIPTOR, "Promised")
 Compacted = message_class(DESCRIPTOR, "Compacted")
 Jumped = message_class(DESCRIPTOR, "Jumped")
+Ids = message_class(DESCRIPTOR, "Ids")

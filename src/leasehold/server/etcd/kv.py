@@ -2,7 +2,7 @@
 
 from leasehold.core import txn as txns
 from leasehold.core.keyspace import Item
-from leasehold.core.ops import Compact, Compare, Delete, Op, Put, Range, Txn
+from leasehold.core.ops import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
@@ -17,11 +17,13 @@ from leasehold.server.etcd.long_answers import (
     outcome_steps,
 )
 from leasehold.server.etcd.ranges import encode, query_of
+from leasehold.server.etcd.short_txns import short_txn
 from leasehold.server.etcd.txns import (
     as_of,
     check_put,
     delete_of,
     encode_deleted,
+    encode_one_put,
     encode_outcome,
     is_read_only,
     put_of,
@@ -35,7 +37,7 @@ from leasehold.wire.rpc_pb2 import (
     RangeRequest,
     TxnRequest,
 )
-from leasehold.wire.short import short_key, short_pair
+from leasehold.wire.short import short_key, short_put
 
 _parse_put = PutRequest.FromString
 _parse_range = RangeRequest.FromString
@@ -66,17 +68,17 @@ class KV:
     def put(self, message: bytes) -> Answer | Later:
         """Set a key.
 
-        Most calls say a short key, a short value and nothing else, which needs no protobuf.
+        Most calls say a short key, a short value, perhaps a lease, which needs no protobuf.
         """
         desk = self._desk
         if self._store.is_busy:
             return desk.when_idle(self.put, message)
-        pair = short_pair(message)
-        if pair is None:
+        put = short_put(message)
+        if put is None:
             return self._put_any(message)
         desk.check_room(len(message))
         try:
-            (revision, _), position = self._store.apply(Put(*pair))
+            (revision, _), position = self._store.apply(Put(*put))
         except LeaseholdError as error:
             desk.refuse(error)
         return desk.header(revision), position
@@ -182,9 +184,28 @@ class KV:
         return await self._desk.in_pieces(deleted.revision, steps, position)
 
     def txn(self, message: bytes) -> Answer | Pieces | Later:
-        """Do one thing or another, depending on conditions."""
+        """Do one thing or another, depending on conditions.
+
+        Most calls come to one put of a short key, which needs no protobuf.
+        """
+        desk = self._desk
         if self._store.is_busy:
-            return self._desk.when_idle(self.txn, message)
+            return desk.when_idle(self.txn, message)
+        txn = short_txn(message)
+        if txn is None:
+            return self._txn_any(message)
+        try:
+            txns.check_overlaps(txn)
+            desk.check_room(len(message))
+            outcome, position = self._store.apply(txn)
+        except LeaseholdError as error:
+            desk.refuse(error)
+        results = outcome.results
+        if len(results) == 1 and type(results[0]) is tuple:
+            return desk.header(outcome.revision) + encode_one_put(outcome), position
+        return self._outcome(outcome, parse(_parse_txn, message), position)
+
+    def _txn_any(self, message: bytes) -> Answer | Pieces | Later:
         request = parse(_parse_txn, message)
         try:
             txn = read_txn(request)
@@ -199,6 +220,9 @@ class KV:
             self._desk.refuse(error)
         if is_reading and position > self._store.durable and self._is_durable(txn):
             outcome, position = as_of(outcome, self._store.durable_revision), 0
+        return self._outcome(outcome, request, position)
+
+    def _outcome(self, outcome: Outcome, request: TxnRequest, position: int) -> Answer | Pieces:
         header = self._desk.header(outcome.revision)
         if outcome_bytes(outcome) > LARGE_BYTES:
             return Pieces([header, *at_once(outcome_steps(outcome, request))], position)

@@ -29,6 +29,10 @@ _OPERANDS: Final = ("version", "create_revision", "mod_revision", "value", "leas
 _NEVER: Final = Compare(b"\0", Target.VERSION, Relation.LESS, 0)
 """A condition that never holds."""
 
+_FAILED: Final = [b"\x1a%c\x12%c\x0a%c\x18" % (size + 5, size + 3, size + 1) for size in range(11)]
+"""What is before the revision in the answer to a put, by the octets of the revision."""
+_SUCCEEDED: Final = [b"\x10\x01" + start for start in _FAILED]
+
 _TARGETS: Final[dict[int, Target]] = {target.value: target for target in Target}
 _RELATIONS: Final[dict[int, Relation]] = {relation.value: relation for relation in Relation}
 
@@ -123,6 +127,13 @@ def encode_outcome(outcome: Outcome, request: TxnRequest) -> bytes:
     """Encode everything but the header."""
     answers = [field(3, encode_step(*each)) for each in steps_taken(outcome, request)]
     return encode_succeeded(outcome) + b"".join(answers)
+
+
+def encode_one_put(outcome: Outcome) -> bytes:
+    """The same for a transaction that came to one put, without what the key was before."""
+    number = varint(outcome.revision)
+    starts = _SUCCEEDED if outcome.succeeded else _FAILED
+    return starts[len(number)] + number
 
 
 def encode_succeeded(outcome: Outcome) -> bytes:
