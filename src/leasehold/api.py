@@ -80,6 +80,7 @@ from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
 from leasehold.lease import Lease, Outcome
 from leasehold.remote_landlord import RemoteLandlord, RemoteLease
 from leasehold.renewal import Listener, RenewalManager, RenewalNotice
+from leasehold.rpc.tls import client_tls
 from leasehold.server.landlord_service import LandlordServer, LeaseRequest, serve_landlord
 from leasehold.until import UntilPolicy
 
@@ -175,6 +176,7 @@ __all__ = [
     "UnknownLease",
     "UntilPolicy",
     "Watch",
+    "client_tls",
     "connect",
     "exact",
     "is_definite",
