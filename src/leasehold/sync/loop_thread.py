@@ -1,0 +1,253 @@
+"""The one thread that does all the work: an event loop, shared by all sync clients of a process.
+
+It is started by the first `connect` or `open`, and ended when the interpreter ends, after what the
+program has left open: clients are closed, and so their leases ended. A child process that was
+forked has no such thread, although it has the objects of its parent: those raise `Forked`, and the
+next `connect` starts a thread for the child.
+"""
+
+import asyncio
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from threading import get_ident
+from typing import Any, Final, TypeVar
+
+from leasehold.client.client import Client
+from leasehold.errors import Closed, Forked
+from leasehold.sync.bodies import Body, bodies
+from leasehold.sync.call import Call
+from leasehold.sync.workers import Executor, Workers
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""How often a caller that waits looks whether the thread is there."""
+
+EXIT_S: Final = 5.0
+"""How long closing everything may take when the interpreter ends."""
+
+LEFT_S: Final = 1.0
+"""And what is still left after that."""
+
+NOTICES_AT_ONCE: Final = 32
+"""Callbacks of leases that run at the same time; others wait for one of them."""
+
+CHECKS_AT_ONCE: Final = 256
+"""Checks of `while_healthy`, and what engines do aside: files, and names of hosts."""
+
+T = TypeVar("T")
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Make the best loop that there is."""
+    try:
+        import uvloop  # noqa: PLC0415  it is not there on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class LoopThread:
+    """An event loop in a thread of its own, and how others have something done there."""
+
+    def __init__(self) -> None:
+        self.clients: set[Client] = set()
+        """Those that are open; for the loop only."""
+        self.notices = Workers("leasehold callback", NOTICES_AT_ONCE)
+        self.is_ending = False
+        """Whether the interpreter ends, and so everything here does."""
+        self._opened_by = os.getpid()
+        self._is_forked = False
+        self._loop = new_loop()
+        self._loop.set_default_executor(Executor("leasehold aside", CHECKS_AT_ONCE))
+        self._finishing: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="leasehold loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    # Calls.
+
+    def check(self) -> None:
+        """Raise what every call would: where it could only hang, or comes too late."""
+        self.check_process()
+        if get_ident() == self._thread.ident:
+            raise RuntimeError(
+                "a blocking call was made in the thread of leasehold's event loop, where it would "
+                "wait for itself: make it in another thread"
+            )
+        if self.is_ending or not self._thread.is_alive():
+            raise Closed("the interpreter is ending, and so has leasehold.sync")
+
+    def check_process(self) -> None:
+        """Refuse to work in a child of the process that this thread is in."""
+        if self._is_forked:
+            raise Forked(self._opened_by)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child process, in which there is no such thread."""
+        return self._is_forked
+
+    def run(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        undo: Callable[[T], Awaitable[object]] | None = None,
+    ) -> T:
+        """Have something done on the loop, and wait for it.
+
+        If the caller is interrupted it is cancelled, or if it was done already, undone.
+        """
+        try:
+            self.check()
+        except BaseException:
+            work.close()
+            raise
+        call = Call(work, undo)
+        if blocks := bodies():
+            return self._run_in(list(blocks), call)
+        try:
+            self._wait(call)
+        except BaseException:
+            self.post(call.stop)
+            raise
+        return call.outcome()
+
+    def _run_in(self, blocks: Sequence[Body], call: Call[T]) -> T:
+        """Do the same in blocks that end with their leases."""
+        try:
+            for body in blocks:
+                body.waits_for(call)
+                body.tell()
+            self._wait(call)
+        except BaseException:
+            self.post(call.stop)
+            raise
+        finally:
+            for body in blocks:
+                body.waits_for(None)
+        if call.is_cancelled:
+            for body in blocks:
+                body.tell()
+        return call.outcome()
+
+    def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have something let go, and wait for it. It goes on if the caller is interrupted."""
+        try:
+            self.check()
+        except BaseException:
+            work.close()
+            raise
+        call = Call(work)
+        try:
+            self._wait(call)
+        except BaseException:
+            self.post(call.start)  # if that was not reached
+            raise
+        return call.outcome()
+
+    def _wait(self, call: Call[Any]) -> None:
+        self._loop.call_soon_threadsafe(call.start)
+        while not call.is_done(LOOK_S):
+            if not self._thread.is_alive():
+                raise Closed("the interpreter is ending, and so has leasehold.sync")
+
+    def post(self, callback: Callable[..., object], *args: object) -> None:
+        """Have something done on the loop soon, if that is still there."""
+        if not self._is_forked and self._thread.is_alive():
+            try:
+                self._loop.call_soon_threadsafe(callback, *args)
+            except RuntimeError:  # it was closed at this very moment
+                return
+
+    # The end.
+
+    def abandon(self) -> None:
+        """Be of no use in a child process; what the parent has stays as it is."""
+        self._is_forked = True
+
+    def close(self) -> None:
+        """Close what is open, and end the thread. For the end of the interpreter."""
+        if self._is_forked or self.is_ending:
+            return
+        self.is_ending = True
+        self.post(self._begin_to_finish)
+        self._thread.join(EXIT_S + 2 * LEFT_S)
+
+    def _begin_to_finish(self) -> None:
+        self._finishing = self._loop.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        try:
+            await self._close_clients()
+            await self._cancel_the_rest()
+            await self._loop.shutdown_asyncgens()
+        finally:
+            self._loop.stop()
+
+    async def _close_clients(self) -> None:
+        closing = (client.close() for client in list(self.clients))
+        try:
+            async with asyncio.timeout(EXIT_S):
+                outcomes = await asyncio.gather(*closing, return_exceptions=True)
+        except TimeoutError:
+            logger.warning("not all was closed within %g s: leases end by themselves", EXIT_S)
+            return
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                logger.warning("a client was not closed: %s", outcome)
+
+    async def _cancel_the_rest(self) -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=LEFT_S)
+
+
+class _Process:
+    """The thread of this process, if it was started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._of_parents: list[LoopThread] = []
+        """Kept for good: what their loops have is shared with the parent, and must not end here."""
+
+    def thread(self) -> LoopThread:
+        with self._lock:
+            if self._thread is None:
+                self._thread = LoopThread()
+                _call_at_exit(self._thread.close)
+            return self._thread
+
+    def forked(self) -> None:
+        self._lock = threading.Lock()  # another thread may have had it
+        if self._thread is not None:
+            self._thread.abandon()
+            self._of_parents.append(self._thread)
+            self._thread = None
+
+
+def _call_at_exit(close: Callable[[], None]) -> None:
+    atexit.register(close)
+    process, util = sys.modules.get("multiprocessing.process"), "multiprocessing.util"
+    if process is not None and process.parent_process() is not None and util in sys.modules:
+        # A child that `multiprocessing` has forked ends without what was registered with atexit.
+        sys.modules[util].Finalize(None, close, exitpriority=0)
+
+
+_process = _Process()
+loop_thread = _process.thread
+"""Give the thread of this process; the first call starts it."""
+
+os.register_at_fork(after_in_child=_process.forked)
