@@ -21,6 +21,7 @@ from leasehold.core.duration import (
     check_requested,
     datetime_of,
     duration_of,
+    seconds_of,
 )
 from leasehold.core.holding import Holding, Margin, Send
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
@@ -108,7 +109,7 @@ class Lease(ABC):
     @property
     def expires_at(self) -> End:
         """The end as the holder sees it, as an aware datetime, or FOREVER."""
-        return datetime_of(self._clock.wall() + self._holding.remaining_s(self._clock.boottime()))
+        return datetime_of(self._clock.wall() + seconds_of(self.remaining))
 
     @property
     def holding(self) -> Holding:
@@ -196,7 +197,7 @@ class Lease(ABC):
         "duration" carries the time that remains, counted again on arrival: for transport.
         "absolute" carries the wall-clock end: for storage.
         """
-        remaining_s = self._holding.remaining_s(self._clock.boottime())
+        remaining_s = seconds_of(self.remaining)
         match form:
             case "duration":
                 record = codec.LeaseRecord(

@@ -1,5 +1,6 @@
 """`Client`: what a program uses every day, on any engine."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -7,9 +8,11 @@ from types import TracebackType
 from typing import Self
 
 from leasehold.callbacks import check_callable, check_plain_callback
-from leasehold.client.held_lease import Callback, Check, HeldLease
+from leasehold.client.health import Check
+from leasehold.client.held_lease import Callback, HeldLease
 from leasehold.client.keeper import Keeper
-from leasehold.client.kv import KV, LeaseLike, lease_id
+from leasehold.client.kv import KV
+from leasehold.client.lease_like import lease_id
 from leasehold.client.patience import TIMEOUT_S, Patience, Timeout
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, Forever, check_seconds
@@ -35,6 +38,7 @@ class Client:
         self.engine = engine
         self._patience = Patience(engine, timeout)
         self._keeper = Keeper(engine, clock)
+        self._closing: asyncio.Future[None] | None = None
         self.kv = KV(engine, self._patience)
         """Keys and values."""
 
@@ -93,34 +97,42 @@ class Client:
         """
         check_plain_callback(on_jeopardy, "on_jeopardy")
         check_plain_callback(on_loss, "on_loss")
-        number = lease_id(lease)
+        number = _number_of(lease)
         adopt = partial(self._keeper.adopt, number, on_jeopardy=on_jeopardy, on_loss=on_loss)
         return Pending(lambda: self._patience.wait(adopt(), timeout))
 
-    async def revoke(self, lease: LeaseLike, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
+    async def revoke(self, lease: HeldLease | int, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
         """End any lease, and its keys with it. `UnknownLease` if it is not there."""
         if isinstance(lease, HeldLease):
-            await lease.end()
+            await self._patience.wait(lease.end(), timeout)
         else:
-            await self._patience.wait(self.engine.revoke(lease_id(lease)), timeout)
+            await self._patience.wait(self.engine.revoke(_number_of(lease)), timeout)
 
     async def lease_info(
         self,
-        lease: LeaseLike,
+        lease: HeldLease | int,
         *,
         keys: bool = False,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> LeaseInfo:
         """Ask how long a lease has to run, and which keys it has. `UnknownLease` if it is over."""
-        number = lease.id if isinstance(lease, HeldLease) else lease_id(lease)
-        return await self._patience.wait(self.engine.time_to_live(number, keys=keys), timeout)
+        call = self.engine.time_to_live(_number_of(lease), keys=keys)
+        return await self._patience.wait(call, timeout)
 
     async def leases(self, *, timeout: Timeout = None) -> Sequence[LeaseInfo]:  # noqa: ASYNC109
         """List all leases, those first that end first."""
         return await self._patience.wait(self.engine.leases(), timeout)
 
     async def close(self) -> None:
-        """End all leases of this client, then let the engine go."""
+        """End all leases of this client, then let the engine go.
+
+        It goes on if the caller gives up; whoever calls it again waits for the same end.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         try:
             await self._keeper.close()
         finally:
@@ -137,3 +149,10 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _number_of(lease: HeldLease | int) -> int:
+    """Give the number of a lease, lost or not."""
+    if lease is None:
+        raise TypeError("lease must be a lease, or its id; not None")
+    return lease.id if isinstance(lease, HeldLease) else lease_id(lease)

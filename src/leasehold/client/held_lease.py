@@ -10,28 +10,41 @@ two signals tell of what the keeper finds:
 
 Who leaves the block, or calls `end`, ends the lease at the engine, and its keys with it. If the
 engine cannot be reached they end by themselves, when the term is over.
+
+An engine renews for full terms only. A lease that is to be kept for a limited time is not relied on
+any longer than that, and ended then; until then it is renewed like any other.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from leasehold.client.health import Check, Health
+from leasehold.client.jeopardy import Suspense
 from leasehold.client.signal import Signal
-from leasehold.core.duration import Duration, Requested
+from leasehold.core.duration import (
+    ANY,
+    FOREVER,
+    NEVER,
+    Duration,
+    DurationLike,
+    Forever,
+    Requested,
+    check_requested,
+    duration_of,
+    seconds_of,
+)
 from leasehold.core.holding import Send, session_margin_s
-from leasehold.core.renewal_times import JEOPARDY, SESSION_RENEW
-from leasehold.errors import EndReason, LeaseLost, Unhealthy, UnknownLease
+from leasehold.core.renewal_times import JEOPARDY
+from leasehold.errors import CallFailed, EndReason, LeaseLost, UnknownLease
 from leasehold.lease import Lease, Outcome
 
 if TYPE_CHECKING:
     from leasehold.client.keeper import Keeper
 
 logger = logging.getLogger(__name__)
-
-Check: TypeAlias = Callable[[], bool | Awaitable[bool]]
-"""Whether its holder is well: plain, or to be awaited."""
 
 Callback: TypeAlias = Callable[["HeldLease", BaseException | None], object]
 """Told of a lease, and of what its last renewal met with."""
@@ -41,14 +54,19 @@ class HeldLease(Lease):
     """A lease of an engine, kept alive until it is ended or lost."""
 
     __slots__ = (
+        "_asked_at",
         "_body",
+        "_bound",
+        "_cancels_before",
         "_cancels_body",
+        "_grantor",
+        "_health",
         "_is_body_cancelled",
         "_is_ended",
+        "_keep_for_s",
         "_keeper",
         "_on_jeopardy",
         "_on_loss",
-        "_while_healthy",
         "_why_lost",
         "id",
         "jeopardy",
@@ -62,6 +80,7 @@ class HeldLease(Lease):
         granted: Duration,
         sent_at: float,
         *,
+        keep_for_s: float | Forever = FOREVER,
         while_healthy: Check | None = None,
         on_jeopardy: Callback | None = None,
         on_loss: Callback | None = None,
@@ -69,17 +88,22 @@ class HeldLease(Lease):
     ) -> None:
         super().__init__(granted, sent_at=sent_at, clock=keeper.clock, margin=session_margin_s)
         self._keeper = keeper
+        self._grantor = keeper.grantor
+        self._keep_for_s = seconds_of(keep_for_s)
+        self._bound = self._clock.boottime() + self._keep_for_s
+        self._asked_at = NEVER  # when the oldest renewal without an answer was sent
         self.id = lease
         """Its number at the engine."""
         self.lost = Signal()
         """Set once it is lost; not when it is ended."""
         self.jeopardy = Signal()
         """Set while there is no contact, and it may yet be lost."""
-        self._while_healthy = while_healthy
+        self._health = None if while_healthy is None else Health(lease, while_healthy)
         self._on_jeopardy = on_jeopardy
         self._on_loss = on_loss
         self._cancels_body = cancel_on_loss
         self._body: asyncio.Task[object] | None = None
+        self._cancels_before = 0
         self._is_body_cancelled = False
         self._is_ended = False
         self._why_lost: BaseException | None = None
@@ -89,13 +113,20 @@ class HeldLease(Lease):
     @property
     def is_held(self) -> bool:
         """Whether it can be relied on now."""
-        return not self._is_ended and not self.lost and self.remaining != 0.0
+        return self.remaining != 0.0
+
+    @property
+    def remaining(self) -> Duration:
+        """How long it may still be relied on, unless it is renewed; 0.0 once it may not."""
+        if self._is_ended or self.lost:
+            return 0.0
+        return duration_of(max(0.0, min(self._holding.end, self._bound) - self._clock.boottime()))
 
     def check(self) -> None:
         """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
         self._keeper.check()
         if not self.is_held:
-            raise self._loss()
+            raise self.loss()
 
     async def end(self) -> None:
         """End it now, and its keys with it; nothing if it is over."""
@@ -105,9 +136,28 @@ class HeldLease(Lease):
         """Keep it no longer, and do not end it: somebody else may go on, or its term ends it."""
         self._keeper.release(self)
 
+    async def cancel(self) -> None:
+        """Do what `end` does."""
+        await self.end()
+
+    async def renew(self, duration: DurationLike = ANY) -> Duration:
+        """Renew it now, for a full term whatever is asked for; 0 ends it.
+
+        There is no need to: it is done by itself.
+        """
+        if check_requested(duration) == 0.0:
+            await self.end()
+            return 0.0
+        if self._is_ended or self.lost:
+            raise self.loss()
+        return await super().renew()
+
     async def __aenter__(self) -> Self:
+        self.check()
         if self._cancels_body:
             self._body = asyncio.current_task()
+            assert self._body is not None, "a block is entered by a task"
+            self._cancels_before = self._body.cancelling()
         return self
 
     async def __aexit__(
@@ -122,12 +172,16 @@ class HeldLease(Lease):
         finally:
             if self._is_body_cancelled and body is not None:
                 self._is_body_cancelled = False
-                if body.uncancel() == 0 and exc_type is asyncio.CancelledError:
-                    raise self._loss() from self._why_lost
+                alone = body.uncancel() <= self._cancels_before
+                if alone and exc_type is asyncio.CancelledError:
+                    raise self.loss() from self._why_lost
 
-    def _loss(self) -> LeaseLost:
+    def loss(self) -> LeaseLost:
+        """Say why it cannot be relied on."""
         if self._is_ended:
             return LeaseLost(self.id, "its holder has ended it")
+        if self._clock.boottime() >= self._bound:
+            return LeaseLost(self.id, f"it was to be kept for {self._keep_for_s:g} s, and was")
         match self._why_lost:
             case None:
                 why = "its term is over, and there was no renewal"
@@ -144,7 +198,7 @@ class HeldLease(Lease):
     @property
     def grantor(self) -> Hashable:
         """The keyspace that it is in."""
-        return self._keeper.grantor
+        return self._grantor
 
     @property
     def cookie(self) -> Hashable:
@@ -154,56 +208,59 @@ class HeldLease(Lease):
     @property
     def batch_key(self) -> Hashable:
         """It goes with all others; with a check, which may take a while, alone."""
-        return self._keeper.grantor if self._while_healthy is None else (self.grantor, self.id)
+        return self._grantor if self._health is None else (self._grantor, self.id)
+
+    def send(self, requested: Requested) -> Send:
+        """Note that it is asked for, now: for a full term, since there is no other."""
+        del requested
+        send = super().send(ANY)
+        self._asked_at = min(self._asked_at, send.sent_at)
+        return send
 
     async def ask_renew(self, requested: Requested) -> Duration:
-        """Ask the engine for a new full term; who wants less relies on less."""
-        if requested == 0.0:
-            await self.ask_cancel()
-            return 0.0
-        await self._check_health()
-        return _at_most(requested, await self._keeper.engine.renew(self.id))
+        """Ask the engine for a new full term."""
+        del requested
+        if self._health is not None:
+            await self._health.check(self._holding.term_s)
+        with Suspense(self._keeper.engine, [self]):
+            return await self._keeper.engine.renew(self.id)
 
     async def ask_renew_all(self, wants: Sequence[tuple[Lease, Requested]]) -> Sequence[Outcome]:
-        """Ask for new terms for any number of leases."""
-        ids = [lease.cookie for lease, _ in wants if isinstance(lease.cookie, int)]
-        renewed = await self._keeper.engine.renew_all(ids)
-        outcomes: list[Outcome] = []
-        for lease, requested in wants:
-            assert isinstance(lease.cookie, int)
-            failure = renewed.failures.get(lease.cookie)
-            term = renewed.terms.get(lease.cookie, 0.0)
-            outcomes.append(_at_most(requested, term) if failure is None else failure)
-        return outcomes
+        """Ask for new full terms for any number of leases."""
+        leases = [lease for lease, _ in wants if isinstance(lease, HeldLease)]
+        assert len(leases) == len(wants), "they are of one keeper"
+        with Suspense(self._keeper.engine, leases):
+            renewed = await self._keeper.engine.renew_all([lease.id for lease in leases])
+        outcomes: dict[int, Outcome] = {**renewed.terms, **renewed.failures}
+        missing = CallFailed("the answer does not say what became of it")
+        return [outcomes.get(lease.id, missing) for lease in leases]
 
     async def ask_cancel(self) -> None:
         """Have the engine end it."""
         await self._keeper.engine.revoke(self.id)
 
-    async def _check_health(self) -> None:
-        if self._while_healthy is None:
-            return
-        try:
-            said = self._while_healthy()
-            is_well = await said if isinstance(said, Awaitable) else said
-        except Exception as error:
-            raise Unhealthy(f"the check for lease {self.id} has failed: {error!r}") from error
-        if not is_well:
-            raise Unhealthy(f"the check for lease {self.id} says no: it is not renewed")
-
     def settle(self, send: Send, outcome: Outcome) -> None:
         """Note what became of a renewal; an answer ends the jeopardy."""
         super().settle(send, outcome)
-        if self.jeopardy and not isinstance(outcome, BaseException):
+        if isinstance(outcome, BaseException):
+            return
+        self._asked_at = NEVER
+        if self.jeopardy and not self.lost:
             self.jeopardy.clear()
             logger.warning("lease %s is renewed again", self.id)
 
+    @property
+    def jeopardy_in_s(self) -> float:
+        """How long until it is in jeopardy, unless there is an answer; 0 if it is."""
+        due_at = self._asked_at + self._holding.term_s * JEOPARDY
+        return 0.0 if self.jeopardy else max(0.0, due_at - self._clock.boottime())
+
     def has_trouble(self, error: BaseException) -> None:
-        """Learn that a renewal has failed, and will be tried again."""
-        silent_s = self._clock.boottime() - self.holding.credited_at
-        if self.jeopardy or silent_s < self.holding.term_s * (SESSION_RENEW + JEOPARDY):
+        """Learn that a renewal has failed, or has no answer yet, and will be tried again."""
+        if self.jeopardy or self.jeopardy_in_s > 0.0 or self.lost or self._is_ended:
             return
         self.jeopardy.set()
+        silent_s = self._clock.boottime() - self._asked_at
         logger.warning(
             "lease %s is in jeopardy: no renewal for %.1f s: %s", self.id, silent_s, error
         )
@@ -214,9 +271,9 @@ class HeldLease(Lease):
         if self.lost or self._is_ended:
             return
         self._why_lost = error
-        self.holding.end_at(self._clock.boottime())
+        self._over()
         self.lost.set()
-        logger.warning("%s", self._loss())
+        logger.warning("%s", self.loss())
         if self._body is not None and not self._body.done():
             self._is_body_cancelled = True
             self._body.cancel()
@@ -225,11 +282,17 @@ class HeldLease(Lease):
     def ended(self) -> None:
         """Learn that its holder wants it no more."""
         self._is_ended = True
+        self._over()
 
     @property
     def is_ended(self) -> bool:
         """Whether its holder has ended it."""
         return self._is_ended
+
+    def _over(self) -> None:
+        self._holding.end_at(self._clock.boottime())
+        if self._health is not None:
+            self._health.close()
 
     def _tell(self, callback: Callback | None, error: BaseException | None) -> None:
         if callback is None:
@@ -238,7 +301,3 @@ class HeldLease(Lease):
             callback(self, error)
         except Exception:
             logger.exception("a callback for lease %s has failed", self.id)
-
-
-def _at_most(requested: Requested, granted_s: float) -> float:
-    return min(requested, granted_s) if isinstance(requested, float) else granted_s

@@ -4,9 +4,9 @@ Key("config").value == "old"      Key("lock").is_missing()
 Key("config").put("new")          Key("jobs/", prefix=True).delete()
 """
 
-from leasehold.client.texts import Octets, octets_of
+from leasehold.client.lease_like import LeaseLike, lease_id
+from leasehold.client.texts import Octets, octets_of, range_of
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Target
-from leasehold.engine.interface import prefix_end
 
 
 class Operand:
@@ -55,8 +55,7 @@ class Key:
     __slots__ = ("_end", "_key")
 
     def __init__(self, key: Octets, *, prefix: bool = False) -> None:
-        self._key = octets_of(key, "a key")
-        self._end = prefix_end(self._key) if prefix else b""
+        self._key, self._end = range_of(key, b"", prefix=prefix)
 
     # What may be compared.
 
@@ -95,11 +94,16 @@ class Key:
 
     # What can be done.
 
-    def put(self, value: Octets | None, *, lease: "int | None" = 0) -> Put:
-        """Set it; None keeps what it has."""
-        self._check_single("put")
-        octets = None if value is None else octets_of(value, "a value")
-        return Put(self._key, octets, lease)
+    def put(
+        self, value: Octets | None, *, lease: LeaseLike = None, keep_lease: bool = False
+    ) -> Put:
+        """Set it, and let it end with a lease; as for `kv.put`."""
+        if self._end:
+            raise ValueError("all keys of a prefix cannot be put at once: name one key")
+        if keep_lease and lease is not None:
+            raise ValueError("lease and keep_lease exclude each other: give one of them")
+        octets = None if value is None else octets_of(value, "value")
+        return Put(self._key, octets, None if keep_lease else lease_id(lease))
 
     def delete(self) -> Delete:
         """Delete it, or all of them."""
@@ -108,7 +112,3 @@ class Key:
     def get(self, *, limit: int = 0) -> Range:
         """Read it, or all of them."""
         return Range(self._key, self._end, limit=limit)
-
-    def _check_single(self, what: str) -> None:
-        if self._end:
-            raise ValueError(f"a prefix cannot be {what}: name one key")

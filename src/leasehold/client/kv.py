@@ -1,28 +1,13 @@
 """`client.kv`: keys, transactions and watches."""
 
-from typing import TypeAlias
+from collections.abc import Coroutine
 
-from leasehold.client.held_lease import HeldLease
+from leasehold.client.lease_like import LeaseLike, lease_id
 from leasehold.client.patience import Patience, Timeout
-from leasehold.client.texts import Octets, octets_of
+from leasehold.client.texts import Octets, octets_of, range_of
 from leasehold.core.ops import Compare, SortBy, Step
-from leasehold.engine.interface import Engine, Watch, prefix_end
+from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.values import DeleteResult, KeyValue, PutResult, RangeResult, TxnResult
-
-LeaseLike: TypeAlias = HeldLease | int | None
-"""A lease, its id, or None for none."""
-
-
-def lease_id(lease: LeaseLike) -> int:
-    """Give the number of a lease; refuse one that is known to be lost."""
-    if isinstance(lease, HeldLease):
-        lease.check()
-        return lease.id
-    if lease is None:
-        return 0
-    if isinstance(lease, bool) or not isinstance(lease, int):
-        raise TypeError(f"lease must be a lease, its id, or None for none; not {lease!r}")
-    return lease
 
 
 class KV:
@@ -61,7 +46,7 @@ class KV:
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> RangeResult:
         """Read keys from `key` up to but without `end`, or all that begin with `key`."""
-        first, last = _range(key, end, prefix=prefix)
+        first, last = range_of(key, end, prefix=prefix)
         call = self._engine.range(
             first,
             last,
@@ -103,7 +88,7 @@ class KV:
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> DeleteResult:
         """Delete a key, or all from `key` up to `end`, or all that begin with `key`."""
-        call = self._engine.delete(*_range(key, end, prefix=prefix))
+        call = self._engine.delete(*range_of(key, end, prefix=prefix))
         return await self._patience.wait(call, timeout)
 
     def txn(self, *conditions: Compare) -> "TxnBuilder":
@@ -135,7 +120,7 @@ class KV:
         after any loss of the connection, without missing or repeating anything. It ends with
         `Compacted` or `HistoryLost` only.
         """
-        first, last = _range(key, end, prefix=prefix)
+        first, last = range_of(key, end, prefix=prefix)
         return self._engine.watch(
             first, last, start=start, previous=previous, puts=puts, deletes=deletes
         )
@@ -166,17 +151,23 @@ class TxnBuilder:
 
     def when(self, *conditions: Compare) -> "TxnBuilder":
         """Add conditions: all must hold."""
+        for condition in conditions:
+            if not isinstance(condition, Compare):
+                raise TypeError(
+                    "a condition is made with Key, such as Key('a').version == 0; "
+                    f"not {condition!r}"
+                )
         self._compares += conditions
         return self
 
     def then(self, *steps: Step) -> "TxnBuilder":
-        """Add what is done if they do."""
-        self._success += steps
+        """Add what is done if they do: puts, deletes, gets."""
+        self._success += _checked(steps)
         return self
 
     def otherwise(self, *steps: Step) -> "TxnBuilder":
         """Add what is done if they do not."""
-        self._failure += steps
+        self._failure += _checked(steps)
         return self
 
     async def commit(self, *, timeout: Timeout = None) -> TxnResult:  # noqa: ASYNC109
@@ -185,10 +176,14 @@ class TxnBuilder:
         return await self._patience.wait(call, timeout)
 
 
-def _range(key: Octets, end: Octets, *, prefix: bool) -> tuple[bytes, bytes]:
-    first, last = octets_of(key, "key"), octets_of(end, "end")
-    if not prefix:
-        return first, last
-    if last:
-        raise ValueError("end and prefix exclude each other: give one of them")
-    return (first, prefix_end(first)) if first else (b"\0", b"\0")
+def _checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Refuse what is no step of a transaction, such as a call of `kv`."""
+    wrong = [step for step in steps if not isinstance(step, Step)]
+    for step in wrong:
+        if isinstance(step, Coroutine):
+            step.close()  # nobody will await it
+    if wrong:
+        raise TypeError(
+            f"a step of a transaction is made with Key, such as Key('a').put('1'); not {wrong[0]!r}"
+        )
+    return steps

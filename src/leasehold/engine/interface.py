@@ -82,6 +82,9 @@ class Engine(ABC):
         """What keeps it from answering just now, as far as that is known; empty if nothing does."""
         return ""
 
+    def give_up_connection(self, why: str) -> None:  # noqa: B027  there may be none
+        """Take another way to the server if there is one: this one does not answer."""
+
     @property
     @abstractmethod
     def cluster_id(self) -> int:
