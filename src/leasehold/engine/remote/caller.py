@@ -5,7 +5,7 @@ from typing import Final, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from leasehold.engine.remote.history import History
-from leasehold.engine.remote.refusals import NOTHING, About, is_leaderless, refusal_of
+from leasehold.engine.remote.refusals import NOTHING, About, is_useless, refusal_of
 from leasehold.errors import CallFailed
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.grpc import RpcError
@@ -62,7 +62,7 @@ class Caller:
                 method, body, wait_for_ready=True, idempotent=idempotent
             )
         except RpcError as error:
-            if is_leaderless(error):
+            if is_useless(error):
                 self.channel.hang_up(error.message)
             raise refusal_of(error, about) from error
         answer = decoded(kind, message, method)

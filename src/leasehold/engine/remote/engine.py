@@ -17,8 +17,10 @@ from leasehold.engine.arguments import (
     check_lease,
     check_put,
     check_query,
+    check_revision,
     check_size,
     check_txn,
+    check_watch,
     key_of,
     size_of,
     ttl_of,
@@ -32,7 +34,7 @@ from leasehold.engine.remote.lease_service import LeaseService
 from leasehold.engine.remote.leases import RemoteLeases
 from leasehold.engine.remote.our_leases import OurLeases
 from leasehold.engine.remote.plain import get_message, put_message
-from leasehold.engine.remote.refusals import About
+from leasehold.engine.remote.refusals import About, about_txn
 from leasehold.engine.remote.servers import Server, recognize
 from leasehold.engine.remote.watch_hub import WatchHub
 from leasehold.engine.values import (
@@ -222,7 +224,7 @@ class RemoteEngine(Engine):
             _KV + "Txn",
             messages.txn_request(txn),
             pb.TxnResponse,
-            about=_about(txn),
+            about=about_txn(txn),
             linearizable=True,
         )
         return messages.txn_result(answer)
@@ -230,6 +232,7 @@ class RemoteEngine(Engine):
     async def compact(self, revision: int, *, wait: bool = False) -> int:
         """Forget what cannot be seen at `revision` or later."""
         self.check()
+        check_revision(revision)
         answer = await self._caller.ask(
             _KV + "Compact",
             pb.CompactionRequest(revision=revision, physical=wait),
@@ -251,9 +254,7 @@ class RemoteEngine(Engine):
     ) -> Watch:
         """Watch keys from a revision on, or with 0 from when `ready` returns."""
         self.check()
-        key_of(key, end)
-        if start < 0:
-            raise ValueError(f"start must be a revision, or 0 for now; not {start}")
+        check_watch(key, end, start)
         request = pb.WatchCreateRequest(
             key=key,
             range_end=end,
@@ -307,16 +308,6 @@ class RemoteEngine(Engine):
         """List the leases, those first that end first."""
         self.check()
         return await self._leases.listed()
-
-
-def _about(txn: Txn) -> About:
-    """Say what a transaction is about: the first put of it that may be refused."""
-    for step in (*txn.success, *txn.failure):
-        if isinstance(step, Put):
-            return About(key=step.key, lease=step.lease or 0)
-        if isinstance(step, Txn) and (found := _about(step)).key:
-            return found
-    return About()
 
 
 _engines: "WeakSet[RemoteEngine]" = WeakSet()

@@ -60,7 +60,7 @@ class EtcdLeases(RemoteLeases):
         )
         if found.TTL < 0:
             raise UnknownLease(lease)
-        names = tuple(found.keys)
+        names = tuple(sorted(found.keys))
         shown = names if keys else None
         return LeaseInfo(lease, float(found.grantedTTL), float(found.TTL), shown, len(names))
 
@@ -73,8 +73,11 @@ class EtcdLeases(RemoteLeases):
             idempotent=True,
         )
         turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._look_up(each.ID, turns)) for each in answer.leases]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._look_up(each.ID, turns)) for each in answer.leases]
+        except ExceptionGroup as failures:  # they are all of a kind: there is no server
+            raise failures.exceptions[0] from None
         return by_end(found for task in tasks if (found := task.result()) is not None)
 
     async def _look_up(self, lease: int, turns: asyncio.Semaphore) -> LeaseInfo | None:

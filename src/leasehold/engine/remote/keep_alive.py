@@ -15,7 +15,7 @@ from typing import Final
 
 from leasehold.core.sends import SendLedger
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
-from leasehold.engine.remote.refusals import is_leaderless
+from leasehold.engine.remote.refusals import is_useless
 from leasehold.engine.values import Renewed
 from leasehold.errors import ConnectionLost, LeaseholdError, UnknownLease
 from leasehold.rpc.failures import as_ours
@@ -84,7 +84,7 @@ class KeepAlives:
             async with stream as call:
                 await self._converse(call)
         except (RpcError, LeaseholdError) as error:
-            if is_leaderless(error):
+            if is_useless(error):
                 self._caller.channel.hang_up(str(error))
             failure = as_ours(error) if isinstance(error, RpcError) else error
         finally:

@@ -1,13 +1,16 @@
 """What a server says instead of an answer, as the error that an engine in this process raises."""
 
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from leasehold.core.ops import Put, Range, Step, Txn
 from leasehold.errors import (
     Compacted,
     DuplicateKey,
     EmptyKey,
     FutureRevision,
+    LeaseDenied,
     LeaseExists,
     LeaseFull,
     LeaseholdError,
@@ -20,11 +23,18 @@ from leasehold.errors import (
 from leasehold.rpc.failures import as_ours
 from leasehold.rpc.grpc import RpcError
 
-NO_LEADER: Final = "etcdserver: no leader"
 _PREFIX: Final = "etcdserver: "
+
+_USELESS: Final = ("no leader", "request timed out", "server stopped")
+"""How a member of a cluster begins that cannot reach the others, or is about to end."""
+
+# What a Leasehold server says in its own services: the texts of `errors`.
+_EXISTS: Final = re.compile(r"lease (-?\d+) is there already")
 _FULL: Final = re.compile(
     r"lease (-?\d+) has all the keys it may have: at most (\d+), with names of (\d+) bytes"
 )
+_NO_SPACE: Final = re.compile(r"([\d,]+) bytes are in use, and the quota is ([\d,]+)")
+_DENIED: Final = re.compile(r"a (?:grant|term)\b.* was denied: (.*)", re.DOTALL)
 
 
 class About(NamedTuple):
@@ -46,13 +56,25 @@ def refusal_of(error: RpcError, about: About = NOTHING) -> Exception:
     named = _named(text, about)
     if named is not None:
         return named
-    if error.status is Status.RESOURCE_EXHAUSTED and (full := _FULL.search(text)):
-        lease, max_keys, max_bytes = map(int, full.groups())
-        return LeaseFull(lease, max_keys, max_bytes)
-    return as_ours(error)
+    return _worded(error.status, text) or as_ours(error)
 
 
-def _named(text: str, about: About) -> LeaseholdError | None:
+def _worded(status: Status, text: str) -> LeaseholdError | None:
+    """Read the words of our own server."""
+    if status is Status.RESOURCE_EXHAUSTED:
+        if full := _FULL.match(text):
+            return LeaseFull(*map(int, full.groups()))
+        if used := _NO_SPACE.match(text):
+            return NoSpace(*(int(number.replace(",", "")) for number in used.groups()))
+    if status is Status.FAILED_PRECONDITION:
+        if exists := _EXISTS.match(text):
+            return LeaseExists(int(exists[1]))
+        if denied := _DENIED.match(text):
+            return LeaseDenied(denied[1])
+    return None
+
+
+def _named(text: str, about: About) -> Exception | None:
     match text:
         case "requested lease not found":
             return UnknownLease(about.lease)
@@ -72,9 +94,33 @@ def _named(text: str, about: About) -> LeaseholdError | None:
             return FutureRevision(about.revision, 0)
         case "mvcc: database space exceeded":
             return NoSpace(0, 0)
+        case "request is too large":
+            return ValueError("the server takes no call that is so large: divide it into several")
     return None
 
 
-def is_leaderless(error: BaseException) -> bool:
-    """Say whether a member of a cluster has refused, because it knows of no leader: ask another."""
-    return isinstance(error, RpcError) and error.message == NO_LEADER
+def about_txn(txn: Txn) -> About:
+    """Say what a transaction is about: of each kind, the first thing that may not be there."""
+    steps = list(_steps((*txn.success, *txn.failure)))
+    puts = [step for step in steps if isinstance(step, Put)]
+    kept = (put.key for put in puts if put.value is None or put.lease is None)
+    leases = (put.lease for put in puts if put.lease)
+    revisions = (step.revision for step in steps if isinstance(step, Range) and step.revision)
+    return About(next(kept, b""), next(leases, 0), next(revisions, 0))
+
+
+def _steps(steps: tuple[Step, ...]) -> Iterator[Step]:
+    for step in steps:
+        if isinstance(step, Txn):
+            yield from _steps((*step.success, *step.failure))
+        else:
+            yield step
+
+
+def is_useless(error: BaseException) -> bool:
+    """Say whether a member of a cluster can do nothing for us at present: ask another."""
+    return (
+        isinstance(error, RpcError)
+        and error.status is Status.UNAVAILABLE
+        and error.message.removeprefix(_PREFIX).startswith(_USELESS)
+    )
