@@ -20,7 +20,7 @@ from leasehold.core.duration import FOREVER, Forever
 from leasehold.core.renewal_plan import NoticeKind
 from leasehold.core.renewal_times import SessionTiming
 from leasehold.engine.interface import Engine
-from leasehold.errors import Closed, Forked, LeaseLost, UnknownLease, is_definite
+from leasehold.errors import Closed, Forked, LeaseholdError, LeaseLost, UnknownLease, is_definite
 from leasehold.lease import Lease
 from leasehold.renewal import RenewalManager, RenewalNotice
 
@@ -167,6 +167,8 @@ class Keeper:
             self.engine.check()
         except Forked:
             return  # they are the parent's
+        except LeaseholdError:
+            pass  # such as another keyspace in its place: it is let go all the same
         self._manager.close()
         for asked_for in self._granting:
             self._end_later(asked_for, may_come=True)
