@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from leasehold.cli.settings.nearest import hint, nearest
+from leasehold.cli.settings.nearest import OF_CLIENTS, hint, hint_for_client, nearest
 from leasehold.cli.settings.shown import one_line, shown
 
 USAGE_ERROR: Final = 2
@@ -25,16 +25,35 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Read what is known; nothing else is let through."""
         read, rest = super().parse_known_args(args, namespace)
+        rest = self._taken(rest, read)
         if rest:
             self.error(self._unknown(rest[0]))
         return read, rest
+
+    def _taken(self, rest: list[str], read: argparse.Namespace) -> list[str]:
+        """Give what comes after an option to an argument that takes any number, and began before.
+
+        `argparse` itself gives it only those that stand together.
+        """
+        many = [each for each in self._get_positional_actions() if each.nargs in ("+", "*")]
+        if not many or any(each.startswith("-") for each in rest):
+            return rest
+        before = getattr(read, many[0].dest) or []
+        setattr(read, many[0].dest, before + self._get_values(many[0], rest)) if rest else None
+        return []
 
     def _unknown(self, argument: str) -> str:
         name = argument.partition("=")[0]
         if not name.startswith("-"):
             return f"{shown(argument)} is one argument too many"
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        said = hint(name.lstrip("-"), [flag.removeprefix("--") for flag in flags])
+        known = [flag.removeprefix("--") for flag in flags]
+        if self._subparsers is not None and name.lstrip("-") in OF_CLIENTS:
+            return f"there is no option {name} here: write it after the command"
+        if "endpoint" in known:
+            said = hint_for_client(name.lstrip("-"), known)
+        else:
+            said = hint(name.lstrip("-"), known)
         if said is None:
             return f"there is no option {name}"
         return f"there is no option {name}: {said.replace('did you mean ', 'did you mean --')}"

@@ -1,0 +1,249 @@
+"""What `leasehold kv` does, once a server is connected to."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from leasehold.cli.connection import note, with_client
+from leasehold.cli.exits import NOT_MET, NOT_THERE, OK, USAGE_ERROR
+from leasehold.cli.kv_txn import Txn, TxnError, read_txn
+from leasehold.cli.lease_keeping import until_told
+from leasehold.cli.printing import (
+    emit,
+    emit_json,
+    emit_lines,
+    named,
+    raw_or_shown,
+    shown_octets,
+    table,
+)
+from leasehold.cli.reporting import complain, count
+from leasehold.cli.words import shown_id
+from leasehold.client.client import Client
+from leasehold.core.ops import Delete, Put, Range, Step
+from leasehold.engine.values import DeleteResult, Event, KeyValue, PutResult, RangeResult
+
+STDIN: Final = b"-"
+_HEADS: Final = ("KEY", "REVISION", "VERSION", "LEASE", "VALUE")
+
+
+# Read.
+
+
+def _get(arguments: argparse.Namespace) -> int:
+    async def work(client: Client) -> int:
+        found = await client.kv.range(
+            arguments.name,
+            prefix=arguments.prefix,
+            revision=arguments.rev,
+            limit=arguments.limit,
+        )
+        if arguments.json:
+            emit_json(_range_json(found, keys_only=arguments.keys_only))
+        elif arguments.keys_only:
+            emit(b"".join(raw_or_shown(pair.key) for pair in found.pairs))
+        elif arguments.print_value_only:
+            emit(b"".join(raw_or_shown(pair.value) for pair in found.pairs))
+        elif found.pairs:
+            emit_lines(_pairs_table(found.pairs))
+        if found.more:
+            note(f"leasehold: {len(found.pairs)} of {count(found.total, 'key')}")
+        return OK if found.pairs else _missing(arguments)
+
+    return with_client(arguments, work)
+
+
+def _missing(arguments: argparse.Namespace) -> int:
+    name = shown_octets(arguments.name)
+    complain(f"no key begins with {name}" if arguments.prefix else f"there is no key {name}")
+    return NOT_THERE
+
+
+def _pairs_table(pairs: Iterable[KeyValue]) -> list[str]:
+    return table(
+        _HEADS,
+        (
+            (
+                shown_octets(pair.key),
+                pair.mod_revision,
+                pair.version,
+                shown_id(pair.lease) if pair.lease else None,
+                shown_octets(pair.value),
+            )
+            for pair in pairs
+        ),
+    )
+
+
+def _pair(pair: KeyValue, *, keys_only: bool = False) -> dict[str, Any]:
+    return {
+        **named("key", pair.key),
+        **({} if keys_only else named("value", pair.value)),
+        "create_revision": pair.create_revision,
+        "mod_revision": pair.mod_revision,
+        "version": pair.version,
+        "lease": shown_id(pair.lease) if pair.lease else None,
+    }
+
+
+def _range_json(found: RangeResult, *, keys_only: bool = False) -> dict[str, Any]:
+    return {
+        "revision": found.revision,
+        "total": found.total,
+        "more": found.more,
+        "pairs": [_pair(pair, keys_only=keys_only) for pair in found.pairs],
+    }
+
+
+# Write.
+
+
+def _put(arguments: argparse.Namespace) -> int:
+    value = sys.stdin.buffer.read() if arguments.value == STDIN else arguments.value
+
+    async def work(client: Client) -> int:
+        done = await client.kv.put(
+            arguments.name, value, lease=arguments.lease, keep_lease=arguments.keep_lease
+        )
+        if arguments.json:
+            emit_json(_put_json(arguments.name, done))
+        else:
+            emit_lines([f"{shown_octets(arguments.name)} is set, at revision {done.revision}"])
+        return OK
+
+    return with_client(arguments, work)
+
+
+def _put_json(key: bytes, done: PutResult) -> dict[str, Any]:
+    previous = None if done.previous is None else _pair(done.previous)
+    return {"revision": done.revision, **named("key", key), "previous": previous}
+
+
+def _del(arguments: argparse.Namespace) -> int:
+    async def work(client: Client) -> int:
+        done = await client.kv.delete(arguments.name, prefix=arguments.prefix)
+        if arguments.json:
+            emit_json(_deleted_json(done))
+        elif done.deleted:
+            emit_lines([f"{count(done.deleted, 'key')} deleted, at revision {done.revision}"])
+        return OK if done.deleted else _missing(arguments)
+
+    return with_client(arguments, work)
+
+
+def _deleted_json(done: DeleteResult) -> dict[str, Any]:
+    previous = [_pair(pair) for pair in done.previous]
+    return {"revision": done.revision, "deleted": done.deleted, "previous": previous}
+
+
+# Watch.
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    async def work(client: Client) -> int:
+        left: int | None = arguments.count
+        watch = client.kv.watch(
+            arguments.name,
+            prefix=arguments.prefix,
+            start=arguments.start,
+            previous=arguments.previous,
+        )
+        async with watch:
+            note(f"watching {shown_octets(arguments.name)}{'...' if arguments.prefix else ''}")
+            async for told in watch:
+                some = told.events[:left]
+                if some and arguments.json:
+                    emit_json(*(_event(each, arguments) for each in some))
+                elif some:
+                    emit_lines(_event_line(each, arguments) for each in some)
+                left = None if left is None else left - len(some)
+                if left == 0:
+                    break
+        return OK
+
+    return with_client(arguments, until_told(work))
+
+
+def _event(event: Event, arguments: argparse.Namespace) -> dict[str, Any]:
+    kind = "del" if event.pair is None else "put"
+    shown: dict[str, Any] = {"event": kind, "revision": event.revision}
+    shown |= named("key", event.key) if event.pair is None else _pair(event.pair)
+    if arguments.previous:
+        shown["previous"] = None if event.previous is None else _pair(event.previous)
+    return shown
+
+
+def _event_line(event: Event, arguments: argparse.Namespace) -> str:
+    kind = "del" if event.pair is None else "put"
+    parts = [str(event.revision), kind, shown_octets(event.key)]
+    if event.pair is not None:
+        parts.append(shown_octets(event.pair.value))
+    if arguments.previous:
+        was = "not there" if event.previous is None else shown_octets(event.previous.value)
+        parts.append(f"(was: {was})")
+    return "  ".join(parts)
+
+
+# Transactions.
+
+
+def _txn(arguments: argparse.Namespace) -> int:
+    try:
+        txn = read_txn(arguments.if_lines, arguments.then_lines, arguments.else_lines, sys.stdin)
+    except TxnError as error:
+        complain(str(error))
+        return USAGE_ERROR
+
+    async def work(client: Client) -> int:
+        builder = client.kv.txn(*txn.conditions).then(*txn.success).otherwise(*txn.failure)
+        done = await builder.commit()
+        steps = txn.success if done.succeeded else txn.failure
+        pairs = list(zip(steps, done.results, strict=True))
+        if arguments.json:
+            results = [_step_json(step, result) for step, result in pairs]
+            emit_json({"revision": done.revision, "succeeded": done.succeeded, "results": results})
+        else:
+            emit_lines(_txn_lines(txn, done.revision, done.succeeded, pairs))
+        return OK if done.succeeded else NOT_MET
+
+    return with_client(arguments, work)
+
+
+def _txn_lines(
+    txn: Txn, revision: int, succeeded: bool, pairs: Iterable[tuple[Step, Any]]
+) -> list[str]:
+    held = "the conditions hold" if succeeded else "the conditions do not hold"
+    lines = [f"{held if txn.conditions else 'done'}, at revision {revision}"]
+    for step, result in pairs:
+        lines += _step_lines(step, result)
+    return lines
+
+
+def _step_lines(step: Step, result: Any) -> list[str]:
+    match step:
+        case Put(key=key):
+            return [f"{shown_octets(key)} is set"]
+        case Delete():
+            return [f"{count(result.deleted, 'key')} deleted"]
+        case Range(key=key) if not result.pairs:
+            return [f"there is no key {shown_octets(key)}"]
+    return _pairs_table(result.pairs)
+
+
+def _step_json(step: Step, result: Any) -> dict[str, Any]:
+    match step:
+        case Put(key=key):
+            return {"step": "put", **_put_json(key, result)}
+        case Delete():
+            return {"step": "del", **_deleted_json(result)}
+    return {"step": "get", **_range_json(result)}
+
+
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "get": _get,
+    "put": _put,
+    "del": _del,
+    "watch": _watch,
+    "txn": _txn,
+}
