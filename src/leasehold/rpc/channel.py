@@ -196,6 +196,23 @@ class Channel:
             return ""
         return self._board.connector.last_error
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there is another endpoint to go to."""
+        return len(self._endpoints) > 1
+
+    @property
+    def connected_at(self) -> float | None:
+        """When the connection was made, by the loop's clock; None if there is none."""
+        line = None if self._board is None else self._board.connector.line
+        return None if line is None else line.since
+
+    @property
+    def heard_at(self) -> float | None:
+        """When something has last come in on it."""
+        line = None if self._board is None else self._board.connector.line
+        return None if line is None else line.keepalive.heard_at
+
     def hang_up(self, why: str) -> None:
         """Give up the connection that there is, because its server is of no use at present.
 

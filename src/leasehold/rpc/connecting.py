@@ -2,7 +2,7 @@
 
 Theory of operation. There is at most one line that takes calls. Whoever needs one while there is
 none waits, and as long as anybody does, a task makes *rounds*: it tries the endpoints one after the
-other until one of them works. After a round in which none did, those who are not prepared to wait
+other until one of them works; one that keeps it waiting does not hold up the next (`racing`). After a round in which none did, those who are not prepared to wait
 are told why, and there is a pause, which is longer each time. Who comes during the pause and is not
 prepared to wait is told the same at once.
 
@@ -17,6 +17,7 @@ little time would never get a connection that takes longer to make.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -26,9 +27,13 @@ from leasehold.rpc.client_call import Failure
 from leasehold.rpc.client_protocol import LINGER_S, ClientProtocol, MakeLine
 from leasehold.rpc.dialing import dial
 from leasehold.rpc.endpoints import Endpoint
+from leasehold.rpc.racing import Lost, race
 
 GREETING_S: Final = 5.0
 """From the connection to the server's first SETTINGS."""
+
+HEAD_START_S: Final = 0.3
+"""How long an endpoint is tried alone; then the next one is tried beside it."""
 
 SETTLED_S: Final = 1.0
 """A connection that has lived for so long was a good one."""
@@ -128,21 +133,26 @@ class Connector:
 
     async def _round(self) -> None:
         """Try all endpoints."""
-        failures = []
-        for step in range(len(self._endpoints)):
-            index = (self._first + step) % len(self._endpoints)
-            try:
-                line = await self._open(self._endpoints[index])
-            except ConnectFailed as error:
-                self._last_error = str(error)
-                failures.append(str(error))
-            else:
-                self._first = index
-                self._succeed(line)
-                return
-        self._fail("; ".join(dict.fromkeys(failures)))
+        first = self._first
+        order = [*self._endpoints[first:], *self._endpoints[:first]]
+        attempts = [partial(self._open, endpoint) for endpoint in order]
+        result = await race(attempts, HEAD_START_S, ClientProtocol.abort)
+        if isinstance(result, Lost):
+            self._fail("; ".join(dict.fromkeys(map(str, result.failures))))
+        elif not result.prize.is_ready:  # it was, and is no more
+            self._fail(f"cannot connect to {result.prize.endpoint}: {result.prize.why}")
+        else:
+            self._first = (first + result.place) % len(order)
+            self._succeed(result.prize)
 
     async def _open(self, endpoint: Endpoint) -> ClientProtocol:
+        try:
+            return await self._greeted(endpoint)
+        except ConnectFailed as error:
+            self._last_error = str(error)
+            raise
+
+    async def _greeted(self, endpoint: Endpoint) -> ClientProtocol:
         line = await self._connect(self._make_line, endpoint)
         self._lines.add(line)
         try:
