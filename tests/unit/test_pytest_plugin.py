@@ -1,5 +1,6 @@
 """The fixtures for users' tests, as users have them: in runs of pytest of their own."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ pytest_plugins = "pytester"
 REPOSITORY = Path(__file__).parents[2]
 PLUGIN = "leasehold.pytest_plugin"
 RUN_S = 60.0
+TESTS = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -115,6 +117,13 @@ def test_the_fixtures_say_what_they_are(user: pytest.Pytester) -> None:
             "leasehold_async_client -- *",
         ]
     )
+
+
+def test_the_tests_in_the_docs_pass(user: pytest.Pytester) -> None:
+    page = (REPOSITORY / "docs" / "howto-test.md").read_text()
+    blocks = [block for block in TESTS.findall(page) if "def test_" in block]
+    user.makepyfile(**{f"test_{number}": block for number, block in enumerate(blocks)})
+    user.runpytest_inprocess("-p", PLUGIN).assert_outcomes(passed=4)
 
 
 def _install(user: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
