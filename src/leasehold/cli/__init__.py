@@ -56,12 +56,14 @@ def _run(argv: Sequence[str] | None) -> int:
 
     given = sys.argv[1:] if argv is None else list(argv)
     parser = parser_for(given)
-    arguments = parser.parse_args(given)
-    if not hasattr(arguments, "run"):
-        parser.print_help(sys.stderr)
-        return USAGE_ERROR
     try:
+        arguments = parser.parse_args(given)
+        if not hasattr(arguments, "run"):
+            parser.print_help(sys.stderr)
+            return USAGE_ERROR
         code: int = arguments.run(arguments)
+    except SystemExit as end:  # of a parser, which has helped or complained
+        code = int(end.code or 0)
     except BrokenPipeError:  # whoever was to read it has seen enough
         code = FAILURE
     return code if _flushed() else FAILURE

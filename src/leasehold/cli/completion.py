@@ -35,7 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
     from leasehold.cli import parser_for  # noqa: PLC0415
     from leasehold.cli.completion_scripts import SCRIPTS  # noqa: PLC0415
-    from leasehold.cli.printing import emit  # noqa: PLC0415
+    from leasehold.cli.printing import OutputFailedError, emit  # noqa: PLC0415
+    from leasehold.cli.reporting import complain  # noqa: PLC0415
 
-    emit(SCRIPTS[arguments.shell](parser_for()).encode())
+    try:
+        emit(SCRIPTS[arguments.shell](parser_for()).encode())
+    except OutputFailedError as error:
+        return complain(str(error))
     return 0

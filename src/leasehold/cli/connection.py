@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import words
 from leasehold.cli.exits import FAILURE, NO_SERVER, NOT_THERE, USAGE_ERROR
-from leasehold.cli.printing import OutputFailedError
+from leasehold.cli.printing import OutputFailedError, shown_octets
 from leasehold.cli.reporting import complain
 from leasehold.cli.signals import SIGNALS, exit_code
 from leasehold.rpc.addresses import Address
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
 DEFAULT: Final = "127.0.0.1:2379"
 TIMEOUT_S: Final = 10.0
+
+_ADVICE: Final = f"`leasehold serve` starts a server; --endpoint or {VARIABLE} says where it is"
 
 Work = Callable[["Client"], Awaitable[int]]
 
@@ -142,13 +144,13 @@ def told(error: Exception) -> int:
     match error:
         case BrokenPipeError():
             raise error
-        case errors.ConnectFailed() | errors.ConnectionLost() | TimeoutError():
+        case errors.ConnectFailed():
+            return _say(f"{error}; {_ADVICE}", NO_SERVER)
+        case errors.ConnectionLost() | TimeoutError():
             return _say(str(error), NO_SERVER)
         case errors.UnknownLease(lease=int()) | errors.UnknownKey():
             return _say(said(error), NOT_THERE)
-        case errors.EmptyKey():
-            return _say(f"{error}; with --prefix that is every key", USAGE_ERROR)
-        case ValueError() | errors.DuplicateKey() | errors.TooManyOperations():
+        case ValueError() | errors.EmptyKey() | errors.DuplicateKey() | errors.TooManyOperations():
             return _say(said(error), USAGE_ERROR)
         case errors.LeaseholdError() | RefusedError() | OutputFailedError():
             return _say(said(error), FAILURE)
@@ -173,6 +175,10 @@ def said(error: BaseException) -> str:
             return f"lease {words.shown_id(lease)} is there already: choose another id, or none"
         case errors.LeaseLost(lease=int(lease), why=why):
             return f"lease {words.shown_id(lease)} is lost: {why}"
+        case errors.UnknownKey(key=key):
+            return f"there is no key {shown_octets(key)}, so it has nothing to keep"
+        case errors.DuplicateKey(key=key):
+            return f"{shown_octets(key)} is changed twice in one transaction: change it once"
         case errors.LeaseFull(lease=int(lease)):
             return str(error).replace(str(lease), words.shown_id(lease), 1)
     return str(error)

@@ -1,6 +1,7 @@
 """What `leasehold kv` does, once a server is connected to."""
 
 import argparse
+import errno
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -25,6 +26,9 @@ from leasehold.core.ops import Delete, Put, Range, Step
 from leasehold.engine.values import DeleteResult, Event, KeyValue, PutResult, RangeResult
 
 STDIN: Final = b"-"
+MAX_STDIN_BYTES: Final = 64 * 1024 * 1024
+"""Of a value: many times what a server takes, so it is refused, and an endless one ends."""
+
 _HEADS: Final = ("KEY", "REVISION", "VERSION", "LEASE", "VALUE")
 
 
@@ -100,7 +104,13 @@ def _range_json(found: RangeResult, *, keys_only: bool = False) -> dict[str, Any
 
 
 def _put(arguments: argparse.Namespace) -> int:
-    value = sys.stdin.buffer.read() if arguments.value == STDIN else arguments.value
+    value = arguments.value
+    if value == STDIN:
+        try:
+            value = _read_stdin()
+        except OSError as error:
+            complain(f"no value can be read from standard input: {error.strerror or error}")
+            return USAGE_ERROR
 
     async def work(client: Client) -> int:
         done = await client.kv.put(
@@ -113,6 +123,12 @@ def _put(arguments: argparse.Namespace) -> int:
         return OK
 
     return with_client(arguments, work)
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return sys.stdin.buffer.read(MAX_STDIN_BYTES)
 
 
 def _put_json(key: bytes, done: PutResult) -> dict[str, Any]:
@@ -190,7 +206,8 @@ def _event_line(event: Event, arguments: argparse.Namespace) -> str:
 
 def _txn(arguments: argparse.Namespace) -> int:
     try:
-        txn = read_txn(arguments.if_lines, arguments.then_lines, arguments.else_lines, sys.stdin)
+        stdin = None if sys.stdin is None else sys.stdin.buffer
+        txn = read_txn(arguments.if_lines, arguments.then_lines, arguments.else_lines, stdin)
     except TxnError as error:
         complain(str(error))
         return USAGE_ERROR

@@ -10,10 +10,11 @@ quote may go on over several lines.
 """
 
 import argparse
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, TextIO
+from typing import Final, NoReturn, BinaryIO
 
 from leasehold.cli.kv import add_del, add_get, add_put
 from leasehold.cli.parser import Parser
@@ -24,7 +25,7 @@ from leasehold.client.key import Key
 from leasehold.core.ops import Compare, Delete, Put, Range, Step
 from leasehold.engine.interface import prefix_end
 
-MAX_INPUT_CHARS: Final = 16 * 1024 * 1024
+MAX_INPUT_BYTES: Final = 16 * 1024 * 1024
 """Of standard input: more than a server takes in one transaction."""
 
 _FORM: Final = (
@@ -51,7 +52,10 @@ class Txn:
 
 
 def read_txn(
-    conditions: Sequence[str], success: Sequence[str], failure: Sequence[str], stdin: TextIO | None
+    conditions: Sequence[str],
+    success: Sequence[str],
+    failure: Sequence[str],
+    stdin: BinaryIO | None,
 ) -> Txn:
     """Read a transaction from flags, or from standard input if there are none."""
     lines = [
@@ -85,9 +89,12 @@ def _split(text: str) -> list[str]:
         raise TxnError(f"{shown(text)} has a quote that does not end: end it") from None
 
 
-def _stdin_lines(stdin: TextIO | None) -> Iterator[tuple[int, list[str]]]:
+def _stdin_lines(stdin: BinaryIO | None) -> Iterator[tuple[int, list[str]]]:
     """Read lines with their numbers, in words; a quote that is open goes on in the next line."""
-    text = "" if stdin is None else stdin.read(MAX_INPUT_CHARS)
+    try:
+        text = "" if stdin is None else os.fsdecode(stdin.read(MAX_INPUT_BYTES))
+    except OSError as error:
+        raise TxnError(f"standard input cannot be read: {error}") from None
     waiting, began = "", 0
     for at, line in enumerate(text.splitlines(), 1):
         if not waiting and (not line.strip() or line.lstrip().startswith("#")):
@@ -126,7 +133,8 @@ def condition_of(words: Sequence[str]) -> Compare:
             return Key(octets(name)).is_missing()
         case [name, prop, relation, operand] if relation in _RELATIONS or relation == "==":
             if prop not in _PROPERTIES:
-                near = nearest(prop, _PROPERTIES)
+                longer = (each for each in _PROPERTIES if prop and each.startswith(prop))
+                near = next(longer, None) or nearest(prop, _PROPERTIES)
                 meant = f"did you mean {near}?" if near else f"there are {', '.join(_PROPERTIES)}"
                 raise TxnError(f"keys have no {shown(prop)}: {meant}")
             return _compared(Key(octets(name)), prop, relation, operand)

@@ -1,6 +1,7 @@
 """Command lines: `argparse`, with one clear line for what is wrong, and what may be meant."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
@@ -11,6 +12,9 @@ from leasehold.cli.settings.shown import one_line, shown
 USAGE_ERROR: Final = 2
 HELP_COLUMN: Final = 26
 
+_REQUIRED: Final = "the following arguments are required"  # as argparse has it
+_NUMBER: Final = re.compile(r"-\d+|-\d*\.\d+")
+
 
 class Parser(argparse.ArgumentParser):
     """Knows its options by their whole names only, and says what is meant by those of etcd."""
@@ -19,11 +23,13 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("formatter_class", HelpFormatter)
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(**kwargs)
+        self._given: list[str] = []
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Read what is known; nothing else is let through."""
+        self._given = sys.argv[1:] if args is None else list(args)
         read, rest = super().parse_known_args(args, namespace)
         rest = self._taken(rest, read)
         if rest:
@@ -36,11 +42,16 @@ class Parser(argparse.ArgumentParser):
         `argparse` itself gives it only those that stand together.
         """
         many = [each for each in self._get_positional_actions() if each.nargs in ("+", "*")]
-        if not many or any(each.startswith("-") for each in rest):
+        if not rest or not many or any(each.startswith("-") for each in rest):
             return rest
         before = getattr(read, many[0].dest) or []
-        setattr(read, many[0].dest, before + self._get_values(many[0], rest)) if rest else None
+        setattr(read, many[0].dest, [*before, *(self._get_value(many[0], each) for each in rest)])
         return []
+
+    def _is_unknown_option(self, argument: str) -> bool:
+        name = argument.partition("=")[0]
+        is_option = name.startswith("-") and len(name.strip("-")) > 0
+        return is_option and not _NUMBER.fullmatch(name) and name not in self._option_string_actions
 
     def _unknown(self, argument: str) -> str:
         name = argument.partition("=")[0]
@@ -54,6 +65,8 @@ class Parser(argparse.ArgumentParser):
             said = hint_for_client(name.lstrip("-"), known)
         else:
             said = hint(name.lstrip("-"), known)
+        if said is None and "VALUE" in {each.metavar for each in self._get_positional_actions()}:
+            return f"there is no option {name}: if it is a value, write -- before the key"
         if said is None:
             return f"there is no option {name}"
         return f"there is no option {name}: {said.replace('did you mean ', 'did you mean --')}"
@@ -68,6 +81,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say in one line what is wrong, and where help is."""
+        unknown = next((each for each in self._given if self._is_unknown_option(each)), None)
+        if message.startswith(_REQUIRED) and unknown is not None:
+            message = self._unknown(unknown)  # which is why something else is missing
         sys.stderr.write(f"{self.prog}: {one_line(message)} (`{self.prog} --help` says more)\n")
         sys.exit(USAGE_ERROR)
 

@@ -25,6 +25,8 @@ class OutputFailedError(Exception):
 
 def emit(octets: bytes) -> None:
     """Write bytes as they are. `BrokenPipeError` if nobody reads any more."""
+    if sys.stdout is None:
+        raise OutputFailedError("standard output is closed, and there is something to print")
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(octets)
@@ -38,7 +40,7 @@ def emit(octets: bytes) -> None:
 
 def emit_lines(lines: Iterable[str]) -> None:
     """Write lines for people: what their terminal cannot show is written in another way."""
-    encoding = sys.stdout.encoding or "utf-8"
+    encoding = (sys.stdout and sys.stdout.encoding) or "utf-8"
     emit("".join(f"{line}\n" for line in lines).encode(encoding, "backslashreplace"))
 
 
@@ -49,7 +51,7 @@ def emit_json(*documents: object) -> None:
 
 def is_terminal() -> bool:
     """Whether a person looks at what is printed."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def named(name: str, octets: bytes) -> dict[str, str]:
