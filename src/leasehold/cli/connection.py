@@ -204,8 +204,8 @@ def lease_service(client: "Client", wanted: str) -> "LeaseService":
     service = engine.lease_service
     if service is None:
         raise RefusedError(
-            f"{wanted} needs a Leasehold server, and {engine.server} answers here: leave it out, "
-            "or name another server with --endpoint"
+            f"{wanted} needs a Leasehold server, and {engine.server} answers here: name another "
+            "one with --endpoint, or do without"
         )
     return service
 

@@ -14,7 +14,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, BinaryIO
+from typing import BinaryIO, Final, NoReturn
 
 from leasehold.cli.kv import add_del, add_get, add_put
 from leasehold.cli.parser import Parser

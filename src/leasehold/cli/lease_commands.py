@@ -167,14 +167,14 @@ def _list(arguments: argparse.Namespace) -> int:
     async def work(client: Client) -> int:
         listed: list[dict[str, Any]] = []
         left: int | None = arguments.limit
-        if not arguments.json:
-            emit_lines([fixed_row(_LIST_HEADS, _LIST_WIDTHS)])
+        heads = [fixed_row(_LIST_HEADS, _LIST_WIDTHS)]
         async for page in _pages(client, arguments):
             some = page[:left]
             if arguments.json:
                 listed += map(_listed, some)
-            elif some:
-                emit_lines(map(_list_row, some))
+            else:
+                emit_lines([*heads, *map(_list_row, some)])
+                heads = []
             left = None if left is None else left - len(some)
             if left == 0:
                 break

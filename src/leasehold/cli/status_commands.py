@@ -71,9 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             emit_json({"servers": [_json(row) for row in rows]})
         else:
-            answered = [row for row in rows if not row.error]
-            if answered:
-                emit_lines(table(_HEADS, map(_cells, answered)))
+            emit_lines(table(_HEADS, map(_cells, rows)))
         for row in rows:
             if row.error:
                 complain(row.error)
@@ -144,6 +142,8 @@ async def _ask_more(row: Row, caller: Caller, timeout_s: float) -> None:
 
 
 def _cells(row: Row) -> tuple[Any, ...]:
+    if row.error:
+        return (row.endpoint, "no answer", *[None] * (len(_HEADS) - 2))
     return (
         row.endpoint,
         _named(row.server),
