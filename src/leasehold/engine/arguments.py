@@ -21,6 +21,8 @@ _NUMBERS: Final = (
 
 def key_of(key: bytes, end: bytes = b"") -> bytes:
     """Check a key, or the ends of a range."""
+    if type(key) is bytes and type(end) is bytes and key:  # almost every call
+        return key
     for name, each in (("key", key), ("end", end)):
         if type(each) is not bytes:
             raise TypeError(f"{name} must be bytes, not {type(each).__name__}")
