@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseLost
 from leasehold.sync.call import Call
 
 
@@ -18,7 +18,7 @@ class Body:
 
     __slots__ = ("_call", "_is_due", "_is_told", "_loss")
 
-    def __init__(self, loss: Callable[[], LeaseholdError]) -> None:
+    def __init__(self, loss: Callable[[], LeaseLost]) -> None:
         self._loss = loss
         self._call: Call[Any] | None = None
         self._is_due = False

@@ -9,12 +9,11 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
 from leasehold.client import held_lease as on_loop
-from leasehold.clock import SYSTEM_CLOCK
 from leasehold.core.duration import ANY, Duration, DurationLike, End
-from leasehold.errors import LeaseholdError, LeaseLost
+from leasehold.errors import LeaseLost
 from leasehold.lease import Form
 from leasehold.pending import Pending
 from leasehold.sync import bodies
@@ -29,8 +28,6 @@ Check: TypeAlias = Callable[[], bool]
 
 Callback: TypeAlias = Callable[["HeldLease", BaseException | None], object]
 """Told of a lease, and of what its last renewal met with."""
-
-L = TypeVar("L", int, int | None)
 
 
 class HeldLease:
@@ -61,7 +58,7 @@ class HeldLease:
         self._on_jeopardy = on_jeopardy
         self._on_loss = on_loss
         self._lane = Lane(thread.notices)
-        self._body = bodies.Body(self._loss) if cancel_on_loss else None
+        self._body = bodies.Body(self.loss) if cancel_on_loss else None
         self.lost = Signal(self, "lost")
         """Set once it is lost; not when it is ended."""
         self.jeopardy = Signal(self, "jeopardy")
@@ -93,6 +90,10 @@ class HeldLease:
     def check(self) -> None:
         """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
         self.held.check()
+
+    def loss(self) -> LeaseLost:
+        """Say why it cannot be relied on, if it cannot."""
+        return self.held.loss()
 
     @property
     def remaining(self) -> Duration:
@@ -132,8 +133,7 @@ class HeldLease:
         held = self.held
         if name == "jeopardy":
             return held.jeopardy.is_set()
-        is_over = held.holding.end <= SYSTEM_CLOCK.boottime()
-        return held.lost.is_set() or (is_over and not held.is_ended)
+        return held.lost.is_set() or (held.remaining == 0.0 and not held.is_ended)
 
     # What a holder does: on the loop.
 
@@ -192,13 +192,6 @@ class HeldLease:
         if self._body is not None and exc_type is None:
             self._body.tell(is_lost=is_lost)
 
-    def _loss(self) -> LeaseholdError:
-        try:
-            self._held.check()
-        except LeaseholdError as error:
-            return error
-        return LeaseLost(self._held.id, "it was lost for a moment")  # a late answer has come
-
     def __eq__(self, other: object) -> bool:
         return self._held == other._held if isinstance(other, HeldLease) else NotImplemented
 
@@ -240,7 +233,7 @@ class HeldLease:
             logger.exception("a callback for lease %s has failed", self._held.id)
 
 
-def on_loop_of(lease: HeldLease | L) -> on_loop.HeldLease | L:
+def on_loop_of(lease: HeldLease | int) -> on_loop.HeldLease | int:
     """Give the lease on the loop, of one of ours; leave anything else as it is."""
     return lease.held if isinstance(lease, HeldLease) else lease
 

@@ -1,18 +1,15 @@
 """`client.kv` for blocking code: keys, transactions and watches."""
 
-from typing import Self, TypeAlias
+from typing import Self
 
 from leasehold.client import kv as on_loop
+from leasehold.client.lease_like import LeaseLike
 from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets
 from leasehold.core.ops import Compare, SortBy, Step
 from leasehold.engine.values import DeleteResult, KeyValue, PutResult, RangeResult, TxnResult
-from leasehold.sync.held_lease import HeldLease, on_loop_of
 from leasehold.sync.loop_thread import LoopThread
 from leasehold.sync.watch import Watch, begin_watch
-
-LeaseLike: TypeAlias = HeldLease | int | None
-"""A lease, its id, or None for none."""
 
 
 class KV:
@@ -72,9 +69,8 @@ class KV:
         A value of None keeps the one that it has, and `keep_lease` its lease; `UnknownKey` if there
         is nothing to keep. A lease that is lost is refused before anything is sent.
         """
-        wanted = on_loop_of(lease)
         return self._thread.run(
-            self._kv.put(key, value, lease=wanted, keep_lease=keep_lease, timeout=timeout)
+            self._kv.put(key, value, lease=lease, keep_lease=keep_lease, timeout=timeout)
         )
 
     def delete(
