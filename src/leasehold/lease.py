@@ -117,6 +117,14 @@ class Lease(ABC):
         return self._holding
 
     @property
+    def lasts_until(self) -> float:
+        """The end that is enough for whoever wants the lease no longer than that.
+
+        With the margin: what has been promised need not be asked for again.
+        """
+        return self._holding.promised_end
+
+    @property
     def term(self) -> Duration:
         """The length of the current term, as it was granted."""
         return duration_of(self._holding.term_s)

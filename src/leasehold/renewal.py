@@ -348,7 +348,7 @@ async def _ask(wants: list[tuple[Lease, Requested]]) -> _Failures:
 
 def _view(lease: Lease, _now: float) -> View:
     holding = lease.holding
-    return View(holding.end, holding.term_s, holding.promised_end, holding.last_sent_at)
+    return View(holding.end, holding.term_s, lease.lasts_until, holding.last_sent_at)
 
 
 def _check_lease(lease: Lease) -> Lease:

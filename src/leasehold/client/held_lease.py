@@ -67,6 +67,7 @@ class HeldLease(Lease):
         "_keeper",
         "_on_jeopardy",
         "_on_loss",
+        "_trouble",
         "_why_lost",
         "id",
         "jeopardy",
@@ -107,6 +108,7 @@ class HeldLease(Lease):
         self._is_body_cancelled = False
         self._is_ended = False
         self._why_lost: BaseException | None = None
+        self._trouble: BaseException | None = None
 
     # What a holder asks.
 
@@ -210,6 +212,11 @@ class HeldLease(Lease):
         """It goes with all others; with a check, which may take a while, alone."""
         return self._grantor if self._health is None else (self._grantor, self.id)
 
+    @property
+    def lasts_until(self) -> float:
+        """Its end as it is relied on: up to a bound, it is renewed until that lies behind it."""
+        return self._holding.end
+
     def send(self, requested: Requested) -> Send:
         """Note that it is asked for, now: for a full term, since there is no other."""
         del requested
@@ -245,6 +252,7 @@ class HeldLease(Lease):
         if isinstance(outcome, BaseException):
             return
         self._asked_at = NEVER
+        self._trouble = None
         if self.jeopardy and not self.lost:
             self.jeopardy.clear()
             logger.warning("lease %s is renewed again", self.id)
@@ -257,6 +265,8 @@ class HeldLease(Lease):
 
     def has_trouble(self, error: BaseException) -> None:
         """Learn that a renewal has failed, or has no answer yet, and will be tried again."""
+        if not isinstance(error, TimeoutError):
+            self._trouble = error
         if self.jeopardy or self.jeopardy_in_s > 0.0 or self.lost or self._is_ended:
             return
         self.jeopardy.set()
@@ -270,10 +280,13 @@ class HeldLease(Lease):
         """Learn that it is lost."""
         if self.lost or self._is_ended:
             return
+        if isinstance(error, TimeoutError) and self._trouble is not None:
+            error = self._trouble  # there was no time for the last attempt; this one tells more
         self._why_lost = error
         self._over()
         self.lost.set()
-        logger.warning("%s", self.loss())
+        planned = self._clock.boottime() >= self._bound
+        logger.log(logging.INFO if planned else logging.WARNING, "%s", self.loss())
         if self._body is not None and not self._body.done():
             self._is_body_cancelled = True
             self._body.cancel()

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from leasehold.client.lease_like import LeaseLike, lease_id
 from leasehold.client.patience import Patience, Timeout
 from leasehold.client.texts import Octets, octets_of, range_of
-from leasehold.core.ops import Compare, SortBy, Step
+from leasehold.core.ops import Compare, Delete, Put, Range, SortBy, Step, Txn
 from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.values import DeleteResult, KeyValue, PutResult, RangeResult, TxnResult
 
@@ -30,7 +30,7 @@ class KV:
         """Read a key, now or as it was at a revision; None if it is not there."""
         call = self._engine.range(octets_of(key, "key"), revision=revision)
         found = await self._patience.wait(call, timeout)
-        return found.pairs[0] if found.pairs else None
+        return found.pairs[0] if found.total else None
 
     async def range(
         self,
@@ -178,12 +178,16 @@ class TxnBuilder:
 
 def _checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Refuse what is no step of a transaction, such as a call of `kv`."""
-    wrong = [step for step in steps if not isinstance(step, Step)]
-    for step in wrong:
-        if isinstance(step, Coroutine):
-            step.close()  # nobody will await it
-    if wrong:
-        raise TypeError(
-            f"a step of a transaction is made with Key, such as Key('a').put('1'); not {wrong[0]!r}"
-        )
+    for step in steps:
+        _check_step(step)
     return steps
+
+
+def _check_step(step: object) -> None:
+    if isinstance(step, Put | Delete | Range | Txn):
+        return
+    if isinstance(step, Coroutine):
+        step.close()  # nobody will await it
+    raise TypeError(
+        f"a step of a transaction is made with Key, such as Key('a').put('1'); not {step!r}"
+    )
