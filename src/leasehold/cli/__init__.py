@@ -14,7 +14,7 @@ if typing.TYPE_CHECKING:
     from leasehold.cli.parser import Parser
 
 MAX_STANDARD_FILE: Final = 2
-USAGE_ERROR: Final = 2
+
 
 COMMANDS: Final = (
     "serve",
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     # All else takes a while to import, in which signals are heard already.
-    from leasehold.cli.reporting import FAILURE  # noqa: PLC0415
+    from leasehold.cli.exits import FAILURE, USAGE_ERROR  # noqa: PLC0415
 
     given = sys.argv[1:] if argv is None else list(argv)
     parser = parser_for(given)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TypeAlias
 
-from leasehold.cli.parser import USAGE_ERROR
+from leasehold.cli.exits import USAGE_ERROR
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  a type
 

@@ -26,6 +26,9 @@ from leasehold.errors import UnknownLease
 MAX_SHOWN_KEYS: Final = 3
 """Keys of a lease that an event names, for people."""
 
+PAGE: Final = 1000
+"""Leases that are asked for, and printed, at a time."""
+
 _LIST_HEADS: Final = ("LEASE", "TTL", "REMAINING", "KEYS", "HOLDER")
 _LIST_WIDTHS: Final = (ID_DIGITS, 8, 9, 6)
 
@@ -196,7 +199,7 @@ async def _pages(
         return
     else:
         service = engine.lease_service
-    page_size = min(arguments.limit or 0, 10_000)
+    page_size = min(arguments.limit or PAGE, PAGE)
     async for page in service.pages(holder=holder, prefix=prefix, page_size=page_size):
         yield page
 

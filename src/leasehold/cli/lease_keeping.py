@@ -49,12 +49,12 @@ class _Keeping:
 
     async def run(self, ids: Sequence[int], *, revoke: bool) -> int:
         """Keep them; return the exit code."""
+        await self._begin(ids)
         if remote(self._client).server.may_renew_when_deposed:
             complain(
                 f"warning: {remote(self._client).server} may say that a lease is renewed when it "
                 "is not, for a moment after a change of its leader; 3.5.20 and later do not"
             )
-        await self._begin(ids)
         left, is_lost = len(self._held), False
         try:
             while left:

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
+from leasehold.cli.exits import USAGE_ERROR
 from leasehold.cli.settings.nearest import OF_CLIENTS, hint, hint_for_client, nearest
 from leasehold.cli.settings.shown import one_line, shown
 
-USAGE_ERROR: Final = 2
 HELP_COLUMN: Final = 26
 
 _REQUIRED: Final = "the following arguments are required"  # as argparse has it

@@ -59,8 +59,9 @@ def connect(
         except BaseException as error:
             trouble = engine.trouble
             await engine.close()
-            if isinstance(error, TimeoutError) and trouble:
-                raise TimeoutError(f"no answer within {timeout_s:g} s: {trouble}") from error
+            if isinstance(error, TimeoutError):
+                why = f": {trouble}" if trouble else ""
+                raise TimeoutError(f"no answer within {timeout_s:g} s{why}") from error
             raise
         return Client(engine, timeout=timeout_s)
 
