@@ -11,7 +11,7 @@ It knows leases only; what else is asked of it is refused.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from leasehold import Client
 from leasehold.clock import Clock
@@ -199,6 +199,9 @@ class ScriptedEngine(Engine):
         self.delay_s = 0.0
 
 
+WITHIN_S: Final = 100_000.0
+"""How long a scene may take, in virtual time."""
+
 Scene: TypeAlias = Callable[[Client, ScriptedEngine, Host], Awaitable[None]]
 
 
@@ -209,7 +212,8 @@ def play(scene: Scene, seed: int = 0) -> None:
         host = current_host()
         engine = ScriptedEngine(host.clock)
         client = Client(engine, clock=host.clock)
-        await scene(client, engine, host)
+        async with asyncio.timeout(WITHIN_S):
+            await scene(client, engine, host)
         engine.recover()
         await client.close()
         assert not engine.alive(), "a lease was left behind"

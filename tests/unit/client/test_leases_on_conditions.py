@@ -112,10 +112,14 @@ def test_a_check_that_does_not_hold_stops_renewals_until_it_holds_again(
 ) -> None:
     async def scene(client: Client, engine: ScriptedEngine, _host: Host) -> None:
         check: list[Callable[[], Any]] = [lambda: True]
+
+        def ask() -> Any:
+            return check[0]()
+
         errors: list[BaseException | None] = []
         lease = await client.lease(
             TTL_S,
-            while_healthy=check[0],
+            while_healthy=ask,
             on_jeopardy=lambda _, error: errors.append(error),
             on_loss=lambda _, error: errors.append(error),
         )
