@@ -107,7 +107,7 @@ class Client:
 
     def close(self) -> None:
         """End all leases of this client, then let the engine go. Nothing in a forked child."""
-        if not self._thread.is_forked:
+        if not self._thread.is_forked and not self._thread.is_ending:
             self._thread.run_to_end(self._close())
 
     async def _close(self) -> None:

@@ -20,6 +20,7 @@ from leasehold.client.client import Client
 from leasehold.errors import Closed, Forked
 from leasehold.sync.bodies import Body, bodies
 from leasehold.sync.call import Call
+from leasehold.sync.loops import new_loop
 from leasehold.sync.workers import Executor, Workers
 
 logger = logging.getLogger(__name__)
@@ -40,15 +41,6 @@ CHECKS_AT_ONCE: Final = 256
 """Checks of `while_healthy`, and what engines do aside: files, and names of hosts."""
 
 T = TypeVar("T")
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Make the best loop that there is."""
-    try:
-        import uvloop  # noqa: PLC0415  it is not there on every platform
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class LoopThread:

@@ -54,12 +54,17 @@ class Watch:
         Then nothing is lost: it is told by the next call. `Closed` once the watch is cancelled.
         """
         limit_s = None if timeout is None else check_seconds(timeout, "timeout")
-        while True:
-            self._thread.check_process()
-            try:
-                return self._fetched.popleft()
-            except IndexError:
-                self._thread.run(self._fetch(limit_s))
+        self._thread.check_process()
+        while (events := self._read()) is None:
+            self._thread.run(self._fetch(limit_s))
+        return events
+
+    def _read(self) -> Events | None:
+        """Take the next of what was fetched; another thread may take it first."""
+        try:
+            return self._fetched.popleft()
+        except IndexError:
+            return None
 
     async def _fetch(self, limit_s: float | None) -> None:
         async with asyncio.timeout(limit_s):
