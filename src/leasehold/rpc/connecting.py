@@ -2,9 +2,10 @@
 
 Theory of operation. There is at most one line that takes calls. Whoever needs one while there is
 none waits, and as long as anybody does, a task makes *rounds*: it tries the endpoints one after the
-other until one of them works; one that keeps it waiting does not hold up the next (`racing`). After a round in which none did, those who are not prepared to wait
-are told why, and there is a pause, which is longer each time. Who comes during the pause and is not
-prepared to wait is told the same at once.
+other until one of them works; one that takes its time does not hold up the next (`racing`). After a
+round in which none did, those who are not prepared to wait are told why, and there is a pause,
+which is longer each time. Who comes during the pause and is not prepared to wait is told the same
+at once.
 
 A line that is lost, or that takes no new calls because its server has said good-bye, is replaced
 when somebody needs one, beginning with the next endpoint. If it has not lived for a while the next

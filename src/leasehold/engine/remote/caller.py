@@ -1,5 +1,6 @@
 """Calls to the server: a message out, an answer in, and what both say of history."""
 
+import asyncio
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -13,6 +14,10 @@ from leasehold.wire import rpc_pb2 as pb
 
 HAS_LEADER: Final = (("hasleader", "true"),)
 """Asks a member of a cluster to end a stream once it has lost its leader."""
+
+
+UNANSWERED_S: Final = 0.5
+"""How long a server may be silent until whoever gives up looks for another one."""
 
 
 class Answer(Protocol):
@@ -57,6 +62,7 @@ class Caller:
         self.history.check()
         floor = self.history.floor if linearizable else 0
         body = request if isinstance(request, bytes) else request.SerializeToString()
+        asked_at = asyncio.get_running_loop().time()
         try:
             message = await self.channel.unary(
                 method, body, wait_for_ready=True, idempotent=idempotent
@@ -65,6 +71,9 @@ class Caller:
             if is_useless(error):
                 self.channel.hang_up(error.message)
             raise refusal_of(error, about) from error
+        except asyncio.CancelledError:
+            self._given_up(asked_at)
+            raise
         answer = decoded(kind, message, method)
         header: pb.ResponseHeader = answer.header  # type: ignore[attr-defined]
         if linearizable:
@@ -72,6 +81,21 @@ class Caller:
         else:
             self.history.saw_cluster(header.cluster_id)
         return answer
+
+    def _given_up(self, asked_at: float) -> None:
+        """Learn that nobody waits for an answer any more: was there any sign of the server?"""
+        heard_at = self.channel.heard_at
+        if heard_at is not None and heard_at < asked_at:
+            self.move_on(asked_at)
+
+    def move_on(self, asked_at: float) -> None:
+        """Go to another server, if there is one, because this one has not answered in time."""
+        connected_at = self.channel.connected_at
+        if connected_at is None or not self.channel.has_others:
+            return
+        silent_s = asyncio.get_running_loop().time() - max(asked_at, connected_at)
+        if silent_s >= UNANSWERED_S:
+            self.channel.hang_up(f"no answer for {silent_s:.1f} s")
 
 
 def decoded(kind: type[M], message: bytes, method: str) -> M:

@@ -5,10 +5,11 @@ that was under way when a connection was lost is `ConnectionLost`, unless it onl
 knows whether it was done, and the engine does nothing twice.
 """
 
+import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 from leasehold.core import txn as txns
@@ -34,8 +35,8 @@ from leasehold.engine.remote.lease_service import LeaseService
 from leasehold.engine.remote.leases import RemoteLeases
 from leasehold.engine.remote.our_leases import OurLeases
 from leasehold.engine.remote.plain import get_message, put_message
-from leasehold.engine.remote.refusals import About, about_txn
-from leasehold.engine.remote.servers import Server, recognize
+from leasehold.engine.remote.refusals import NOTHING, About, about_txn
+from leasehold.engine.remote.servers import Server, ask_version, recognize
 from leasehold.engine.remote.watch_hub import WatchHub
 from leasehold.engine.values import (
     DeleteResult,
@@ -67,7 +68,7 @@ class RemoteEngine(Engine):
         self._channel = channel
         self._history = History(self._history_lost)
         self._caller = Caller(channel, self._history)
-        self._hub = WatchHub(self._caller, lambda: self.server.trusts_progress, random)
+        self._hub = WatchHub(self._caller, self._trusts_progress, random)
         self._leases: RemoteLeases
         self._opened_by = os.getpid()
         self._is_forked = False
@@ -121,6 +122,12 @@ class RemoteEngine(Engine):
     def abandon(self) -> None:
         """Be of no use in a child process; what the parent has stays as it is."""
         self._is_forked = True
+        self._hub.abandon(Forked(self._opened_by))
+
+    async def _trusts_progress(self) -> bool:
+        if self.server.is_leasehold:
+            return True
+        return self.server._replace(version=await ask_version(self._caller)).trusts_progress
 
     def _history_lost(self, error: HistoryLost) -> None:
         self._hub.fail_all(error)
@@ -154,7 +161,7 @@ class RemoteEngine(Engine):
             and min_create_revision is max_create_revision is _NONE
         )
         if is_plain:
-            return await self._range(get_message(key_of(key, end)))
+            return messages.range_result(await self._ask_range(get_message(key_of(key, end))))
         query = Range(
             key,
             end,
@@ -168,19 +175,21 @@ class RemoteEngine(Engine):
             min_create_revision=min_create_revision,
             max_create_revision=max_create_revision,
         )
-        found = await self._range(messages.range_request(check_query(query)), revision)
+        request = messages.range_request(check_query(query))
+        found = messages.range_result(await self._ask_range(request, revision))
         return found._replace(revision=revision) if revision else found
 
-    async def _range(self, request: pb.RangeRequest | bytes, revision: int = 0) -> RangeResult:
-        answer = await self._caller.ask(
+    def _ask_range(
+        self, request: pb.RangeRequest | bytes, revision: int = 0
+    ) -> Coroutine[Any, Any, pb.RangeResponse]:
+        return self._caller.ask(
             _RANGE,
             request,
             pb.RangeResponse,
-            about=About(revision=revision),
+            about=About(revision=revision) if revision else NOTHING,
             idempotent=True,
             linearizable=True,
         )
-        return messages.range_result(answer)
 
     async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
         """Set a key."""
@@ -290,7 +299,14 @@ class RemoteEngine(Engine):
         wanted = list(dict.fromkeys(leases))
         for lease in wanted:
             check_lease(lease)
-        return await self._leases.renew_all(wanted) if wanted else Renewed({}, {})
+        if not wanted:
+            return Renewed({}, {})
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            return await self._leases.renew_all(wanted)
+        except asyncio.CancelledError:  # leases do not wait, whatever else the server answers
+            self._caller.move_on(asked_at)
+            raise
 
     async def revoke(self, lease: int) -> int:
         """End a lease, and its keys with it."""

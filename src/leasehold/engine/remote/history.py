@@ -34,8 +34,8 @@ class History:
             raise self.lost.with_traceback(None)
 
     def saw_cluster(self, cluster_id: int) -> None:
-        """Take the id in an answer; raises `HistoryLost`."""
-        if cluster_id == self.cluster_id:
+        """Take the id in an answer, 0 if it does not say; raises `HistoryLost`."""
+        if not cluster_id or cluster_id == self.cluster_id:
             self.check()
             return
         if self.cluster_id:

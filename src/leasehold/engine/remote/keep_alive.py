@@ -3,7 +3,8 @@
 Theory of operation. There is one stream at a time, opened when something is to be renewed. At most
 one renewal of a lease is outstanding on it, and an answer belongs to that one (`core.sends` says
 why). Whoever asks meanwhile is not given that answer, whose term began before they asked: one more
-message goes out once it is there, for all of them.
+message goes out once it is there, for all of them. What all have given up before it was sent is
+not sent: nobody would know of the new term.
 
 When the stream is lost all that is outstanding is `ConnectionLost`, and the next renewal opens
 another one.
@@ -17,7 +18,7 @@ from leasehold.core.sends import SendLedger
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
 from leasehold.engine.remote.refusals import is_useless
 from leasehold.engine.values import Renewed
-from leasehold.errors import ConnectionLost, LeaseholdError, UnknownLease
+from leasehold.errors import Closed, ConnectionLost, LeaseholdError, UnknownLease
 from leasehold.rpc.failures import as_ours
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.streaming_call import StreamingCall
@@ -28,7 +29,15 @@ METHOD: Final = "/etcdserverpb.Lease/LeaseKeepAlive"
 IDLE_S: Final = 60.0
 """How long a stream is kept that nobody uses."""
 
-_Answer = asyncio.Future[float]
+
+class _Renewal:
+    """A message that is to be sent, or has no answer yet, and how many wait for that."""
+
+    __slots__ = ("answer", "askers")
+
+    def __init__(self, answer: asyncio.Future[float]) -> None:
+        self.answer = answer
+        self.askers = 0
 
 
 class KeepAlives:
@@ -36,8 +45,8 @@ class KeepAlives:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._ledger: SendLedger[int, _Answer] = SendLedger()
-        self._waiting: dict[int, _Answer] = {}
+        self._ledger: SendLedger[int, _Renewal] = SendLedger()
+        self._waiting: dict[int, _Renewal] = {}
         """Leases to be renewed as soon as there is a stream, or an answer to the last one."""
         self._has_waiting = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -45,29 +54,38 @@ class KeepAlives:
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
         """Renew leases, each for itself."""
         asked = {lease: self._ask(lease) for lease in leases}
-        if asked:
-            await asyncio.wait(asked.values())
+        try:
+            await asyncio.wait([renewal.answer for renewal in asked.values()])
+        finally:
+            for lease, renewal in asked.items():
+                self._leave(lease, renewal)
         terms: dict[int, float] = {}
         failures: dict[int, Exception] = {}
-        for lease, answer in asked.items():
-            error = answer.exception()
+        for lease, renewal in asked.items():
+            error = renewal.answer.exception()
             if error is None:
-                terms[lease] = answer.result()
+                terms[lease] = renewal.answer.result()
             else:
                 assert isinstance(error, Exception)
                 failures[lease] = error
         return Renewed(terms, failures)
 
-    def _ask(self, lease: int) -> _Answer:
+    def _ask(self, lease: int) -> _Renewal:
         loop = asyncio.get_running_loop()
-        answer = self._waiting.get(lease)
-        if answer is None:
-            answer = self._waiting[lease] = loop.create_future()
-            answer.add_done_callback(_retrieve)
+        renewal = self._waiting.get(lease)
+        if renewal is None:
+            renewal = self._waiting[lease] = _Renewal(loop.create_future())
             self._has_waiting.set()
+        renewal.askers += 1
         if self._keeper is None:
             self._keeper = loop.create_task(self._keep())
-        return answer
+        return renewal
+
+    def _leave(self, lease: int, renewal: _Renewal) -> None:
+        """Learn that somebody waits no more."""
+        renewal.askers -= 1
+        if not renewal.askers and self._waiting.get(lease) is renewal:
+            del self._waiting[lease]
 
     async def close(self) -> None:
         """End the stream, and every renewal with it."""
@@ -78,11 +96,10 @@ class KeepAlives:
     # The stream.
 
     async def _keep(self) -> None:
-        failure: Exception = ConnectionLost("the stream of renewals was ended")
+        failure: Exception = Closed("the engine was closed")
         try:
-            stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
-            async with stream as call:
-                await self._converse(call)
+            while self._waiting:
+                await self._stream()
         except (RpcError, LeaseholdError) as error:
             if is_useless(error):
                 self._caller.channel.hang_up(str(error))
@@ -91,27 +108,29 @@ class KeepAlives:
             self._keeper = None
             self._fail_all(failure)
 
-    async def _converse(self, call: StreamingCall) -> None:
+    async def _stream(self) -> None:
         """Send and receive, until the stream is lost or nobody has used it for a while."""
-        writer = asyncio.get_running_loop().create_task(self._write(call))
-        reader = asyncio.get_running_loop().create_task(self._read(call))
-        try:
-            done, _ = await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                each.result()
-        finally:
-            writer.cancel()
-            reader.cancel()
-            await asyncio.gather(writer, reader, return_exceptions=True)
+        stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
+        async with stream as call:
+            writer = asyncio.get_running_loop().create_task(self._write(call))
+            reader = asyncio.get_running_loop().create_task(self._read(call))
+            try:
+                done, _ = await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+            finally:
+                writer.cancel()
+                reader.cancel()
+                await asyncio.gather(writer, reader, return_exceptions=True)
 
     async def _write(self, call: StreamingCall) -> None:
         """Send what waits; return when nobody has asked for a while."""
         while True:
             self._has_waiting.clear()
             for lease in [each for each in self._waiting if each not in self._ledger]:
-                answer = self._waiting.pop(lease)
-                if not answer.cancelled():
-                    self._ledger.sent(lease, answer)
+                renewal = self._waiting.pop(lease, None)  # it may be given up while others are sent
+                if renewal is not None:
+                    self._ledger.sent(lease, renewal)
                     request = pb.LeaseKeepAliveRequest(ID=lease)
                     await call.send(request.SerializeToString())
             try:
@@ -125,26 +144,20 @@ class KeepAlives:
         while (body := await call.receive()) is not None:
             answer = decoded(pb.LeaseKeepAliveResponse, body, METHOD)
             self._caller.history.saw_cluster(answer.header.cluster_id)
-            asked = self._ledger.answered(answer.ID)
+            renewal = self._ledger.answered(answer.ID)
             if answer.ID in self._waiting:
                 self._has_waiting.set()
-            if asked is None or asked.done():
+            if renewal is None or not renewal.askers:
                 continue
             if answer.TTL > 0:
-                asked.set_result(float(answer.TTL))
+                renewal.answer.set_result(float(answer.TTL))
             else:
-                asked.set_exception(UnknownLease(answer.ID))
+                renewal.answer.set_exception(UnknownLease(answer.ID))
         raise ConnectionLost("the server has ended the stream of renewals")
 
     def _fail_all(self, failure: Exception) -> None:
-        unanswered = [answer for _, answer in self._ledger.broken()]
-        for answer in (*unanswered, *self._waiting.values()):
-            if not answer.done():
-                answer.set_exception(failure)
+        unanswered = [renewal for _, renewal in self._ledger.broken()]
+        for renewal in (*unanswered, *self._waiting.values()):
+            if renewal.askers:
+                renewal.answer.set_exception(failure)
         self._waiting.clear()
-
-
-def _retrieve(answer: _Answer) -> None:
-    """Take note of a failure that nobody waits for any more."""
-    if not answer.cancelled():
-        answer.exception()

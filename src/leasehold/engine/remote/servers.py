@@ -82,18 +82,25 @@ def version_of(text: str) -> Version | None:
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
-async def recognize(caller: Caller) -> Server:
-    """Ask who it is."""
+async def ask_version(caller: Caller) -> str:
+    """Ask the server that is connected to now for its version."""
     status = await caller.ask(
         STATUS, maintenance.StatusRequest(), maintenance.StatusResponse, idempotent=True
     )
+    version: str = status.version
+    return version
+
+
+async def recognize(caller: Caller) -> Server:
+    """Ask who it is."""
+    version = await ask_version(caller)
     try:
         none = leases_pb2.RenewAllRequest()
         await caller.ask(RENEW_ALL_METHOD, none, leases_pb2.RenewAllResponse, idempotent=True)
     except CallRefused:  # it does not know the method
-        server = Server(is_leasehold=False, version=status.version)
+        server = Server(is_leasehold=False, version=version)
     else:
-        server = Server(is_leasehold=True, version=status.version)
+        server = Server(is_leasehold=True, version=version)
     if server.may_renew_when_deposed:
         logger.warning(
             "%s: a leader that was deposed and does not know yet may renew a lease that the new "

@@ -7,7 +7,8 @@ slow is cancelled on the stream and created again when there is room: it holds u
 
 Before watches go on after a loss, the server is asked for its latest revision: one that has come
 back with an older state would leave them waiting for revisions that they know already, without a
-word. That is `HistoryLost`.
+word. That is `HistoryLost`. And each is asked for its version, which decides what its progress is
+worth: the members of a cluster need not have the same.
 
 Only this ends a watch: what it must tell next was compacted, history is lost, the server refuses it
 for good, or it is cancelled.
@@ -16,7 +17,7 @@ for good, or it is cancelled.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from random import Random
@@ -56,10 +57,15 @@ class WatchHub:
     """Keeps the watches of an engine going."""
 
     def __init__(
-        self, caller: Caller, trusts_progress: Callable[[], bool], random: Random | None = None
+        self,
+        caller: Caller,
+        ask_trust: Callable[[], Awaitable[bool]],
+        random: Random | None = None,
     ) -> None:
         self._caller = caller
-        self._trusts_progress = trusts_progress
+        self._ask_trust = ask_trust
+        self._is_trusted = False
+        """Whether watches may go on from where the progress of this server says that they are."""
         self._backoff = Backoff(random or Random(), AGAIN_BASE_S, AGAIN_MAX_S)  # noqa: S311
         self._ids = count(1)
         self._watches: dict[RemoteWatch, None] = {}
@@ -75,7 +81,8 @@ class WatchHub:
 
     def add(self, request: pb.WatchCreateRequest) -> RemoteWatch:
         """Begin a watch."""
-        watch = RemoteWatch(request, self._has_room, self._cancelled)
+        floor = self._caller.history.floor
+        watch = RemoteWatch(request, self._has_room, self._cancelled, floor)
         self._watches[watch] = None
         self._attach(watch)
         if self._keeper is None:
@@ -88,6 +95,11 @@ class WatchHub:
             watch.fail(error)
         self._watches.clear()
         self._live.clear()
+
+    def abandon(self, error: Exception) -> None:
+        """Have every watch refuse to work, in a child process; nobody waits there."""
+        for watch in self._watches:
+            watch.abandon(error)
 
     async def close(self) -> None:
         """End every watch, and the stream."""
@@ -109,7 +121,8 @@ class WatchHub:
     def _has_room(self, watch: RemoteWatch) -> None:
         """Hear from a watch that it can be told more, or wants to know how far it is."""
         if not watch.live_id:
-            self._attach(watch)
+            if watch.has_room:
+                self._attach(watch)
         elif watch.wants_progress:
             self._say(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
 
@@ -143,7 +156,7 @@ class WatchHub:
             while self._watches:
                 try:
                     await self._stream()
-                except (RpcError, LeaseholdError) as error:
+                except (RpcError, LeaseholdError, OSError) as error:
                     await self._lost(error)
         except Exception as error:
             logger.exception("watching has failed")
@@ -152,7 +165,7 @@ class WatchHub:
         finally:
             self._keeper = None
 
-    async def _lost(self, error: RpcError | LeaseholdError) -> None:
+    async def _lost(self, error: RpcError | LeaseholdError | OSError) -> None:
         """Note why a stream was lost; wait for a while, unless it will never do."""
         ours = as_ours(error) if isinstance(error, RpcError) else error
         if is_definite(ours):
@@ -173,6 +186,7 @@ class WatchHub:
         async with stream as call:
             writer = asyncio.get_running_loop().create_task(self._write(call))
             try:
+                self._is_trusted = await self._ask_trust()
                 self._is_streaming = True
                 for watch in self._watches:
                     if watch.has_room:
@@ -214,7 +228,9 @@ class WatchHub:
     def _take(self, answer: pb.WatchResponse, octets: int) -> None:
         watch = self._live.get(answer.watch_id)
         if watch is None:
-            if answer.watch_id == ALL_WATCHES and not answer.created:
+            if answer.created and answer.canceled:  # etcd gives no number then, and keeps the order
+                self._refused(answer)
+            elif answer.watch_id == ALL_WATCHES and not answer.created:
                 self._progressed(answer.header.revision, list(self._live.values()))
         elif answer.canceled:
             self._ended(watch, answer)
@@ -238,6 +254,11 @@ class WatchHub:
         if watch.wants_progress:
             self._has_room(watch)
 
+    def _refused(self, answer: pb.WatchResponse) -> None:
+        untold = (watch for watch in self._live.values() if not watch.is_told)
+        if (watch := next(untold, None)) is not None:
+            self._ended(watch, answer)
+
     def _ended(self, watch: RemoteWatch, answer: pb.WatchResponse) -> None:
         """Take the end of a watch that nobody here has asked for."""
         if answer.compact_revision:
@@ -248,7 +269,6 @@ class WatchHub:
             raise ConnectionLost("the server has cancelled a watch")
 
     def _progressed(self, revision: int, watches: list[RemoteWatch]) -> None:
-        is_trusted = self._trusts_progress()
         for watch in watches:
             if watch.is_told:
-                watch.progressed(revision, is_trusted=is_trusted)
+                watch.progressed(revision, is_trusted=self._is_trusted)

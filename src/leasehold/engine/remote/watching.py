@@ -6,7 +6,8 @@ while its reader is so slow that more is waiting than should. The one thing that
 `next_revision`: all before it is in the queue, or was read. When it is created, or created again,
 it is from there on; so nothing is missed or told twice, whatever becomes of connections.
 
-Who watches from now on has no `next_revision` until the server has said what now is.
+Who watches from now on has no `next_revision` until the server has said what now is. A member of a
+cluster may lag: what was there before we asked is not told, even if it is yet to come there.
 
 An answer may be cut into *fragments*, also within a revision: a revision is told when the next one
 begins, or the answer is whole.
@@ -38,9 +39,11 @@ class RemoteWatch(Watch):
     __slots__ = (
         "_created",
         "_failure",
+        "_floor",
         "_on_cancel",
         "_on_room",
         "_partial",
+        "_partial_bytes",
         "_queue",
         "_queued_bytes",
         "_reader",
@@ -56,10 +59,13 @@ class RemoteWatch(Watch):
         request: pb.WatchCreateRequest,
         on_room: "Callable[[RemoteWatch], None]",
         on_cancel: "Callable[[RemoteWatch], None]",
+        floor: int = 0,
     ) -> None:
         self._request = request
         self._on_room = on_room
         self._on_cancel = on_cancel
+        self._floor = floor
+        """The last revision that was seen before: what is from now on is after it."""
         self.live_id = 0
         """Under which number the server knows it; 0 if it is detached."""
         self.is_told = False
@@ -70,6 +76,7 @@ class RemoteWatch(Watch):
         self._queued_bytes = 0
         self._partial: list[kv_pb2.Event] = []
         """What is known of a revision that is not whole yet."""
+        self._partial_bytes = 0
         self._created = asyncio.Event()
         self._reader: asyncio.Future[None] | None = None
         self._wants_progress = False
@@ -111,31 +118,31 @@ class RemoteWatch(Watch):
         """Learn that the server tells it nothing more."""
         self.live_id = 0
         self.is_told = False
-        self._partial.clear()
+        self._partial = []
+        self._partial_bytes = 0
 
     def created(self, revision: int) -> None:
         """Learn that it is told of everything after `revision`, or after what it knows."""
         if not self.next_revision:
-            self.next_revision = revision + 1
+            self.next_revision = max(revision, self._floor) + 1
         self.is_told = True
         self._created.set()
 
     def take(self, events: Iterable[kv_pb2.Event], octets: int, *, goes_on: bool) -> None:
         """Take an answer, or a fragment of one."""
-        partial = self._partial
+        self._partial_bytes += octets
         for event in events:
-            if partial and partial[-1].kv.mod_revision != event.kv.mod_revision:
-                self._tell(partial, octets)
-                octets = 0
-                partial = []
-            partial.append(event)
-        if partial and not goes_on:
-            self._tell(partial, octets)
-            partial = []
-        self._partial = partial
+            if self._partial and self._partial[-1].kv.mod_revision != event.kv.mod_revision:
+                self._tell()
+            self._partial.append(event)
+        if self._partial and not goes_on:
+            self._tell()
         self._wake()
 
-    def _tell(self, events: list[kv_pb2.Event], octets: int) -> None:
+    def _tell(self) -> None:
+        """Have a revision read that is whole; the length of an answer counts with its first one."""
+        events, octets = self._partial, self._partial_bytes
+        self._partial, self._partial_bytes = [], 0
         revision = events[0].kv.mod_revision
         if revision < self.next_revision:
             return  # it was told before
@@ -161,6 +168,11 @@ class RemoteWatch(Watch):
         self._created.set()
         self._wake()
 
+    def abandon(self, error: Exception) -> None:
+        """Be of no use in a child process."""
+        self._queue.clear()
+        self._failure = error
+
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
@@ -169,7 +181,8 @@ class RemoteWatch(Watch):
 
     async def ready(self) -> None:
         """Wait until the server watches; what happens from then on is told."""
-        await self._created.wait()
+        if self._failure is None:
+            await self._created.wait()
         if self._failure is not None and not self._queue:
             raise self._failure.with_traceback(None)
 
@@ -195,8 +208,9 @@ class RemoteWatch(Watch):
 
     def request_progress(self) -> None:
         """Have `Events` without events told, once everything before them was."""
-        self._wants_progress = True
-        self._on_room(self)
+        if self._failure is None:
+            self._wants_progress = True
+            self._on_room(self)
 
     def cancel(self) -> None:
         """Watch no longer."""
