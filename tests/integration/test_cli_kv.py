@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+from typing import Any
 
 import pytest
 
@@ -152,8 +153,8 @@ def test_a_watch_in_json_is_a_document_a_line(leasehold: Command, key: str) -> N
     assert (gone["event"], gone["key"], gone["previous"]["value"]) == ("del", key, "1")
 
 
-def _loaded(line: str) -> dict[str, object]:
-    loaded: dict[str, object] = json.loads(line)
+def _loaded(line: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(line)
     return loaded
 
 

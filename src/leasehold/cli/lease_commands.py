@@ -52,17 +52,15 @@ def _grant(arguments: argparse.Namespace) -> int:
 
     async def work(client: Client) -> int:
         granted = await begin(client, arguments)
+        if arguments.keep:
+            return await lease_keeping.keep_new(client, granted, arguments)
         if arguments.print_id_only:
             emit_lines([shown_id(granted.id)])
-            return OK
-        if arguments.json:
-            kind = {"event": "granted"} if arguments.keep else {}
-            emit_json({**kind, "id": shown_id(granted.id), "ttl": number(granted.ttl)})
+        elif arguments.json:
+            emit_json({"id": shown_id(granted.id), "ttl": number(granted.ttl)})
         else:
             emit_lines([f"lease {shown_id(granted.id)} granted for {shown_term(granted.ttl)}"])
-        if not arguments.keep:
-            return OK
-        return await lease_keeping.keep(client, [granted.id], arguments)
+        return OK
 
     return with_client(arguments, work)
 

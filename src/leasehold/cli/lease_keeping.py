@@ -13,6 +13,7 @@ from leasehold.cli.signals import SIGNALS
 from leasehold.cli.words import shown_id, shown_term
 from leasehold.client.client import Client
 from leasehold.client.held_lease import HeldLease
+from leasehold.engine.values import LeaseInfo
 from leasehold.errors import LeaseholdError, LeaseLost, UnknownLease
 
 END_S: Final = 5.0
@@ -35,7 +36,20 @@ def until_told(work: Callable[[Client], Awaitable[int]]) -> Callable[[Client], A
 
 async def keep(client: Client, ids: Sequence[int], arguments: argparse.Namespace) -> int:
     """Keep leases until a signal comes, or none is left; then end them, unless told otherwise."""
-    return await _Keeping(client, is_json=arguments.json).run(ids, revoke=not arguments.no_revoke)
+    keeping = _Keeping(client, is_json=arguments.json)
+    await keeping.begin(ids)
+    return await keeping.go_on(revoke=not arguments.no_revoke)
+
+
+async def keep_new(client: Client, granted: LeaseInfo, arguments: argparse.Namespace) -> int:
+    """Keep a lease that was begun for this; if that fails, nothing is left of it."""
+    keeping = _Keeping(client, is_json=arguments.json)
+    try:
+        await keeping.begin([granted.id], is_new=True)
+    except BaseException:
+        await keeping.revoke(granted.id)
+        raise
+    return await keeping.go_on(revoke=not arguments.no_revoke)
 
 
 class _Keeping:
@@ -47,9 +61,8 @@ class _Keeping:
         self._held: list[HeldLease] = []
         self._news: asyncio.Queue[tuple[str, HeldLease, str]] = asyncio.Queue()
 
-    async def run(self, ids: Sequence[int], *, revoke: bool) -> int:
+    async def go_on(self, *, revoke: bool) -> int:
         """Keep them; return the exit code."""
-        await self._begin(ids)
         if remote(self._client).server.may_renew_when_deposed:
             complain(
                 f"warning: {remote(self._client).server} may say that a lease is renewed when it "
@@ -71,7 +84,7 @@ class _Keeping:
         await self._end(revoke=revoke)
         return LOST if is_lost else OK
 
-    async def _begin(self, ids: Sequence[int]) -> None:
+    async def begin(self, ids: Sequence[int], *, is_new: bool = False) -> None:
         """Begin with all of them, or with none: those that are there already stay as they are."""
         try:
             for each in ids:
@@ -83,6 +96,8 @@ class _Keeping:
             self._let_go(revoke=False)
             raise
         for lease in self._held:
+            if is_new:
+                self._say("granted", lease)
             self._say("kept", lease)
 
     def _let_go(self, *, revoke: bool) -> None:
@@ -97,12 +112,12 @@ class _Keeping:
             lease.release()
             if not revoke:
                 self._say("released", lease)
-            elif (why := await self._revoke(lease.id)) is None:
+            elif (why := await self.revoke(lease.id)) is None:
                 self._say("ended", lease)
             else:
                 complain(f"lease {shown_id(lease.id)} is left to its term: {why}")
 
-    async def _revoke(self, lease: int) -> str | None:
+    async def revoke(self, lease: int) -> str | None:
         """End a lease; say why that did not work, if it did not."""
         try:
             await self._client.revoke(lease, timeout=END_S)
@@ -124,10 +139,12 @@ class _Keeping:
     def _say(self, kind: str, lease: HeldLease, why: str = "") -> None:
         name = shown_id(lease.id)
         if self._is_json:
-            term = {"ttl": number(lease.holding.term_s)} if kind == "kept" else {}
+            term = {"ttl": number(lease.holding.term_s)} if kind in ("granted", "kept") else {}
             emit_json({"event": kind, "id": name, **term, **({"why": why} if why else {})})
             return
         match kind:
+            case "granted":
+                line = f"lease {name} granted for {shown_term(lease.holding.term_s)}"
             case "kept":
                 line = f"lease {name} is kept alive, {shown_term(lease.holding.term_s)} at a time"
             case "jeopardy":

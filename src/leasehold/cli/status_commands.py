@@ -22,6 +22,10 @@ _ALARMS: Final = "/etcdserverpb.Maintenance/Alarm"
 _MEMBERS: Final = "/etcdserverpb.Cluster/MemberList"
 _RANGE: Final = "/etcdserverpb.KV/Range"
 _LEASES: Final = "/etcdserverpb.Lease/LeaseLeases"
+_ALARM_NAMES: Final[dict[int, str]] = {
+    maintenance_pb2.NOSPACE: "NOSPACE",
+    maintenance_pb2.CORRUPT: "CORRUPT",
+}
 _HEADS: Final = (
     "ENDPOINT",
     "SERVER",
@@ -114,7 +118,8 @@ async def _ask_status(row: Row, caller: Caller) -> None:
     alarms = await caller.ask(
         _ALARMS, maintenance_pb2.AlarmRequest(), maintenance_pb2.AlarmResponse, idempotent=True
     )
-    row.alarms = sorted({maintenance_pb2.AlarmType.Name(each.alarm) for each in alarms.alarms})
+    kinds = {int(each.alarm) for each in alarms.alarms}
+    row.alarms = [_ALARM_NAMES.get(kind, f"alarm {kind}") for kind in sorted(kinds)]
 
 
 async def _ask_more(row: Row, caller: Caller, timeout_s: float) -> None:
