@@ -15,6 +15,9 @@ Each request is a `Send`. Answers may come in any order, or not at all:
   request lifts it, since the grantor handles requests in the order in which they were sent (who
   gives up a request for less, and asks for more over another connection, must see to that);
 - once the grantor does not know the lease any more, no answer to an earlier request revives it.
+
+Other threads may ask for the end at any time, and never see one that lies later than both the one
+before a change and the one after it. So `_end` is changed first, then what holds it down.
 """
 
 from collections.abc import Callable
@@ -84,9 +87,13 @@ class Holding:
     @property
     def end(self) -> float:
         """When to stop trusting; `NEVER` if it does not end."""
-        end = self._end if self._end < self._doubt else self._doubt
-        for send in self._open:
-            if send.cap < end and (send.shortens or send.number > self._credited):
+        # What is changed last is read first, for who asks from another thread.
+        held_down, doubt, credited = self._open, self._doubt, self._credited
+        end = self._end
+        if doubt < end:
+            end = doubt
+        for send in held_down:
+            if send.cap < end and (send.shortens or send.number > credited):
                 end = send.cap
         return end
 
@@ -117,30 +124,35 @@ class Holding:
         if isinstance(requested, float):
             cap = self._end_of(now, requested)
         send = Send(self._sends, now, cap, shortens=cap < self.end)
-        self._open.append(send)
+        self._open = [*self._open, send]
         return send
 
     def answered(self, send: Send, granted: Duration) -> None:
         """Credit a term that was granted to the send that asked for it."""
-        self._open.remove(send)
         term_s = seconds_of(granted)
         end = self._end_of(send.sent_at, term_s)
         if send.number > self._credited:
+            self._end = end
             self._credited = send.number
             self._credited_at = send.sent_at
-            self._end = end
             self.term_s = term_s
             if send.number > self._doubted:
                 self._doubt = NOT_HELD_DOWN
         elif send.shortens:
             self._end = min(self._end, end)
+        self._settled(send)
 
     def failed(self, send: Send, *, definite: bool) -> None:
         """Note that a request failed, and whether it is known to have had no effect."""
-        self._open.remove(send)
         if not definite and (send.shortens or send.number > self._credited):
             self._doubt = min(self._doubt, send.cap)
             self._doubted = max(self._doubted, send.number)
+        self._settled(send)
+
+    def _settled(self, send: Send) -> None:
+        """Let the end no longer be held down by a send; what that has led to is noted before."""
+        assert send in self._open, "it is settled once"
+        self._open = [each for each in self._open if each is not send]
 
     def end_at(self, now: float) -> None:
         """Trust it no longer, whatever was promised before."""
