@@ -55,6 +55,17 @@ def test_it_is_told_at_the_deadline_within_a_tick_and_never_early(timeout_s: flo
     run_virtual(main)
 
 
+def test_an_alarm_that_is_rounded_to_just_below_its_tick_does_not_go_off_for_ever() -> None:
+    async def main() -> None:
+        late = Late()
+        for number in range(3000):
+            late.add(number, number * TICK_S)
+        await asyncio.sleep(3001 * TICK_S)
+        assert late.names == list(range(3000))
+
+    run_virtual(main)
+
+
 def test_they_are_told_in_their_order_with_one_alarm() -> None:
     async def main() -> None:
         late = Late()
