@@ -197,14 +197,14 @@ _FISH: Final = """\
 function __leasehold_at
     set -l words (commandline -opc)
     set -e words[1]
-    set -l path
-    set -l known $__leasehold_commands
+    set -l spot
     for word in $words
-        if contains -- (string join ' ' $path $word) $known
-            set path $path $word
+        set -l longer $spot $word
+        if contains -- "$longer" $__leasehold_commands
+            set spot $longer
         end
     end
-    test (string join ' ' $path) = "$argv[1]"
+    test "$spot" = "$argv[1]"
 end
 
 set -g __leasehold_commands %(paths)s

@@ -75,6 +75,10 @@ class Parser(argparse.ArgumentParser):
         """Refuse a command that is not known; nothing else has choices."""
         if action.choices is None or value in action.choices:
             return
+        before = self._given[: self._given.index(value)] if value in self._given else []
+        early = next((each for each in before if self._is_unknown_option(each)), None)
+        if early is not None:  # and what follows it was taken for a command
+            self.error(self._unknown(early))
         near = nearest(str(value), action.choices)
         meant = f"did you mean {near}?" if near else f"there are {', '.join(action.choices)}"
         self.error(f"there is no command {shown(str(value))}: {meant}")
