@@ -296,6 +296,54 @@ def test_a_server_that_does_not_answer_does_not_keep_a_program_from_ending() -> 
         assert "Task was destroyed" not in said
 
 
+def test_a_handler_of_a_signal_may_end_what_its_own_thread_waits_for(
+    server: LocalServer, observer: leasehold.sync.Client
+) -> None:
+    said = printed_by(
+        CONNECT
+        + """
+def stop(number, frame):
+    client.close()
+
+signal.signal(signal.SIGTERM, stop)
+for wait in (lambda lease: lease.lost.wait(), lambda lease: list(client.kv.watch("a"))):
+    lease = client.lease(60)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    signal.signal(signal.SIGALRM, stop)
+    try:
+        print(wait(lease), lease.is_ended)
+    except leasehold.Closed:
+        print("closed", lease.is_ended)
+    client = leasehold.sync.connect(sys.argv[1])
+""",
+        server.endpoint,
+    )
+    assert said == "False True\nclosed True\n"
+
+
+def test_it_works_without_uvloop(server: LocalServer, observer: leasehold.sync.Client) -> None:
+    said = printed_by(
+        """
+import sys
+sys.modules["uvloop"] = None
+"""
+        + CONNECT.replace("import leasehold, ", "import leasehold\nimport ")
+        + """
+assert "asyncio" in type(leasehold.sync.loop_thread.loop_thread()._loop).__module__
+lease = client.lease(60)
+watch = client.kv.watch("a")
+child = os.fork()
+if not child:
+    leasehold.sync.connect(sys.argv[1]).kv.put("a", "1")
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(watch.next(timeout=30).events[0].key)
+""",
+        server.endpoint,
+    )
+    assert said == "0\nb'a'\n"
+
+
 # Children.
 
 

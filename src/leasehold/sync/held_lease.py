@@ -229,7 +229,7 @@ class HeldLease:
     def _call(self, callback: Callback, error: BaseException | None) -> None:
         try:
             callback(self, error)
-        except Exception:
+        except BaseException:
             logger.exception("a callback for lease %s has failed", self._held.id)
 
 
@@ -242,9 +242,17 @@ def run_aside(check: Check | None) -> Callable[[], Awaitable[bool]] | None:
     """Make a check for the loop of one that may block: it is run in a thread."""
     if check is None:
         return None
-    plain_check = check
+    ask_holder = check
 
-    async def ask() -> bool:
-        return await asyncio.get_running_loop().run_in_executor(None, plain_check)
+    def ask() -> bool:
+        try:
+            return ask_holder()
+        except Exception:
+            raise
+        except BaseException as error:  # sys.exit would end the loop
+            raise RuntimeError(f"a check must answer, and not end its thread: {error!r}") from error
 
-    return ask
+    async def ask_aside() -> bool:
+        return await asyncio.get_running_loop().run_in_executor(None, ask)
+
+    return ask_aside

@@ -150,6 +150,7 @@ class LoopThread:
     def _wait(self, call: Call[Any]) -> None:
         self._loop.call_soon_threadsafe(call.start)
         while not call.is_done(LOOK_S):
+            self.check_process()  # a handler of a signal may have forked
             if not self._thread.is_alive():
                 raise Closed("the interpreter is ending, and so has leasehold.sync")
 
@@ -210,7 +211,7 @@ class _Process:
     """The thread of this process, if it was started."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may come at any time
         self._thread: LoopThread | None = None
         self._of_parents: list[LoopThread] = []
         """Kept for good: what their loops have is shared with the parent, and must not end here."""
@@ -223,7 +224,7 @@ class _Process:
             return self._thread
 
     def forked(self) -> None:
-        self._lock = threading.Lock()  # another thread may have had it
+        self._lock = threading.RLock()  # another thread may have had it
         if self._thread is not None:
             self._thread.abandon()
             self._of_parents.append(self._thread)

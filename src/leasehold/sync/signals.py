@@ -1,11 +1,12 @@
 """What a lease tells its holder, for threads: to be looked at, or waited for."""
 
-import threading
+import contextlib
 import time
+from _thread import LockType, allocate_lock
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from leasehold.core.duration import FOREVER, check_seconds
+from leasehold.core.duration import NEVER, check_seconds
 
 if TYPE_CHECKING:
     from leasehold.sync.held_lease import HeldLease
@@ -15,14 +16,18 @@ LOOK_S: Final = 1.0
 
 
 class Signal:
-    """Set, or not. Answered in the caller's thread, whatever the loop's thread does."""
+    """Set, or not. Answered in the caller's thread, whatever the loop's thread does.
 
-    __slots__ = ("_changed", "_lease", "_name")
+    Who waits has a lock of its own, and there is none for all: a handler of a signal may end the
+    lease in the very thread that waits.
+    """
+
+    __slots__ = ("_lease", "_name", "_waiters")
 
     def __init__(self, lease: "HeldLease", name: str) -> None:
         self._lease = lease
         self._name = name
-        self._changed = threading.Condition()
+        self._waiters: dict[LockType, None] = {}
 
     def __bool__(self) -> bool:
         return self.is_set()
@@ -36,30 +41,31 @@ class Signal:
 
         False if that takes longer than `timeout`, or the lease was ended: then it never will be.
         """
-        limit_s = None if timeout is None else check_seconds(timeout, "timeout")
-        give_up_at = None if limit_s is None else time.monotonic() + limit_s
-        with self._changed:
+        limit_s = NEVER if timeout is None else check_seconds(timeout, "timeout")
+        give_up_at = time.monotonic() + limit_s
+        waiter = allocate_lock()
+        waiter.acquire()
+        self._waiters[waiter] = None
+        try:
             while not self.is_set():
-                if self._lease.is_ended:
+                left_s = give_up_at - time.monotonic()
+                if left_s <= 0.0 or self._lease.is_ended:
                     return False
-                look_s = self._look_s()
-                if give_up_at is not None:
-                    left_s = give_up_at - time.monotonic()
-                    if left_s <= 0.0:
-                        return False
-                    look_s = min(look_s, left_s)
-                self._changed.wait(look_s)
-        return True
+                waiter.acquire(timeout=min(self._look_s(), left_s))
+            return True
+        finally:
+            del self._waiters[waiter]
 
     def _look_s(self) -> float:
         """Wait no longer than the lease lasts, since it may be lost without a word."""
         left = self._lease.remaining
-        return LOOK_S if left is FOREVER or left <= 0.0 else min(left, LOOK_S)
+        return min(left, LOOK_S) if isinstance(left, float) and left > 0.0 else LOOK_S
 
     def tell(self) -> None:
         """Have all who wait look again."""
-        with self._changed:
-            self._changed.notify_all()
+        for waiter in list(self._waiters):
+            with contextlib.suppress(RuntimeError):  # it was told before, and has not looked yet
+                waiter.release()
 
     def __repr__(self) -> str:
         return f"<Signal: {'set' if self else 'not set'}>"

@@ -63,7 +63,7 @@ class Workers:
                 job = found
             try:
                 job()
-            except Exception:
+            except BaseException:  # sys.exit as well: it would end a thread that others count on
                 logger.exception("a job in a thread of its own has failed")
             del job
 

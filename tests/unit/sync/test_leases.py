@@ -1,5 +1,6 @@
 """Leases for blocking code: what holders are told, in which thread, and when."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import pytest
 
 import leasehold
 import leasehold.sync
-from leasehold.sync.loop_thread import loop_thread
+from leasehold.sync.loop_thread import NOTICES_AT_ONCE, loop_thread
 from tests.support.scripts import until
 
 WITHIN_S = 30.0
@@ -188,7 +189,39 @@ def test_callbacks_that_would_have_to_be_awaited_are_refused(
     assert client.leases() == []
 
 
+@pytest.mark.parametrize("timeout", [0.01, timedelta(seconds=0.01)])
+def test_a_wait_for_a_loss_has_a_limit(
+    client: leasehold.sync.Client, timeout: float | timedelta
+) -> None:
+    with client.lease(60) as lease:
+        assert not lease.lost.wait(timeout)
+        with pytest.raises(ValueError, match="timeout"):
+            lease.lost.wait(-1)
+
+
+def test_a_callback_that_ends_its_thread_harms_nobody(client: leasehold.sync.Client) -> None:
+    told = threading.Semaphore(0)
+
+    def leave(lease: object, error: object) -> None:
+        told.release()
+        sys.exit(1)
+
+    for _ in range(NOTICES_AT_ONCE + 2):
+        client.revoke(client.lease(0.3, on_loss=leave).id)
+    for _ in range(NOTICES_AT_ONCE + 2):
+        assert told.acquire(timeout=WITHIN_S)
+
+
 # Checks.
+
+
+def test_a_check_that_ends_its_thread_loses_its_own_lease(client: leasehold.sync.Client) -> None:
+    with client.lease(60):
+        lease = client.lease(0.5, while_healthy=sys.exit)
+        assert lease.lost.wait(WITHIN_S)
+        until(lambda: bool(lease._held.lost))
+        assert "must answer" in str(lease.loss())
+        assert client.kv.get("a") is None
 
 
 def test_a_check_that_says_no_ends_the_renewals(client: leasehold.sync.Client) -> None:
