@@ -62,7 +62,7 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=True,
         )
     printed = run.stdout.split(f"{MARK}\n")
