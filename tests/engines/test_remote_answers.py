@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from leasehold import (
     CallFailed,
@@ -26,7 +27,7 @@ from leasehold import (
     UnknownKey,
     UnknownLease,
 )
-from leasehold.engine.remote.caller import decoded
+from leasehold.engine.remote.caller import AGAIN, decoded
 from leasehold.engine.remote.history import History
 from leasehold.engine.remote.refusals import About, about_txn, is_useless, refusal_of
 from leasehold.engine.remote.servers import Server
@@ -34,7 +35,7 @@ from leasehold.errors import STATUS_IS_DEFINITE, LeaseDenied, Status, TooBusy, i
 from leasehold.rpc.grpc import RpcError
 from leasehold.testing.virtual import run_virtual
 from leasehold.wire import rpc_pb2 as pb
-from tests.engines.scripted import ScriptedChannel
+from tests.engines.scripted import RANGE, ScriptedChannel
 
 ABOUT = About(b"key", 5, 9, 200, 128)
 
@@ -130,6 +131,66 @@ def test_a_transaction_is_about_what_may_be_missing() -> None:
 def test_a_member_is_left_that_cannot_reach_the_others(text: str, expected: bool) -> None:
     assert is_useless(RpcError(Status.UNAVAILABLE, text)) is expected
     assert not is_useless(RpcError(Status.UNKNOWN, text))
+
+
+@pytest.mark.parametrize("message", ["etcdserver: leader changed", "etcdserver: no leader"])
+def test_what_only_reads_is_asked_again_until_there_is_a_leader(message: str) -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            answer, refusals = channel.answers[RANGE], iter(range(5))
+
+            def refuse(request: bytes) -> Message:
+                if next(refusals, None) is not None:
+                    raise RpcError(Status.UNAVAILABLE, message)
+                return answer(request)
+
+            channel.answers[RANGE] = refuse
+            assert (await engine.range(b"a")).revision == 1
+
+    run_virtual(main)
+
+
+def test_what_may_have_been_done_is_never_asked_again() -> None:
+    async def main() -> None:
+        channel, asked = ScriptedChannel(), []
+
+        def refuse(request: bytes) -> Message:
+            asked.append(request)
+            raise RpcError(Status.UNAVAILABLE, "etcdserver: leader changed")
+
+        async with await channel.engine() as engine:
+            for path in ("KV/Put", "KV/Txn", "KV/DeleteRange", "Lease/LeaseGrant"):
+                channel.answers[f"/etcdserverpb.{path}"] = refuse
+            calls = [
+                engine.put(b"a", b""),
+                engine.txn(success=[Put(b"a", b"")]),
+                engine.delete(b"a"),
+                engine.grant(10),
+            ]
+            for call in calls:
+                with pytest.raises(CallFailed, match="leader changed"):
+                    await call
+            assert len(asked) == len(calls)
+
+    run_virtual(main)
+
+
+def test_what_only_reads_is_not_asked_again_for_ever() -> None:
+    async def main() -> None:
+        channel, asked = ScriptedChannel(), []
+
+        def refuse(request: bytes) -> Message:
+            asked.append(request)
+            raise RpcError(Status.UNAVAILABLE, "etcdserver: no leader")
+
+        async with await channel.engine() as engine:
+            channel.answers[RANGE] = refuse
+            with pytest.raises(CallFailed, match="no leader"):
+                await engine.range(b"a")
+            assert len(asked) == AGAIN + 1
+
+    run_virtual(main)
 
 
 # History.

@@ -459,12 +459,15 @@ def test_each_member_is_trusted_by_its_own_version() -> None:
         channel = ScriptedChannel("3.5.21")
         async with await channel.engine() as engine:
             engine.watch(b"a", start=2)
-            channel.version = "3.5.1"
-            stream = await channel.opened(WATCH)
-            progress(stream, 9, (await create(stream)).watch_id)
-            await settle()
-            channel.lose()
-            assert (await create(await channel.opened(WATCH))).start_revision == 2
+            for version, start in (("3.5.1", 2), ("3.5.21", 2), ("3.5.1", 20), ("3.5.1", 20)):
+                channel.version = version
+                stream = await channel.opened(WATCH)
+                request = await create(stream)
+                assert request.start_revision == start
+                channel.revision += 9
+                progress(stream, channel.revision, request.watch_id)
+                await settle()
+                channel.lose()
 
     run_virtual(main)
 

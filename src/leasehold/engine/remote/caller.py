@@ -1,13 +1,15 @@
 """Calls to the server: a message out, an answer in, and what both say of history."""
 
 import asyncio
+from random import Random
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from leasehold.engine.remote.history import History
 from leasehold.engine.remote.refusals import NOTHING, About, is_useless, refusal_of
-from leasehold.errors import CallFailed
+from leasehold.errors import CallFailed, Status
+from leasehold.rpc.backoff import Backoff
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.grpc import RpcError
 from leasehold.wire import rpc_pb2 as pb
@@ -15,6 +17,12 @@ from leasehold.wire import rpc_pb2 as pb
 HAS_LEADER: Final = (("hasleader", "true"),)
 """Asks a member of a cluster to end a stream once it has lost its leader."""
 
+
+AGAIN: Final = 8
+AGAIN_BASE_S: Final = 0.05
+AGAIN_MAX_S: Final = 1.0
+"""How often a call that only reads is made again where no server can answer it, and the pauses:
+together about as long as the members of a cluster need to find a new leader."""
 
 UNANSWERED_S: Final = 0.5
 """How long a server may be silent until whoever gives up looks for another one."""
@@ -35,12 +43,14 @@ M = TypeVar("M", bound=Message)
 class Caller:
     """Makes calls over a channel. A call waits for a connection, and is not made twice.
 
-    Only what is `idempotent` is made again where it may have been executed.
+    Only what is `idempotent` is made again: where it may have been executed, and where a server
+    says that it cannot do it at present.
     """
 
-    def __init__(self, channel: Channel, history: History) -> None:
+    def __init__(self, channel: Channel, history: History, random: Random | None = None) -> None:
         self.channel = channel
         self.history = history
+        self._random = random or Random()  # noqa: S311  spreads retries, keeps no secret
 
     async def ask(
         self,
@@ -64,13 +74,12 @@ class Caller:
         body = request if isinstance(request, bytes) else request.SerializeToString()
         asked_at = asyncio.get_running_loop().time()
         try:
-            message = await self.channel.unary(
-                method, body, wait_for_ready=True, idempotent=idempotent
-            )
-        except RpcError as error:
-            if is_useless(error):
-                self.channel.hang_up(error.message)
-            raise refusal_of(error, about) from error
+            try:
+                message = await self.channel.unary(
+                    method, body, wait_for_ready=True, idempotent=idempotent
+                )
+            except RpcError as error:
+                message = await self._refused(error, method, body, about, idempotent=idempotent)
         except asyncio.CancelledError:
             self._given_up(asked_at)
             raise
@@ -81,6 +90,23 @@ class Caller:
         else:
             self.history.saw_cluster(header.cluster_id)
         return answer
+
+    async def _refused(
+        self, error: RpcError, method: str, body: bytes, about: About, *, idempotent: bool
+    ) -> bytes:
+        """Raise why a call was refused, unless it may be made again, and is answered then."""
+        backoff = Backoff(self._random, AGAIN_BASE_S, AGAIN_MAX_S)
+        for _ in range(AGAIN):
+            if is_useless(error):
+                self.channel.hang_up(error.message)
+            if not idempotent or error.status is not Status.UNAVAILABLE:
+                break
+            await asyncio.sleep(backoff.next_s())
+            try:
+                return await self.channel.unary(method, body, wait_for_ready=True, idempotent=True)
+            except RpcError as again:
+                error = again
+        raise refusal_of(error, about) from error
 
     def _given_up(self, asked_at: float) -> None:
         """Learn that nobody waits for an answer any more: was there any sign of the server?"""

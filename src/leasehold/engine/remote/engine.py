@@ -2,7 +2,8 @@
 
 What is answered is durable as far as the server's answers are. A call waits for a connection; one
 that was under way when a connection was lost is `ConnectionLost`, unless it only reads: nobody
-knows whether it was done, and the engine does nothing twice.
+knows whether it was done, and the engine does nothing twice. What only reads is also asked again
+while a cluster has no leader.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class RemoteEngine(Engine):
     def __init__(self, channel: Channel, random: Random | None = None) -> None:
         self._channel = channel
         self._history = History(self._history_lost)
-        self._caller = Caller(channel, self._history)
+        self._caller = Caller(channel, self._history, random)
         self._hub = WatchHub(self._caller, self._trusts_progress, random)
         self._leases: RemoteLeases
         self._opened_by = os.getpid()
