@@ -16,7 +16,7 @@ class Scale:
     """That one client keeps alive."""
     ttl_s: int
     keeping_s: float
-    """How long it is looked at while it does, beginning a third of a term after the last grant."""
+    """How long it is looked at while it does, beginning half a term after the last grant."""
     limit_s: float
     """For one sample."""
 
@@ -24,7 +24,7 @@ class Scale:
 FULL = Scale(
     rounds=7,
     seconds=0.5,
-    calls_s=170.0,
+    calls_s=165.0,
     leases=10_000,
     ttl_s=30,
     keeping_s=20.0,
