@@ -248,6 +248,8 @@ class HeldLease(Lease):
 
     def settle(self, send: Send, outcome: Outcome) -> None:
         """Note what became of a renewal; an answer ends the jeopardy."""
+        if isinstance(outcome, UnknownLease):
+            self._trouble = outcome  # with which it ends now: that may be noticed before this is
         super().settle(send, outcome)
         if isinstance(outcome, BaseException):
             return
@@ -280,7 +282,7 @@ class HeldLease(Lease):
         """Learn that it is lost."""
         if self.lost or self._is_ended:
             return
-        if isinstance(error, TimeoutError) and self._trouble is not None:
+        if isinstance(error, TimeoutError | None) and self._trouble is not None:
             error = self._trouble  # there was no time for the last attempt; this one tells more
         self._why_lost = error
         self._over()

@@ -142,7 +142,7 @@ def test_a_loss_is_told_in_a_thread_of_its_own_with_the_lease_of_its_holder(
     _end_behind_its_back(client, lease)
     assert done.wait(WITHIN_S)
     assert told[0][0] is lease
-    assert isinstance(told[0][1], leasehold.UnknownLease | None)
+    assert isinstance(told[0][1], leasehold.UnknownLease)
     assert told[0][2] == "leasehold callback"
     with pytest.raises(leasehold.LeaseLost):
         client.kv.put("a", "b", lease=lease)
