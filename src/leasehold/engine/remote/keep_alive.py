@@ -84,6 +84,8 @@ class KeepAlives:
     def _leave(self, lease: int, renewal: _Renewal) -> None:
         """Learn that somebody waits no more."""
         renewal.askers -= 1
+        if renewal.answer.done():
+            renewal.answer.exception()  # it has been seen, even by who was just giving up
         if not renewal.askers and self._waiting.get(lease) is renewal:
             del self._waiting[lease]
 
