@@ -53,6 +53,12 @@ def test_every_help_has_an_example(command: str) -> None:
     assert examples_of(HELPS[command]), HELPS[command]
 
 
+def test_every_help_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line for _, text in _helps(parser_for()) for line in text.splitlines()]
+    assert [line for line in lines if len(line) > 80] == []
+
+
 @pytest.mark.parametrize("command", [each for each in HELPS if each.startswith(CLIENTS)])
 def test_every_help_of_a_client_says_what_the_exit_codes_mean(command: str) -> None:
     codes = re.findall(r"^  (\d)  \w", HELPS[command].partition("exit codes:")[2], re.MULTILINE)

@@ -25,8 +25,15 @@ def add_command(commands: Commands) -> None:
         parser = group.add_parser(
             shell,
             help=f"for {shell}",
-            description=f"Print a script for {shell}. Have it in every shell by a line in {where}:",
-            epilog=f"  {line}\n\nexample:\n  leasehold completion {shell} > leasehold.{shell}\n",
+            description=f"Print a script for {shell}, which then completes commands and options.",
+            epilog=f"""\
+To have it in every shell, add a line to {where}:
+
+  {line}
+
+example:
+  leasehold completion {shell} > leasehold.{shell}
+""",
         )
         parser.set_defaults(run=run, shell=shell)
 

@@ -17,7 +17,7 @@ MEANINGS: Final = {
     USAGE_ERROR: "the command line is wrong; nothing was sent",
     NOT_THERE: "there is no such key, or no such lease",
     NO_SERVER: "no server could be connected to, or none has answered in time",
-    NOT_MET: "the conditions of the transaction do not hold; what is under `else` was done",
+    NOT_MET: "the conditions do not hold, and what is under --else was done",
     LOST: "a lease that was to be kept is lost",
 }
 _ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)

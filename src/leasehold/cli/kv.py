@@ -87,7 +87,7 @@ def _put(group: Commands) -> None:
             date | leasehold kv put today -
             """,
             NOT_THERE,
-            notes="A value that begins with - is written after --, such as in: kv put -- KEY -5",
+            notes="A value that looks like an option is written after --, as in: -- KEY --VALUE",
         ),
     )
     add_put(parser, "what it is set to; - reads it from standard input")
@@ -140,12 +140,12 @@ def _txn(group: Commands) -> None:
     parser = group.add_parser(
         "txn",
         help="do several things at once, if conditions hold",
-        usage="%(prog)s [options] [--if CONDITION]... [--then STEP]... [--else STEP]...",
+        usage="%(prog)s [--if CONDITION] [--then STEP] [--else STEP] [options]",
         description="If all conditions hold do the one, else the other, all at one revision.",
         epilog=epilog(
             """
-            leasehold kv txn --then 'put config/a 1' --then 'put config/b 2'
-            leasehold kv txn --if 'config/a value = 1' --then 'put config/a 2' --else 'get config/a'
+            leasehold kv txn --then 'put a 1' --then 'put b 2'
+            leasehold kv txn --if 'a value = 1' --then 'put a 2' --else 'get a'
             printf 'if leader missing\\nthen put leader me\\n' | leasehold kv txn
             """,
             NOT_MET,
@@ -154,8 +154,8 @@ def _txn(group: Commands) -> None:
         ),
     )
     for flag, metavar, what in (
-        ("--if", "CONDITION", "what must hold"),
-        ("--then", "STEP", "what is done if it does"),
+        ("--if", "CONDITION", "what must hold; any number of these"),
+        ("--then", "STEP", "what is done if all of it does"),
         ("--else", "STEP", "what is done if it does not"),
     ):
         parser.add_argument(

@@ -44,7 +44,7 @@ def _grant(group: Commands) -> None:
             """
             leasehold lease grant 60
             leasehold lease grant 1m30s --holder anna
-            leasehold kv put workers/7 here --lease $(leasehold lease grant 60 --print-id-only)
+            leasehold kv put w/7 up --lease $(leasehold lease grant 60 --print-id-only)
             leasehold lease grant 10 --keep
             """,
             LOST,
