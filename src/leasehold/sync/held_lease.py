@@ -172,7 +172,7 @@ class HeldLease:
         self.jeopardy.tell()
 
     def __enter__(self) -> Self:
-        self._thread.check_process()
+        self.check()
         if self._body is not None:
             bodies.enter(self._body)
         return self

@@ -266,6 +266,13 @@ def test_the_end_of_a_block_ends_the_lease(client: leasehold.sync.Client) -> Non
     lease.end()
 
 
+def test_a_lease_that_is_over_cannot_be_entered(client: leasehold.sync.Client) -> None:
+    lease = client.lease(60)
+    lease.end()
+    with pytest.raises(leasehold.LeaseLost), lease:
+        pytest.fail("it was entered")
+
+
 def test_a_lease_can_be_kept_that_is_there_already_and_let_be(
     client: leasehold.sync.Client,
 ) -> None:

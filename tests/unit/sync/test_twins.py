@@ -11,6 +11,7 @@ import leasehold.client.held_lease
 import leasehold.client.kv
 import leasehold.client.opening
 import leasehold.sync
+from tests.support.scripts import printed_by
 
 TWINS: list[tuple[type, type]] = [
     (leasehold.Client, leasehold.sync.Client),
@@ -96,3 +97,17 @@ def test_all_names_of_the_module_can_be_imported() -> None:
     for name in leasehold.sync.__all__:
         assert getattr(leasehold.sync, name).__doc__
     assert not set(leasehold.sync.__all__) - {"KV", "TxnBuilder"} - set(leasehold.__all__)
+
+
+def test_no_engine_is_imported_for_a_client_of_a_server() -> None:
+    assert (
+        printed_by("""
+            import sys
+            import leasehold.sync
+            print("leasehold.engine.embedded" in sys.modules)
+            leasehold.sync.open
+            print("leasehold.engine.embedded" in sys.modules)
+            print(hasattr(leasehold.sync, "opened"))
+        """)
+        == "False\nTrue\nFalse\n"
+    )
