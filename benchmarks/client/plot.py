@@ -32,8 +32,7 @@ def write_plot(results: Results, leases: int, ttl_s: float, path: Path) -> None:
         title = f"Calls to etcd in a second, {IN_FLIGHT} in flight"
         _draw_calls(axes[0], results.cells, RATE, title, "calls/s")
         title = "Processor time of the client for a call"
-        _draw_calls(axes[1], results.cells, CPU_US, title, "µs (log scale)")
-        axes[1].set_yscale("log")
+        _draw_calls(axes[1], results.cells, CPU_US, title, "µs")
         _draw_keeping(axes[2], results.cells, leases, ttl_s)
 
 
@@ -68,9 +67,8 @@ def _draw_keeping(axes: Any, cells: Cells, leases: int, ttl_s: float) -> None:
         bars[NAIVE] = Spread(naive, naive, naive)
         colours = [COLOURS[ASYNCIO]] * (len(bars) - 1) + ["#999999"]
         _draw_bars(axes, dict(enumerate(bars.values())), 0.7, colours, None)
-        axes.set_yscale("log")
     axes.set_xticks(range(len(bars)), list(bars), fontsize=9)
-    _dress(axes, f"Keeping {what}", "messages/s (log scale)")
+    _dress(axes, f"Keeping {what}", "messages/s")
 
 
 def _draw_bars(
@@ -90,17 +88,19 @@ def _draw_bars(
     axes.errorbar(list(bars), medians, yerr=errors, fmt="none", ecolor="#555555", linewidth=1)
     for at, value in bars.items():
         place: dict[str, Any] = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center"}
-        axes.annotate(_short(value.median), (at, value.high), fontsize=7, **place)
+        axes.annotate(_short(value.median), (at, value.high), fontsize=6.5, **place)
 
 
 def _short(value: float) -> str:
-    return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.3g}"
+    return f"{value / 1e3:.1f}k" if value >= 999.5 else f"{value:.3g}"
 
 
 def _dress(axes: Any, title: str, label: str) -> None:
     axes.grid(axis="y", color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.set_title(title, loc="left", fontsize=11)
-    axes.set_ylabel(label)
+    axes.set_ylabel(f"{label} (log scale)")
+    if axes.has_data():
+        axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.margins(y=0.12)
