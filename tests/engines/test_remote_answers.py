@@ -119,18 +119,22 @@ def test_a_transaction_is_about_what_may_be_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "of_several", "alone"),
     [
-        ("etcdserver: no leader", True),
-        ("etcdserver: request timed out, possibly due to previous leader failure", True),
-        ("etcdserver: server stopped", True),
-        ("etcdserver: leader changed", False),
-        ("transport is closing", False),
+        ("etcdserver: no leader", True, True),
+        ("etcdserver: server stopped", True, True),
+        ("etcdserver: request timed out", True, False),
+        ("etcdserver: request timed out, possibly due to previous leader failure", True, False),
+        ("etcdserver: leader changed", False, False),
+        ("transport is closing", False, False),
     ],
 )
-def test_a_member_is_left_that_cannot_reach_the_others(text: str, expected: bool) -> None:
-    assert is_useless(RpcError(Status.UNAVAILABLE, text)) is expected
-    assert not is_useless(RpcError(Status.UNKNOWN, text))
+def test_a_member_is_left_that_cannot_reach_the_others(
+    text: str, of_several: bool, alone: bool
+) -> None:
+    for has_others, expected in ((True, of_several), (False, alone)):
+        assert is_useless(RpcError(Status.UNAVAILABLE, text), has_others=has_others) is expected
+        assert not is_useless(RpcError(Status.UNKNOWN, text), has_others=has_others)
 
 
 @pytest.mark.parametrize("message", ["etcdserver: leader changed", "etcdserver: no leader"])

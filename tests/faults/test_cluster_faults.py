@@ -63,11 +63,13 @@ def test_a_leader_that_is_killed_again_and_again_costs_nobody_anything(members: 
     run(main())
 
 
-@pytest.mark.parametrize("role", ["leader", "follower"])
-def test_a_member_that_is_stopped_is_left_in_time_for_leases(members: Cluster, role: str) -> None:
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
+def test_a_member_that_is_stopped_is_left_in_time_for_leases(
+    members: Cluster, is_leader: bool
+) -> None:
     async def main() -> None:
         leader = await asyncio.to_thread(members.leader)
-        first = leader if role == "leader" else (leader + 1) % len(members.endpoints)
+        first = leader if is_leader else another(members, leader)
         order = [*members.endpoints[first:], *members.endpoints[:first]]
         async with loaded(order, LEASES, TTL_S) as load:
             engine = load.client.engine
@@ -83,6 +85,29 @@ def test_a_member_that_is_stopped_is_left_in_time_for_leases(members: Cluster, r
             assert await asyncio.to_thread(members.becomes_healthy), members.log_tail()
 
     run(main())
+
+
+def test_a_leader_that_is_stopped_costs_nobody_a_lease_who_is_connected_elsewhere(
+    members: Cluster,
+) -> None:
+    async def main() -> None:
+        leader = await asyncio.to_thread(members.leader)
+        first = another(members, leader)
+        order = [*members.endpoints[first:], *members.endpoints[:first]]
+        async with loaded(order, LEASES, TTL_S) as load:
+            await load.stop_writing()
+            stop(members.pid(leader))
+            await renewed(load)
+            load.begin_writing()
+            await load.progress()
+            go_on(members.pid(leader))
+            assert await asyncio.to_thread(members.becomes_healthy), members.log_tail()
+
+    run(main())
+
+
+def another(members: Cluster, member: int) -> int:
+    return (member + 1) % len(members.endpoints)
 
 
 def connected_to(engine: RemoteEngine) -> str:

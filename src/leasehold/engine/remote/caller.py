@@ -97,8 +97,7 @@ class Caller:
         """Raise why a call was refused, unless it may be made again, and is answered then."""
         backoff = Backoff(self._random, AGAIN_BASE_S, AGAIN_MAX_S)
         for _ in range(AGAIN):
-            if is_useless(error):
-                self.channel.hang_up(error.message)
+            self.leave_if_useless(error)
             if not idempotent or error.status is not Status.UNAVAILABLE:
                 break
             await asyncio.sleep(backoff.next_s())
@@ -107,6 +106,11 @@ class Caller:
             except RpcError as again:
                 error = again
         raise refusal_of(error, about) from error
+
+    def leave_if_useless(self, error: BaseException) -> None:
+        """Give up the connection, if an error says that this server will not do."""
+        if is_useless(error, has_others=self.channel.has_others):
+            self.channel.hang_up(str(error))
 
     def _given_up(self, asked_at: float) -> None:
         """Learn that nobody waits for an answer any more: was there any sign of the server?"""

@@ -16,7 +16,6 @@ from typing import Final
 
 from leasehold.core.sends import SendLedger
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
-from leasehold.engine.remote.refusals import is_useless
 from leasehold.engine.values import Renewed
 from leasehold.errors import Closed, ConnectionLost, LeaseholdError, UnknownLease
 from leasehold.rpc.failures import as_ours
@@ -103,8 +102,7 @@ class KeepAlives:
             while self._waiting:
                 await self._stream()
         except (RpcError, LeaseholdError) as error:
-            if is_useless(error):
-                self._caller.channel.hang_up(str(error))
+            self._caller.leave_if_useless(error)
             failure = as_ours(error) if isinstance(error, RpcError) else error
         finally:
             self._keeper = None

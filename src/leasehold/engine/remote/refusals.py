@@ -25,8 +25,11 @@ from leasehold.rpc.grpc import RpcError
 
 _PREFIX: Final = "etcdserver: "
 
-_USELESS: Final = ("no leader", "request timed out", "server stopped")
-"""How a member of a cluster begins that cannot reach the others, or is about to end."""
+_USELESS: Final = ("no leader", "server stopped")
+"""What a member of a cluster says that has lost the others, or is about to end."""
+
+_OVERDUE: Final = "request timed out"
+"""How one begins that may have lost the others; one that is alone is just slow."""
 
 # What a Leasehold server says in its own services: the texts of `errors`.
 _EXISTS: Final = re.compile(r"lease (-?\d+) is there already")
@@ -117,10 +120,9 @@ def _steps(steps: tuple[Step, ...]) -> Iterator[Step]:
             yield step
 
 
-def is_useless(error: BaseException) -> bool:
-    """Say whether a member of a cluster can do nothing for us at present: ask another."""
-    return (
-        isinstance(error, RpcError)
-        and error.status is Status.UNAVAILABLE
-        and error.message.removeprefix(_PREFIX).startswith(_USELESS)
-    )
+def is_useless(error: BaseException, *, has_others: bool) -> bool:
+    """Say whether a server can do nothing for us at present: another, if there is one, may."""
+    if not isinstance(error, RpcError) or error.status is not Status.UNAVAILABLE:
+        return False
+    text = error.message.removeprefix(_PREFIX)
+    return text in _USELESS or (has_others and text.startswith(_OVERDUE))

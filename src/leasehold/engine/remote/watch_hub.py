@@ -24,7 +24,6 @@ from random import Random
 from typing import Final
 
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
-from leasehold.engine.remote.refusals import is_useless
 from leasehold.engine.remote.watching import RemoteWatch
 from leasehold.errors import (
     CallRefused,
@@ -174,8 +173,7 @@ class WatchHub:
         if not self._is_interrupted:
             self._is_interrupted = True
             logger.warning("watches are interrupted, and will go on where they were: %s", ours)
-        if is_useless(error):
-            self._caller.channel.hang_up(str(error))
+        self._caller.leave_if_useless(error)
         await asyncio.sleep(self._backoff.next_s())
 
     async def _stream(self) -> None:
