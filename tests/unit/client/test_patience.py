@@ -148,6 +148,45 @@ def test_who_is_cancelled_while_the_limit_ends_the_call_is_cancelled() -> None:
     run(main())
 
 
+def test_a_call_of_who_is_being_cancelled_has_its_limit_all_the_same() -> None:
+    told: list[TimeoutError] = []
+
+    async def clean_up_at_the_end() -> None:
+        try:
+            await never()
+        finally:
+            with pytest.raises(TimeoutError) as caught:
+                await patience(1.0).wait(never(), None)
+            told.append(caught.value)
+
+    async def main() -> None:
+        ending = asyncio.create_task(clean_up_at_the_end())
+        await asyncio.sleep(1.0)
+        ending.cancel()
+        await asyncio.wait([ending])
+        assert ending.cancelled()
+        assert str(told[0]) == "no answer within 1 s"
+
+    run(main())
+
+
+def test_an_answer_that_comes_while_the_limit_ends_the_call_is_given() -> None:
+    async def just_too_late() -> int:
+        try:
+            await never()
+        except asyncio.CancelledError:
+            return 7
+        raise AssertionError
+
+    async def main() -> None:
+        assert await patience(1.0).wait(just_too_late(), None) == 7
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+    run(main())
+
+
 def test_a_shorter_limit_of_the_caller_counts_as_the_callers() -> None:
     async def main() -> None:
         outer = asyncio.timeout(1.0)

@@ -53,6 +53,3 @@ class OnlyPair(KeyValue):
             raise AttributeError(f"a KeyValue has no {name!r}", name=name, obj=self)
         item = self._item = item_of(self._pair.SerializeToString(), self._pair)
         return item
-
-    def __reduce__(self) -> tuple[type[KeyValue], tuple[Item]]:
-        return KeyValue, (self._item,)
