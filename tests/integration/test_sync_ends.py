@@ -218,6 +218,37 @@ print("the end")
     assert said == "the end\n"
 
 
+def test_daemons_that_go_on_calling_end_with_the_program_without_a_word(
+    server: LocalServer, observer: leasehold.sync.Client
+) -> None:
+    said = printed_by(
+        CONNECT
+        + """
+began = threading.Barrier(5)
+
+def call():
+    began.wait()
+    while True:
+        client.kv.put("a", "b")
+
+def read():
+    began.wait()
+    while True:
+        for _ in client.kv.watch("a"):
+            pass
+
+for target in (call, call, read, read):
+    threading.Thread(target=target, daemon=True).start()
+began.wait()
+for _ in range(20):
+    client.lease(60)
+print("the end")
+""",
+        server.endpoint,
+    )
+    assert said == "the end\n"
+
+
 def test_callbacks_that_hang_do_not_keep_a_program_from_ending(
     server: LocalServer, observer: leasehold.sync.Client
 ) -> None:

@@ -82,6 +82,11 @@ class Call(Generic[T]):
         return self._done.acquire(timeout=within_s)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether an error came out of it; once it is done."""
+        return self._error is not None
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether it was cancelled; once it is done."""
         return isinstance(self._error, asyncio.CancelledError)

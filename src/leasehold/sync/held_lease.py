@@ -230,6 +230,8 @@ class HeldLease:
         try:
             callback(self, error)
         except BaseException:
+            if self._thread.is_ending:
+                return  # and so is this thread
             logger.exception("a callback for lease %s has failed", self._held.id)
 
 

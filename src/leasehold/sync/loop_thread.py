@@ -77,6 +77,7 @@ class LoopThread:
                 "wait for itself: make it in another thread"
             )
         if self.is_ending or not self._thread.is_alive():
+            self._end_daemon()
             raise Closed("the interpreter is ending, and so has leasehold.sync")
 
     def check_process(self) -> None:
@@ -112,7 +113,7 @@ class LoopThread:
         except BaseException:
             self.post(call.stop)
             raise
-        return call.outcome()
+        return self._outcome(call)
 
     def _run_in(self, blocks: Sequence[Body], call: Call[T]) -> T:
         """Do the same in blocks that end with their leases."""
@@ -130,7 +131,7 @@ class LoopThread:
         if call.is_cancelled:
             for body in blocks:
                 body.tell()
-        return call.outcome()
+        return self._outcome(call)
 
     def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Have something let go, and wait for it. It goes on if the caller is interrupted."""
@@ -145,14 +146,25 @@ class LoopThread:
         except BaseException:
             self.post(call.start)  # if that was not reached
             raise
-        return call.outcome()
+        return self._outcome(call)
 
     def _wait(self, call: Call[Any]) -> None:
         self._loop.call_soon_threadsafe(call.start)
         while not call.is_done(LOOK_S):
             self.check_process()  # a handler of a signal may have forked
             if not self._thread.is_alive():
+                self._end_daemon()
                 raise Closed("the interpreter is ending, and so has leasehold.sync")
+
+    def _outcome(self, call: Call[T]) -> T:
+        if self.is_ending and call.has_failed:
+            self._end_daemon()
+        return call.outcome()
+
+    def _end_daemon(self) -> None:
+        """End the caller's thread if it is a daemon: with the interpreter, and without a word."""
+        if self.is_ending and threading.current_thread().daemon:
+            raise SystemExit
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Have something done on the loop soon, if that is still there."""
