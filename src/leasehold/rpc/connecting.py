@@ -17,6 +17,7 @@ little time would never get a connection that takes longer to make.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
@@ -29,6 +30,8 @@ from leasehold.rpc.client_protocol import LINGER_S, ClientProtocol, MakeLine
 from leasehold.rpc.dialing import dial
 from leasehold.rpc.endpoints import Endpoint
 from leasehold.rpc.racing import Lost, race
+
+logger = logging.getLogger(__name__)
 
 GREETING_S: Final = 5.0
 """From the connection to the server's first SETTINGS."""
@@ -75,6 +78,7 @@ class Connector:
         self._failure = ""
         """Why the last round has failed, if it has."""
         self._last_error = ""
+        self._has_lost = False
         self._waiters: dict[asyncio.Future[ClientProtocol], bool] = {}
         """Each with whether it is prepared to wait until there is a connection."""
         self._task: asyncio.Task[None] | None = None
@@ -174,6 +178,8 @@ class Connector:
     def _succeed(self, line: ClientProtocol) -> None:
         self.line = line
         self._failure = ""
+        if self._has_lost:
+            logger.warning("there is a connection again, to %s", line.endpoint)
         for waiter in self._waiting():
             waiter.set_result(line)
 
@@ -197,6 +203,8 @@ class Connector:
         self.line = None
         self._first = (self._first + 1) % len(self._endpoints)
         self._last_error = f"{line.endpoint}: {line.why}"
+        self._has_lost = True
+        logger.warning("the connection to %s is lost: %s", line.endpoint, line.why)
         if self._loop.time() - line.since >= SETTLED_S:
             self._backoff.reset()
             self._not_before = self._loop.time()
