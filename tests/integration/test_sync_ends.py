@@ -360,7 +360,7 @@ sys.modules["uvloop"] = None
 """
         + CONNECT.replace("import leasehold, ", "import leasehold\nimport ")
         + """
-assert "asyncio" in type(leasehold.sync.loop_thread.loop_thread()._loop).__module__
+assert "asyncio" in type(leasehold.sync.process.loop_thread()._loop).__module__
 lease = client.lease(60)
 watch = client.kv.watch("a")
 child = os.fork()

@@ -10,7 +10,8 @@ from leasehold.client import client as on_loop
 from leasehold.client.patience import Timeout
 from leasehold.core.duration import FOREVER, Forever
 from leasehold.engine.values import LeaseInfo
-from leasehold.sync.held_lease import Callback, Check, HeldLease, on_loop_of, run_aside
+from leasehold.sync.health import Check, run_aside
+from leasehold.sync.held_lease import Callback, HeldLease, on_loop_of
 from leasehold.sync.kv import KV
 from leasehold.sync.loop_thread import LoopThread
 

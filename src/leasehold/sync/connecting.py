@@ -10,7 +10,7 @@ from leasehold.core.duration import check_seconds
 from leasehold.pending import Pending
 from leasehold.rpc.endpoints import Endpoints
 from leasehold.sync.client import Client
-from leasehold.sync.loop_thread import loop_thread
+from leasehold.sync.process import loop_thread
 
 
 def connect(

@@ -4,9 +4,8 @@ What may be relied on is read from the clock in the caller's own thread: also wh
 thread is busy, or stuck, a lease that is over says so. Its callbacks run in other threads.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -22,9 +21,6 @@ from leasehold.sync.signals import Signal
 from leasehold.sync.workers import Lane
 
 logger = logging.getLogger(__name__)
-
-Check: TypeAlias = Callable[[], bool]
-"""Whether its holder is well."""
 
 Callback: TypeAlias = Callable[["HeldLease", BaseException | None], object]
 """Told of a lease, and of what its last renewal met with."""
@@ -238,23 +234,3 @@ class HeldLease:
 def on_loop_of(lease: HeldLease | int) -> on_loop.HeldLease | int:
     """Give the lease on the loop, of one of ours; leave anything else as it is."""
     return lease.held if isinstance(lease, HeldLease) else lease
-
-
-def run_aside(check: Check | None) -> Callable[[], Awaitable[bool]] | None:
-    """Make a check for the loop of one that may block: it is run in a thread."""
-    if check is None:
-        return None
-    ask_holder = check
-
-    def ask() -> bool:
-        try:
-            return ask_holder()
-        except Exception:
-            raise
-        except BaseException as error:  # sys.exit would end the loop
-            raise RuntimeError(f"a check must answer, and not end its thread: {error!r}") from error
-
-    async def ask_aside() -> bool:
-        return await asyncio.get_running_loop().run_in_executor(None, ask)
-
-    return ask_aside

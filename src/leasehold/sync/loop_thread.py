@@ -1,20 +1,17 @@
 """The one thread that does all the work: an event loop, shared by all sync clients of a process.
 
-It is started by the first `connect` or `open`, and ended when the interpreter ends, after what the
-program has left open: clients are closed, and so their leases ended. A child process that was
-forked has no such thread, although it has the objects of its parent: those raise `Forked`, and the
-next `connect` starts a thread for the child.
+It is ended when the interpreter ends, after what the program has left open: clients are closed, and
+so their leases ended. A child process that was forked has no such thread, although it has the
+objects of its parent: those raise `Forked`.
 """
 
 import asyncio
-import atexit
 import logging
 import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from threading import get_ident
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from leasehold.client.client import Client
 from leasehold.errors import Closed, Forked
@@ -77,8 +74,7 @@ class LoopThread:
                 "wait for itself: make it in another thread"
             )
         if self.is_ending or not self._thread.is_alive():
-            self._end_daemon()
-            raise Closed("the interpreter is ending, and so has leasehold.sync")
+            self._refuse_at_end()
 
     def check_process(self) -> None:
         """Refuse to work in a child of the process that this thread is in."""
@@ -149,17 +145,24 @@ class LoopThread:
         return self._outcome(call)
 
     def _wait(self, call: Call[Any]) -> None:
-        self._loop.call_soon_threadsafe(call.start)
+        try:
+            self._loop.call_soon_threadsafe(call.start)
+        except RuntimeError:  # it was closed at this very moment
+            call.cancel()
+            self._refuse_at_end()
         while not call.is_done(LOOK_S):
             self.check_process()  # a handler of a signal may have forked
             if not self._thread.is_alive():
-                self._end_daemon()
-                raise Closed("the interpreter is ending, and so has leasehold.sync")
+                self._refuse_at_end()
 
     def _outcome(self, call: Call[T]) -> T:
         if self.is_ending and call.has_failed:
             self._end_daemon()
         return call.outcome()
+
+    def _refuse_at_end(self) -> NoReturn:
+        self._end_daemon()
+        raise Closed("the interpreter is ending, and so has leasehold.sync")
 
     def _end_daemon(self) -> None:
         """End the caller's thread if it is a daemon: with the interpreter, and without a word."""
@@ -217,42 +220,3 @@ class LoopThread:
             task.cancel()
         if rest:
             await asyncio.wait(rest, timeout=LEFT_S)
-
-
-class _Process:
-    """The thread of this process, if it was started."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a handler of a signal may come at any time
-        self._thread: LoopThread | None = None
-        self._of_parents: list[LoopThread] = []
-        """Kept for good: what their loops have is shared with the parent, and must not end here."""
-
-    def thread(self) -> LoopThread:
-        with self._lock:
-            if self._thread is None:
-                self._thread = LoopThread()
-                _call_at_exit(self._thread.close)
-            return self._thread
-
-    def forked(self) -> None:
-        self._lock = threading.RLock()  # another thread may have had it
-        if self._thread is not None:
-            self._thread.abandon()
-            self._of_parents.append(self._thread)
-            self._thread = None
-
-
-def _call_at_exit(close: Callable[[], None]) -> None:
-    atexit.register(close)
-    process, util = sys.modules.get("multiprocessing.process"), "multiprocessing.util"
-    if process is not None and process.parent_process() is not None and util in sys.modules:
-        # A child that `multiprocessing` has forked ends without what was registered with atexit.
-        sys.modules[util].Finalize(None, close, exitpriority=0)
-
-
-_process = _Process()
-loop_thread = _process.thread
-"""Give the thread of this process; the first call starts it."""
-
-os.register_at_fork(after_in_child=_process.forked)

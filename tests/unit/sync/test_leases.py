@@ -11,7 +11,8 @@ import pytest
 
 import leasehold
 import leasehold.sync
-from leasehold.sync.loop_thread import NOTICES_AT_ONCE, loop_thread
+from leasehold.sync.loop_thread import NOTICES_AT_ONCE
+from leasehold.sync.process import loop_thread
 from tests.support.scripts import until
 
 WITHIN_S = 30.0

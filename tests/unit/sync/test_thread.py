@@ -10,7 +10,7 @@ import pytest
 
 import leasehold
 import leasehold.sync
-from leasehold.sync.loop_thread import loop_thread
+from leasehold.sync.process import loop_thread
 from tests.support.scripts import printed_by
 
 WITHIN_S = 30.0
