@@ -128,6 +128,8 @@ class Client:
 
         It goes on if the caller gives up; whoever calls it again waits for the same end.
         """
+        if self._keeper.is_forked:
+            return  # all of it is the parent's
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)

@@ -63,6 +63,17 @@ class Keeper:
         if self._is_closed:
             raise Closed("the client was closed")
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process whose leases these are."""
+        try:
+            self.engine.check()
+        except Forked:
+            return True
+        except LeaseholdError:
+            return False  # such as another keyspace in its place: it is let go all the same
+        return False
+
     # Beginning.
 
     async def grant(
@@ -153,6 +164,8 @@ class Keeper:
             return
         left_s = lease.holding.promised_end - self.clock.boottime()
         self.release(lease)
+        if self.is_forked:
+            return  # it is the parent's
         task = self._start(end_one(self.engine, lease.id, max(END_S, left_s)))
         await asyncio.wait([task], timeout=END_S)
         if not task.done():
@@ -163,12 +176,6 @@ class Keeper:
         if self._is_closed:
             return
         self._is_closed = True
-        try:
-            self.engine.check()
-        except Forked:
-            return  # they are the parent's
-        except LeaseholdError:
-            pass  # such as another keyspace in its place: it is let go all the same
         self._manager.close()
         for asked_for in self._granting:
             self._end_later(asked_for, may_come=True)

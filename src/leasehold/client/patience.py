@@ -63,7 +63,12 @@ class Patience:
         What became of a call that has changed something is not known then.
         """
         seconds = self.timeout_s if timeout is None else _checked(timeout, call)
-        loop = get_running_loop()
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            call.close()
+            self._engine.check()  # in a child process there is no loop either, which says less
+            raise
         if loop is not self._loop:
             self._loop, self._deadlines = loop, Deadlines(loop, _Limit.expire)
         deadlines = self._deadlines
