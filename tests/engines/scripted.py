@@ -22,6 +22,7 @@ from leasehold.errors import ConnectionLost, Status
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.metadata import Metadata
+from leasehold.testing import current_host
 from leasehold.wire import leases_pb2
 from leasehold.wire import maintenance_pb2 as maintenance
 from leasehold.wire import rpc_pb2 as pb
@@ -119,7 +120,7 @@ class ScriptedChannel:
         return leases_pb2.RenewAllResponse(header=header())
 
     async def engine(self) -> RemoteEngine:
-        engine = RemoteEngine(cast(Channel, self), Random(1))
+        engine = RemoteEngine(cast(Channel, self), Random(1), current_host().clock)
         await engine.start()
         return engine
 

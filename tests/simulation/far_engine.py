@@ -125,7 +125,8 @@ class FarEngine(Engine):
     def __init__(self, server: Server, host: Host, *, streams: bool) -> None:
         self._server = server
         self._host = host
-        self._streams = KeepAlives(cast(Caller, _Line(server, host))) if streams else None
+        line = cast(Caller, _Line(server, host))
+        self._streams = KeepAlives(line, host.clock) if streams else None
 
     @property
     def cluster_id(self) -> int:
@@ -207,6 +208,9 @@ class _Line:
     def hang_up(self, _why: str) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    def leave_if_useless(self, _error: BaseException) -> None:
+        """There is one server only."""
 
     @asynccontextmanager
     async def stream(self, *_args: object, **_named: object) -> "AsyncIterator[_Call]":

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final
 from weakref import WeakSet
 
+from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core import txn as txns
 from leasehold.core.ops import Compare, Delete, Put, Range, SortBy, Step, Txn
 from leasehold.engine.arguments import (
@@ -65,8 +66,11 @@ class RemoteEngine(Engine):
     server: Server
     """What answers, known once it was started."""
 
-    def __init__(self, channel: Channel, random: Random | None = None) -> None:
+    def __init__(
+        self, channel: Channel, random: Random | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._channel = channel
+        self._clock = clock
         self._history = History(self._history_lost)
         self._caller = Caller(channel, self._history, random)
         self._hub = WatchHub(self._caller, self._trusts_progress, random)
@@ -81,7 +85,10 @@ class RemoteEngine(Engine):
         await self._channel.ready()
         self.server = await recognize(self._caller)
         self.limits, self.features = self.server.limits, self.server.features
-        self._leases = (OurLeases if self.server.is_leasehold else EtcdLeases)(self._caller)
+        if self.server.is_leasehold:
+            self._leases = OurLeases(self._caller)
+        else:
+            self._leases = EtcdLeases(self._caller, self._clock)
 
     async def close(self) -> None:
         """Let the server go: watches and calls under way are ended, no lease is."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.remote.caller import Caller
 from leasehold.engine.remote.keep_alive import KeepAlives
 from leasehold.engine.remote.leases import RemoteLeases, by_end
@@ -21,9 +22,9 @@ _PATH: Final = "/etcdserverpb.Lease/"
 class EtcdLeases(RemoteLeases):
     """Leases as etcd has them."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> None:
         self._caller = caller
-        self._keep_alives = KeepAlives(caller)
+        self._keep_alives = KeepAlives(caller, clock)
 
     async def grant(self, ttl_s: float, lease: int) -> LeaseInfo:
         """Begin a lease."""

@@ -6,6 +6,11 @@ why). Whoever asks meanwhile is not given that answer, whose term began before t
 message goes out once it is there, for all of them. What all have given up before it was sent is
 not sent: nobody would know of the new term.
 
+What all have given up after it was sent may yet be answered, and a server that is slow would only
+get slower if it were asked for everything again. So whoever asks next waits for that answer. Its
+term began when the message was sent, so much is taken off it: who counts from when they have asked
+ends up with the same end.
+
 When the stream is lost all that is outstanding is `ConnectionLost`, and the next renewal opens
 another one.
 """
@@ -14,6 +19,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.core.duration import NEVER
 from leasehold.core.sends import SendLedger
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
 from leasehold.engine.values import Renewed
@@ -32,18 +39,21 @@ IDLE_S: Final = 60.0
 class _Renewal:
     """A message that is to be sent, or has no answer yet, and how many wait for that."""
 
-    __slots__ = ("answer", "askers")
+    __slots__ = ("answer", "askers", "sent_at")
 
     def __init__(self, answer: asyncio.Future[float]) -> None:
         self.answer = answer
         self.askers = 0
+        self.sent_at = NEVER
+        """In the holder's time, once it is sent."""
 
 
 class KeepAlives:
     """Renews leases, each with a message, on one stream."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> None:
         self._caller = caller
+        self._clock = clock
         self._ledger: SendLedger[int, _Renewal] = SendLedger()
         self._waiting: dict[int, _Renewal] = {}
         """Leases to be renewed as soon as there is a stream, or an answer to the last one."""
@@ -51,7 +61,8 @@ class KeepAlives:
         self._keeper: asyncio.Task[None] | None = None
 
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
-        """Renew leases, each for itself."""
+        """Renew leases, each for itself; terms count from now."""
+        asked_at = self._clock.boottime()
         asked = {lease: self._ask(lease) for lease in leases}
         try:
             await asyncio.wait([renewal.answer for renewal in asked.values()])
@@ -62,16 +73,22 @@ class KeepAlives:
         failures: dict[int, Exception] = {}
         for lease, renewal in asked.items():
             error = renewal.answer.exception()
-            if error is None:
-                terms[lease] = renewal.answer.result()
-            else:
+            if error is not None:
                 assert isinstance(error, Exception)
                 failures[lease] = error
+                continue
+            term_s = renewal.answer.result() - max(0.0, asked_at - renewal.sent_at)
+            if term_s > 0.0:
+                terms[lease] = term_s
+            else:
+                failures[lease] = TimeoutError("the answer came when its term was over")
         return Renewed(terms, failures)
 
     def _ask(self, lease: int) -> _Renewal:
         loop = asyncio.get_running_loop()
-        renewal = self._waiting.get(lease)
+        renewal = self._ledger.outstanding(lease)
+        if renewal is None or renewal.askers:
+            renewal = self._waiting.get(lease)
         if renewal is None:
             renewal = self._waiting[lease] = _Renewal(loop.create_future())
             self._has_waiting.set()
@@ -130,6 +147,7 @@ class KeepAlives:
             for lease in [each for each in self._waiting if each not in self._ledger]:
                 renewal = self._waiting.pop(lease, None)  # it may be given up while others are sent
                 if renewal is not None:
+                    renewal.sent_at = self._clock.boottime()
                     self._ledger.sent(lease, renewal)
                     request = pb.LeaseKeepAliveRequest(ID=lease)
                     await call.send(request.SerializeToString())
