@@ -12,9 +12,9 @@ POLL_S = 0.005
 
 
 def run_script(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program, with all that Python can complain about turned on."""
+    """Run a program, with all that Python can warn of turned on."""
     return subprocess.run(  # noqa: S603  our own lines
-        [sys.executable, "-X", "dev", "-W", "error", "-c", dedent(code), *arguments],
+        [sys.executable, "-X", "faulthandler", "-W", "error", "-c", dedent(code), *arguments],
         capture_output=True,
         text=True,
         timeout=SCRIPT_S,

@@ -18,45 +18,66 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """What is to be done, and what became of it."""
 
-    __slots__ = ("_done", "_error", "_is_stopped", "_task", "_undo", "_value", "_work")
+    __slots__ = (
+        "_done",
+        "_error",
+        "_has_begun",
+        "_is_stopped",
+        "_task",
+        "_undo",
+        "_value",
+        "_work",
+        "has_failed",
+    )
 
     def __init__(
-        self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]] | None = None
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        undo: Callable[[T], Awaitable[object]] | None = None,
     ) -> None:
         self._work = work
         self._undo = undo
         self._done = allocate_lock()
         self._done.acquire()
         self._task: asyncio.Task[None] | None = None
+        self._has_begun = False
         self._is_stopped = False
         self._value: T
         self._error: BaseException | None = None
+        self.has_failed = False
+        """Whether an error came out of it."""
 
     # On the loop.
 
     def start(self) -> None:
         """Begin, unless that was done."""
-        if self._is_stopped:
-            self._error = asyncio.CancelledError()
-            self._done.release()
-        elif self._task is None:
+        if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._do())
 
     async def _do(self) -> None:
+        self._has_begun = True
         try:
-            self._value = await self._work
+            self._check_wanted()
+            self._value = await self._work()
             if self._is_stopped and self._undo is not None:
                 await self._undo(self._value)
         except BaseException as error:  # noqa: BLE001  its caller gets it
-            self._error = error
+            self._fail(error)
         finally:
             self._done.release()
 
+    def _check_wanted(self) -> None:
+        if self._is_stopped:
+            raise asyncio.CancelledError
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self.has_failed = True
+
     def cancel(self) -> None:
         """Cancel it, unless it is done."""
-        if self._task is None:
-            self._is_stopped = True
-            self._work.close()
+        if self._task is None or not self._has_begun:
+            self._is_stopped = True  # a task that is cancelled before it begins tells nobody
         elif not self._task.done():
             self._task.cancel()
 
@@ -68,7 +89,7 @@ class Call(Generic[T]):
             self._take_back_later()
 
     def _take_back_later(self) -> None:
-        if self._error is None and self._undo is not None:
+        if not self.has_failed and self._undo is not None:
             self._task = asyncio.get_running_loop().create_task(self._take_back())
 
     async def _take_back(self) -> None:
@@ -82,11 +103,6 @@ class Call(Generic[T]):
         return self._done.acquire(timeout=within_s)
 
     @property
-    def has_failed(self) -> bool:
-        """Whether an error came out of it; once it is done."""
-        return self._error is not None
-
-    @property
     def is_cancelled(self) -> bool:
         """Whether it was cancelled; once it is done."""
         return isinstance(self._error, asyncio.CancelledError)
@@ -95,6 +111,7 @@ class Call(Generic[T]):
         """Give what it gives, or raise what it raises; once it is done."""
         error = self._error
         if error is None:
+            assert not self.has_failed, "an error is told once"
             return self._value
         if self.is_cancelled:
             raise Closed("the client was closed while this call was under way")

@@ -66,7 +66,7 @@ class Client:
             on_loss=lease.was_lost,
             timeout=timeout,
         )
-        return self._thread.run(lease.begin(pending), undo=_end)
+        return self._thread.run(lambda: lease.begin(pending), undo=_end)
 
     def keep(
         self,
@@ -88,28 +88,28 @@ class Client:
         pending = self._client.keep(
             lease, on_jeopardy=kept.in_jeopardy, on_loss=kept.was_lost, timeout=timeout
         )
-        return self._thread.run(kept.begin(pending), undo=_release)
+        return self._thread.run(lambda: kept.begin(pending), undo=_release)
 
     def revoke(self, lease: HeldLease | int, *, timeout: Timeout = None) -> None:
         """End any lease, and its keys with it. `UnknownLease` if it is not there."""
-        self._thread.run(self._client.revoke(on_loop_of(lease), timeout=timeout))
+        self._thread.run(lambda: self._client.revoke(on_loop_of(lease), timeout=timeout))
 
     def lease_info(
         self, lease: HeldLease | int, *, keys: bool = False, timeout: Timeout = None
     ) -> LeaseInfo:
         """Ask how long a lease has to run, and which keys it has. `UnknownLease` if it is over."""
         return self._thread.run(
-            self._client.lease_info(on_loop_of(lease), keys=keys, timeout=timeout)
+            lambda: self._client.lease_info(on_loop_of(lease), keys=keys, timeout=timeout)
         )
 
     def leases(self, *, timeout: Timeout = None) -> Sequence[LeaseInfo]:
         """List all leases, those first that end first."""
-        return self._thread.run(self._client.leases(timeout=timeout))
+        return self._thread.run(lambda: self._client.leases(timeout=timeout))
 
     def close(self) -> None:
         """End all leases of this client, then let the engine go. Nothing in a forked child."""
         if not self._thread.is_forked and not self._thread.is_ending:
-            self._thread.run_to_end(self._close())
+            self._thread.run_to_end(self._close)
 
     async def _close(self) -> None:
         try:

@@ -44,4 +44,4 @@ def made(pending: Pending[on_loop.Client], timeout: float | timedelta) -> Client
         thread.clients.discard(client)
         await client.close()
 
-    return Client(thread, thread.run(make(), undo=undo), check_seconds(timeout, "timeout"))
+    return Client(thread, thread.run(make, undo=undo), check_seconds(timeout, "timeout"))

@@ -139,15 +139,15 @@ class HeldLease:
         If it fails the lease keeps the end it had. `UnknownLease`: it is over. A connection error:
         what happened is unknown.
         """
-        return self._thread.run(self.held.renew(duration))
+        return self._thread.run(lambda: self.held.renew(duration))
 
     def cancel(self) -> None:
         """End the lease now, as if it had expired."""
-        self._thread.run_to_end(self.held.cancel())
+        self._thread.run_to_end(self.held.cancel)
 
     def release(self) -> None:
         """Keep it no longer, and do not end it: somebody else may go on, or its term ends it."""
-        self._thread.run_to_end(self._release(self.held))
+        self._thread.run_to_end(lambda: self._release(self.held))
 
     async def _release(self, held: on_loop.HeldLease) -> None:
         held.release()
@@ -155,7 +155,7 @@ class HeldLease:
 
     def end(self) -> None:
         """End it now, and its keys with it; nothing if it is over."""
-        self._thread.run_to_end(self._end(self.held))
+        self._thread.run_to_end(lambda: self._end(self.held))
 
     async def _end(self, held: on_loop.HeldLease) -> None:
         try:

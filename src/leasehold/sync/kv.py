@@ -25,7 +25,7 @@ class KV:
 
     def get(self, key: Octets, *, revision: int = 0, timeout: Timeout = None) -> KeyValue | None:
         """Read a key, now or as it was at a revision; None if it is not there."""
-        return self._thread.run(self._kv.get(key, revision=revision, timeout=timeout))
+        return self._thread.run(lambda: self._kv.get(key, revision=revision, timeout=timeout))
 
     def range(
         self,
@@ -42,7 +42,7 @@ class KV:
     ) -> RangeResult:
         """Read keys from `key` up to but without `end`, or all that begin with `key`."""
         return self._thread.run(
-            self._kv.range(
+            lambda: self._kv.range(
                 key,
                 end,
                 prefix=prefix,
@@ -70,14 +70,14 @@ class KV:
         is nothing to keep. A lease that is lost is refused before anything is sent.
         """
         return self._thread.run(
-            self._kv.put(key, value, lease=lease, keep_lease=keep_lease, timeout=timeout)
+            lambda: self._kv.put(key, value, lease=lease, keep_lease=keep_lease, timeout=timeout)
         )
 
     def delete(
         self, key: Octets, end: Octets = b"", *, prefix: bool = False, timeout: Timeout = None
     ) -> DeleteResult:
         """Delete a key, or all from `key` up to `end`, or all that begin with `key`."""
-        return self._thread.run(self._kv.delete(key, end, prefix=prefix, timeout=timeout))
+        return self._thread.run(lambda: self._kv.delete(key, end, prefix=prefix, timeout=timeout))
 
     def txn(self, *conditions: Compare) -> "TxnBuilder":
         """Begin a transaction, on conditions as `Key` makes them.
@@ -118,7 +118,7 @@ class KV:
 
     def compact(self, revision: int, *, wait: bool = False, timeout: Timeout = None) -> int:
         """Forget what cannot be seen at `revision` or later; give the current revision."""
-        return self._thread.run(self._kv.compact(revision, wait=wait, timeout=timeout))
+        return self._thread.run(lambda: self._kv.compact(revision, wait=wait, timeout=timeout))
 
 
 class TxnBuilder:
@@ -147,4 +147,4 @@ class TxnBuilder:
 
     def commit(self, *, timeout: Timeout = None) -> TxnResult:
         """Do it, all at one revision; the result has what each step gives."""
-        return self._thread.run(self._builder.commit(timeout=timeout))
+        return self._thread.run(lambda: self._builder.commit(timeout=timeout))

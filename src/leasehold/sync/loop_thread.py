@@ -51,6 +51,7 @@ class LoopThread:
         """Whether the interpreter ends, and so everything here does."""
         self._opened_by = os.getpid()
         self._is_forked = False
+        self._is_over = False  # a thread's is_alive is wrong ever after if it is interrupted once
         self._loop = new_loop()
         self._loop.set_default_executor(Executor("leasehold aside", CHECKS_AT_ONCE))
         self._finishing: asyncio.Task[None] | None = None
@@ -61,6 +62,7 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            self._is_over = True
             self._loop.close()
 
     # Calls.
@@ -73,7 +75,7 @@ class LoopThread:
                 "a blocking call was made in the thread of leasehold's event loop, where it would "
                 "wait for itself: make it in another thread"
             )
-        if self.is_ending or not self._thread.is_alive():
+        if self.is_ending or self._is_over:
             self._refuse_at_end()
 
     def check_process(self) -> None:
@@ -88,7 +90,7 @@ class LoopThread:
 
     def run(
         self,
-        work: Coroutine[Any, Any, T],
+        work: Callable[[], Coroutine[Any, Any, T]],
         *,
         undo: Callable[[T], Awaitable[object]] | None = None,
     ) -> T:
@@ -96,46 +98,36 @@ class LoopThread:
 
         If the caller is interrupted it is cancelled, or if it was done already, undone.
         """
-        try:
-            self.check()
-        except BaseException:
-            work.close()
-            raise
+        self.check()
         call = Call(work, undo)
-        if blocks := bodies():
-            return self._run_in(list(blocks), call)
         try:
-            self._wait(call)
+            if blocks := bodies():
+                self._wait_in(list(blocks), call)
+            else:
+                self._wait(call)
+            return self._outcome(call)
         except BaseException:
-            self.post(call.stop)
+            if not call.has_failed:
+                self.post(call.stop)
             raise
-        return self._outcome(call)
 
-    def _run_in(self, blocks: Sequence[Body], call: Call[T]) -> T:
-        """Do the same in blocks that end with their leases."""
+    def _wait_in(self, blocks: Sequence[Body], call: Call[Any]) -> None:
+        """Wait in blocks that end with their leases."""
         try:
             for body in blocks:
                 body.waits_for(call)
                 body.tell()
             self._wait(call)
-        except BaseException:
-            self.post(call.stop)
-            raise
         finally:
             for body in blocks:
                 body.waits_for(None)
         if call.is_cancelled:
             for body in blocks:
                 body.tell()
-        return self._outcome(call)
 
-    def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_to_end(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Have something let go, and wait for it. It goes on if the caller is interrupted."""
-        try:
-            self.check()
-        except BaseException:
-            work.close()
-            raise
+        self.check()
         call = Call(work)
         try:
             self._wait(call)
@@ -148,11 +140,10 @@ class LoopThread:
         try:
             self._loop.call_soon_threadsafe(call.start)
         except RuntimeError:  # it was closed at this very moment
-            call.cancel()
             self._refuse_at_end()
         while not call.is_done(LOOK_S):
             self.check_process()  # a handler of a signal may have forked
-            if not self._thread.is_alive():
+            if self._is_over:
                 self._refuse_at_end()
 
     def _outcome(self, call: Call[T]) -> T:
@@ -171,7 +162,7 @@ class LoopThread:
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Have something done on the loop soon, if that is still there."""
-        if not self._is_forked and self._thread.is_alive():
+        if not self._is_forked and not self._is_over:
             try:
                 self._loop.call_soon_threadsafe(callback, *args)
             except RuntimeError:  # it was closed at this very moment

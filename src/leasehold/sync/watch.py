@@ -56,7 +56,7 @@ class Watch:
         limit_s = None if timeout is None else check_seconds(timeout, "timeout")
         self._thread.check_process()
         while (events := self._read()) is None:
-            self._thread.run(self._fetch(limit_s))
+            self._thread.run(lambda: self._fetch(limit_s))
         return events
 
     def _read(self) -> Events | None:
@@ -92,7 +92,7 @@ class Watch:
 
     def ready(self) -> None:
         """Wait until whatever happens next is told; it is, once there is a watch."""
-        self._thread.run(self._watch.ready())
+        self._thread.run(self._watch.ready)
 
     def request_progress(self) -> None:
         """Have `Events` without events told, once everything before them was."""
@@ -136,4 +136,4 @@ def begin_watch(thread: LoopThread, make: Callable[[], interface.Watch], ready_s
     async def undo(watch: interface.Watch) -> None:
         watch.cancel()
 
-    return Watch(thread, thread.run(begin(), undo=undo))
+    return Watch(thread, thread.run(begin, undo=undo))

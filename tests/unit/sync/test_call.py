@@ -35,7 +35,7 @@ class _Work:
 @asynchronous
 async def test_a_call_gives_what_was_done() -> None:
     work = _Work()
-    call = Call(work.do(), work.undo)
+    call = Call(work.do, work.undo)
     call.start()
     assert not call.is_done(0.0)
     work.may_end.set()
@@ -47,7 +47,7 @@ async def test_a_call_gives_what_was_done() -> None:
 @asynchronous
 async def test_a_call_that_nobody_waits_for_is_cancelled() -> None:
     work = _Work()
-    call = Call(work.do(), work.undo)
+    call = Call(work.do, work.undo)
     call.start()
     await until(lambda: work.began)
     call.stop()
@@ -60,7 +60,7 @@ async def test_a_call_that_nobody_waits_for_is_cancelled() -> None:
 @asynchronous
 async def test_a_call_that_nobody_waits_for_is_undone_if_it_was_done() -> None:
     work = _Work()
-    call = Call(work.do(), work.undo)
+    call = Call(work.do, work.undo)
     call.start()
     work.may_end.set()
     await until(lambda: call.is_done(0.0))
@@ -81,7 +81,7 @@ async def test_a_call_that_nobody_waits_for_is_undone_if_it_cannot_be_cancelled(
             await go_on.wait()
             return "anyway"
 
-    call = Call(stubborn(), work.undo)
+    call = Call(stubborn, work.undo)
     call.start()
     await until(lambda: work.began)
     call.stop()
@@ -93,10 +93,21 @@ async def test_a_call_that_nobody_waits_for_is_undone_if_it_cannot_be_cancelled(
 @asynchronous
 async def test_a_call_that_was_stopped_before_it_began_never_begins() -> None:
     work = _Work()
-    call = Call(work.do(), work.undo)
+    call = Call(work.do, work.undo)
     call.stop()
     call.start()
-    assert call.is_done(0.0)
+    await until(lambda: call.is_done(0.0))
+    assert call.is_cancelled
+    assert not work.began
+
+
+@asynchronous
+async def test_a_call_that_is_cancelled_before_its_first_step_is_done() -> None:
+    work = _Work()
+    call = Call(work.do)
+    call.start()
+    call.cancel()
+    await until(lambda: call.is_done(0.0))
     assert call.is_cancelled
     assert not work.began
 
@@ -104,7 +115,7 @@ async def test_a_call_that_was_stopped_before_it_began_never_begins() -> None:
 @asynchronous
 async def test_a_call_that_is_done_is_not_cancelled_nor_undone_by_a_loss() -> None:
     work = _Work()
-    call = Call(work.do(), work.undo)
+    call = Call(work.do, work.undo)
     call.start()
     work.may_end.set()
     await until(lambda: call.is_done(0.0))
@@ -117,7 +128,7 @@ async def test_a_call_that_is_done_is_not_cancelled_nor_undone_by_a_loss() -> No
 @asynchronous
 async def test_a_call_is_begun_once() -> None:
     work = _Work()
-    call = Call(work.do())
+    call = Call(work.do)
     call.start()
     call.start()
     work.may_end.set()
