@@ -16,6 +16,7 @@ from leasehold.errors import LeaseLost
 from leasehold.lease import Form
 from leasehold.pending import Pending
 from leasehold.sync import bodies
+from leasehold.sync.call import Call
 from leasehold.sync.loop_thread import LoopThread
 from leasehold.sync.signals import Signal
 from leasehold.sync.workers import Lane
@@ -168,9 +169,13 @@ class HeldLease:
         self.jeopardy.tell()
 
     def __enter__(self) -> Self:
-        self.check()
-        if self._body is not None:
-            bodies.enter(self._body)
+        try:
+            self.check()
+            if self._body is not None:
+                bodies.enter(self._body)
+        except BaseException:  # such as Ctrl-C: nobody is there to end it
+            self._thread.post(Call(lambda: self._end(self._held)).start)
+            raise
         return self
 
     def __exit__(

@@ -277,6 +277,19 @@ def test_a_lease_that_is_over_cannot_be_entered(client: leasehold.sync.Client) -
         pytest.fail("it was entered")
 
 
+def test_a_lease_is_ended_if_entering_it_is_interrupted(
+    client: leasehold.sync.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    lease = client.lease(60)
+    monkeypatch.setattr(leasehold.sync.HeldLease, "check", interrupt)
+    with pytest.raises(KeyboardInterrupt), lease:
+        pytest.fail("it was entered")
+    until(lambda: client.leases() == [])
+
+
 def test_a_lease_can_be_kept_that_is_there_already_and_let_be(
     client: leasehold.sync.Client,
 ) -> None:
