@@ -254,6 +254,22 @@ def test_not_where_there_is_no_other_server_or_it_had_no_time_to_answer() -> Non
     run_virtual(main)
 
 
+def test_a_server_that_is_only_slow_with_renewals_is_not_left() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            asking = asyncio.ensure_future(engine.renew_all([5, 6, 7]))
+            stream = await channel.opened(KEEP_ALIVE)
+            await asyncio.sleep(1)
+            answer(stream, 5)
+            await asyncio.sleep(1)
+            asking.cancel()
+            await asyncio.wait([asking])
+            assert channel.hung_up == []
+
+    run_virtual(main)
+
+
 @pytest.mark.parametrize("is_heard", [False, True])
 def test_another_call_that_was_given_up_does_so_if_the_server_is_silent(is_heard: bool) -> None:
     async def main() -> None:

@@ -116,8 +116,12 @@ class RemoteEngine(Engine):
         return LeaseService(self._caller) if self.server.is_leasehold else None
 
     def give_up_connection(self, why: str) -> None:
-        """Have the next call go to another endpoint: this one does not answer as it should."""
-        self._channel.hang_up(why)
+        """Have the next call go to another endpoint, if there is one: this one does not answer.
+
+        If there is none, calls under way have the better chance where they are.
+        """
+        if self._channel.has_others:
+            self._channel.hang_up(why)
 
     def check(self) -> None:
         """Raise what every call would."""
@@ -139,6 +143,7 @@ class RemoteEngine(Engine):
 
     def _history_lost(self, error: HistoryLost) -> None:
         self._hub.fail_all(error)
+        self.on_history_lost(error)
 
     # Keys.
 
@@ -313,7 +318,8 @@ class RemoteEngine(Engine):
         try:
             return await self._leases.renew_all(wanted)
         except asyncio.CancelledError:  # leases do not wait, whatever else the server answers
-            self._caller.move_on(asked_at)
+            if not self._leases.has_answered_since(asked_at):
+                self._caller.move_on(asked_at)
             raise
 
     async def revoke(self, lease: int) -> int:

@@ -39,6 +39,10 @@ class EtcdLeases(RemoteLeases):
         """Renew leases, each for itself."""
         return await self._keep_alives.renew_all(leases)
 
+    def has_answered_since(self, moment: float) -> bool:
+        """Say whether any renewal was answered since then."""
+        return self._keep_alives.answered_at >= moment
+
     async def revoke(self, lease: int) -> int:
         """End a lease."""
         answer = await self._caller.ask(

@@ -59,6 +59,8 @@ class KeepAlives:
         """Leases to be renewed as soon as there is a stream, or an answer to the last one."""
         self._has_waiting = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self.answered_at = -NEVER
+        """When the last answer came, by the loop's clock."""
 
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
         """Renew leases, each for itself; terms count from now."""
@@ -163,6 +165,7 @@ class KeepAlives:
             answer = decoded(pb.LeaseKeepAliveResponse, body, METHOD)
             self._caller.history.saw_cluster(answer.header.cluster_id)
             renewal = self._ledger.answered(answer.ID)
+            self.answered_at = asyncio.get_running_loop().time()
             if answer.ID in self._waiting:
                 self._has_waiting.set()
             if renewal is None or not renewal.askers:
