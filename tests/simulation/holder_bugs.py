@@ -101,7 +101,7 @@ def _a_client_leaves_its_leases() -> Patch:
 HOLDER_BUGS = [
     SeededBug(make.__name__.strip("_"), make, scenario)
     for make, scenario in (
-        (_a_renewal_counts_from_its_answer, holders.storms),
+        (_a_renewal_counts_from_its_answer, holders.late_answers),
         (_a_grant_counts_from_its_answer, holders.storms),
         (_the_signal_is_trusted_instead_of_the_clock, holders.storms),
         (_no_margin, holders.storms),

@@ -53,6 +53,7 @@ class HolderWorld:
         faults: Faults,
         ttl_s: float | None = None,
         patience_s: float = PATIENCE_S,
+        streams: float = 0.5,
     ) -> None:
         self.sim = sim
         self.network = sim.network(faults)
@@ -62,6 +63,7 @@ class HolderWorld:
             for n in range(HOLDERS)
         ]
         self._patience_s = patience_s
+        self._streams = streams
         self.last_passed: dict[int, float] = {}
         self.ended: dict[int, float] = {}
         self.expired = 0
@@ -73,11 +75,12 @@ class HolderWorld:
             self.start(holder)
 
     def _host(self, name: str) -> Host:
-        return self.sim.host(name, drift_ppm=self.sim.random.uniform(-MAX_DRIFT_PPM, MAX_DRIFT_PPM))
+        drift = self.sim.random.choice((-1.0, 1.0, self.sim.random.uniform(-1.0, 1.0)))
+        return self.sim.host(name, drift_ppm=drift * MAX_DRIFT_PPM)
 
     def start(self, holder: Holder) -> None:
         """Let a process begin, on its host."""
-        streams = self.sim.random.random() < 0.5
+        streams = self.sim.random.random() < self._streams
         engine = FarEngine(self.server, holder.host, streams=streams)
         holder.client = Client(engine, clock=holder.host.clock, timeout=self._patience_s)
         holder.client._keeper._random = self.sim.random
@@ -171,7 +174,7 @@ class HolderWorld:
                     raise Violation(f"{holder.host.name} has left lease {lease} behind")
 
 
-def storms(seed: int, minutes: float = 3.0) -> HolderWorld:
+def storms(seed: int, minutes: float = 2.0) -> HolderWorld:
     """Everything goes wrong; leases are lost, and never relied on for too long."""
     with Simulation(seed) as sim:
         world = HolderWorld(sim, STORMY_LINK)
@@ -188,16 +191,18 @@ def storms(seed: int, minutes: float = 3.0) -> HolderWorld:
 def late_answers(seed: int, minutes: float = 1.0) -> HolderWorld:
     """Answers take long, requests get lost for a while, and there are several at a time."""
     with Simulation(seed) as sim:
-        world = HolderWorld(sim, QUIET_LINK)
+        world = HolderWorld(sim, QUIET_LINK, streams=sim.random.choice((0.0, 1.0)))
         world.extra_renewals = 0.5
         for holder in world.holders:
             slow = Faults(delay=(0.05, holder.ttl_s / 2))
             world.network.link(world.server.host, holder.host, slow, one_way=True)
+        everybody = {holder.host for holder in world.holders}
         while sim.now < minutes * 60.0:
-            holder = sim.random.choice(world.holders)
-            sim.run_for(sim.random.uniform(1.0, holder.ttl_s))
-            world.network.partition({holder.host}, {world.server.host}, one_way=True)
-            sim.after(sim.random.uniform(0.5, 1.5) * holder.ttl_s, world.network.heal)
+            ttl_s = sim.random.choice(world.holders).ttl_s
+            sim.run_for(sim.random.uniform(0.2, 1.0) * ttl_s)
+            world.network.partition(everybody, {world.server.host}, one_way=True)
+            sim.run_for(sim.random.uniform(0.5, 1.3) * ttl_s)
+            world.network.heal()
         for holder in world.holders:
             world.network.link(world.server.host, holder.host, None)
         _calm_down(world)
@@ -281,7 +286,7 @@ def _begin_anew(world: HolderWorld, holder: Holder) -> None:
         world.start(holder)
 
 
-def short_outages(seed: int, outages: int = 8) -> HolderWorld:
+def short_outages(seed: int, outages: int = 6) -> HolderWorld:
     """The server is away for less than the holders can bear: nobody loses a lease."""
     with Simulation(seed) as sim:
         world = HolderWorld(sim, QUIET_LINK)
