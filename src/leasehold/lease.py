@@ -78,6 +78,11 @@ class Lease(ABC):
         """
         return (self.grantor, self.cookie)
 
+    @property
+    def gate_key(self) -> Hashable:
+        """Equal for leases of which only so many are asked for at once: those of one grantor."""
+        return self.grantor
+
     @abstractmethod
     async def ask_renew(self, requested: Requested) -> Duration:
         """Ask the grantor for a new term; return what it granted."""

@@ -231,7 +231,7 @@ class RenewalManager:
         terms, now = Terms(end, requested, tag), self._clock.boottime()
         if lease in self._plan:
             self._plan.managed(lease).unwatch(self._watcher)
-        self._plan.add(lease, lease.batch_key, terms, now, lease.grantor)
+        self._plan.add(lease, lease.batch_key, terms, now, lease.gate_key)
         lease.watch(self._watcher)
         self._arm(loop)
 
@@ -298,24 +298,30 @@ class RenewalManager:
         ended.timer.cancel()
         now = self._clock.boottime()
         departures: list[Departure[Lease]] = []
+        troubles: list[tuple[Lease, BaseException]] = []
         for lease, _ in ended.call.wants:
             error = failure or failures.get(lease)
             departure = self._plan.settled(lease, error, now)
             if departure is not None:
                 departure.lease.unwatch(self._watcher)
                 departures.append(departure)
-            elif error is not None and lease in self._plan:
-                self._tell_trouble(lease, error)
+            elif error is not None:
+                troubles.append((lease, error))
         if not self._closed:
             self._arm(task.get_loop())
+        for lease, error in troubles:
+            self._tell_trouble(lease, error)
         self._notify_all(departures)
 
     def _tell_trouble(self, lease: Lease, error: BaseException) -> None:
-        if self._on_trouble is not None and not self._closed:
-            try:
-                self._on_trouble(lease, error)
-            except Exception:
-                logger.exception("being told of trouble with %r has failed", lease)
+        if self._on_trouble is None or self._closed or lease not in self._plan:
+            return
+        try:
+            self._on_trouble(lease, error)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a CancelledError, too: it is not this task that was cancelled
+            logger.exception("being told of trouble with %r has failed", lease)
 
     def _notify_all(self, departures: Iterable[Departure[Lease]]) -> None:
         """Tell listeners, and the log, of leases that have left: one that raises stops no other."""

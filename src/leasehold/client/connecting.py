@@ -5,6 +5,7 @@ import os
 import ssl
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from leasehold.client.client import Client
@@ -23,11 +24,16 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:2379"
 RECONNECT_MAX_S: Final = 1.0
 """The longest pause between two attempts to connect: leases do not wait."""
 
+KEEPALIVE_S: Final = 6.0
+KEEPALIVE_TIMEOUT_S: Final = 2.0
+"""A connection that is dead is noticed in time for leases of ten seconds. etcd takes more than one
+ping in five seconds for an attack."""
+
 
 def endpoints_of(given: Endpoints | None, environment: Mapping[str, str] = os.environ) -> Endpoints:
     """Find out where servers are: as told, by the environment, or where they are by default."""
     if given is not None:
-        return given.split(",") if isinstance(given, str) else given
+        return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
     named = environment.get(VARIABLE, "")
     return [each.strip() for each in named.split(",") if each.strip()] or [DEFAULT_ENDPOINT]
 
@@ -49,10 +55,18 @@ def connect(
     """
     places = endpoints_of(endpoints)
     timeout_s = check_seconds(timeout, "timeout")
-    channel = Channel(places, tls=tls, reconnect_max=RECONNECT_MAX_S)
+    make_channel = partial(
+        Channel,
+        places,
+        tls=tls,
+        keepalive=KEEPALIVE_S,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+        reconnect_max=RECONNECT_MAX_S,
+    )
+    make_channel()  # what is wrong is refused here and now
 
     async def make() -> Client:
-        engine = RemoteEngine(channel)
+        engine = RemoteEngine(make_channel())
         try:
             async with asyncio.timeout(timeout_s):
                 await engine.start()

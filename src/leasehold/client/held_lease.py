@@ -38,7 +38,7 @@ from leasehold.core.duration import (
 )
 from leasehold.core.holding import Send, session_margin_s
 from leasehold.core.renewal_times import JEOPARDY
-from leasehold.errors import CallFailed, EndReason, LeaseLost, UnknownLease
+from leasehold.errors import CallFailed, EndReason, HistoryLost, LeaseLost, UnknownLease
 from leasehold.lease import Lease, Outcome
 
 if TYPE_CHECKING:
@@ -145,14 +145,21 @@ class HeldLease(Lease):
     async def renew(self, duration: DurationLike = ANY) -> Duration:
         """Renew it now, for a full term whatever is asked for; 0 ends it.
 
-        There is no need to: it is done by itself.
+        There is no need to: it is done by itself. If there is no answer while it can be relied on,
+        it is lost: `LeaseLost`.
         """
         if check_requested(duration) == 0.0:
             await self.end()
             return 0.0
         if self._is_ended or self.lost:
             raise self.loss()
-        return await super().renew()
+        left = self.remaining
+        try:
+            async with asyncio.timeout(left if isinstance(left, float) else None):
+                return await super().renew()
+        except TimeoutError:
+            self.check()
+            raise
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -187,6 +194,8 @@ class HeldLease(Lease):
         match self._why_lost:
             case None:
                 why = "its term is over, and there was no renewal"
+            case HistoryLost():
+                why = str(self._why_lost)
             case UnknownLease(reason=EndReason.UNKNOWN):
                 why = "the server does not know it any more"
             case UnknownLease(reason=reason):
@@ -211,6 +220,11 @@ class HeldLease(Lease):
     def batch_key(self) -> Hashable:
         """It goes with all others; with a check, which may take a while, alone."""
         return self._grantor if self._health is None else (self._grantor, self.id)
+
+    @property
+    def gate_key(self) -> Hashable:
+        """With a check it waits for no other lease, and keeps none waiting."""
+        return self.batch_key
 
     @property
     def lasts_until(self) -> float:
@@ -314,5 +328,7 @@ class HeldLease(Lease):
             return
         try:
             callback(self, error)
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a CancelledError, too: it is not this task that was cancelled
             logger.exception("a callback for lease %s has failed", self.id)

@@ -20,7 +20,15 @@ from leasehold.core.duration import FOREVER, Forever
 from leasehold.core.renewal_plan import NoticeKind
 from leasehold.core.renewal_times import SessionTiming
 from leasehold.engine.interface import Engine
-from leasehold.errors import Closed, Forked, LeaseholdError, LeaseLost, UnknownLease, is_definite
+from leasehold.errors import (
+    Closed,
+    Forked,
+    HistoryLost,
+    LeaseholdError,
+    LeaseLost,
+    UnknownLease,
+    is_definite,
+)
 from leasehold.lease import Lease
 from leasehold.renewal import RenewalManager, RenewalNotice
 
@@ -51,6 +59,7 @@ class Keeper:
         self._turns = asyncio.Semaphore(LATER_AT_ONCE)
         self._is_closed = False
         self._manager = RenewalManager(timing=SessionTiming(), on_trouble=_has_trouble, clock=clock)
+        engine.on_history_lost = self._history_lost
 
     @property
     def grantor(self) -> Hashable:
@@ -134,6 +143,8 @@ class Keeper:
         if not lease.is_held:
             self._end_later(lease.id)
             raise LeaseLost(lease.id, "its term was over before the answer came")
+        if lease in self._held:
+            raise ValueError(f"lease {lease.id} is kept by this client already: use that one")
         self._held[lease] = None
         self._manager.renew_for(lease, renew_for_s, listener=self._departed)
         return lease
@@ -148,6 +159,14 @@ class Keeper:
         lease.lose(notice.error)
         if notice.kind is NoticeKind.EXPIRED or not isinstance(notice.error, UnknownLease):
             self._end_later(lease.id)
+
+    def _history_lost(self, error: HistoryLost) -> None:
+        """Hear that the keyspace is gone that the leases were in, and they with it."""
+        held, self._held = list(self._held), {}
+        for lease in held:
+            if lease in self._manager:
+                self._manager.remove(lease)
+            lease.lose(error)
 
     def release(self, lease: HeldLease) -> None:
         """Keep a lease no longer, and leave it to its term."""

@@ -8,10 +8,11 @@ What is returned is durable, as far as the engine is: it will not be undone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
+from leasehold.core.callback import ignore
 from leasehold.core.keyspace import FROM_KEY
 from leasehold.core.ops import Compare, SortBy, Step
 from leasehold.engine.values import (
@@ -25,6 +26,7 @@ from leasehold.engine.values import (
     Renewed,
     TxnResult,
 )
+from leasehold.errors import HistoryLost
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -76,6 +78,9 @@ class Engine(ABC):
 
     limits: Limits
     features: Features
+
+    on_history_lost: Callable[[HistoryLost], None] = staticmethod(ignore)
+    """Told, once, if this turns out to be another keyspace than it was."""
 
     @property
     def trouble(self) -> str:

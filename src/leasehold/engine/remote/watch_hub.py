@@ -74,8 +74,6 @@ class WatchHub:
         self._has_outgoing = asyncio.Event()
         self._is_streaming = False
         self._keeper: asyncio.Task[None] | None = None
-        self._seen_before = False
-        """Whether any stream has worked: then the next one has to show that history goes on."""
         self._is_interrupted = False
 
     def add(self, request: pb.WatchCreateRequest) -> RemoteWatch:
@@ -178,7 +176,7 @@ class WatchHub:
 
     async def _stream(self) -> None:
         """Open a stream, make watches live, and hand out what comes, until it is lost."""
-        if self._seen_before:
+        if self._caller.history.floor:
             await self._check_history()
         stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
         async with stream as call:
@@ -243,7 +241,6 @@ class WatchHub:
             self._progressed(answer.header.revision, [watch])
 
     def _created(self, watch: RemoteWatch, revision: int) -> None:
-        self._seen_before = True
         self._backoff.reset()
         if self._is_interrupted:
             self._is_interrupted = False
