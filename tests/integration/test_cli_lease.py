@@ -148,7 +148,7 @@ def test_a_list_of_several_pages_has_each_lease_once(
     ids = [next(_ids) for _ in range(5)]
     for each in ids:
         on_ours.ok("lease", "grant", "60", "--id", each, "--holder", "pages")
-    monkeypatch.setattr("leasehold.cli.lease_commands.PAGE", 2)
+    monkeypatch.setattr("leasehold.cli.lease_views.PAGE", 2)
     listed = on_ours.ok("lease", "list", "--holder", "pages", "--json").json["leases"]
     assert [each["id"] for each in listed] == ids
     limited = on_ours.ok("lease", "list", "--holder", "pages", "--limit", "3", "--json").json

@@ -8,28 +8,26 @@ from typing import Any, Final
 
 from leasehold.cli.connection import note, with_client
 from leasehold.cli.exits import NOT_MET, NOT_THERE, OK, USAGE_ERROR
+from leasehold.cli.kv_shapes import (
+    deleted_json,
+    event_json,
+    event_line,
+    pairs_table,
+    put_json,
+    range_json,
+    step_json,
+    step_lines,
+)
 from leasehold.cli.kv_txn import Txn, TxnError, read_txn
 from leasehold.cli.lease_keeping import until_told
-from leasehold.cli.printing import (
-    emit,
-    emit_json,
-    emit_lines,
-    named,
-    raw_or_shown,
-    shown_octets,
-    table,
-)
+from leasehold.cli.printing import emit, emit_json, emit_lines, raw_or_shown, shown_octets
 from leasehold.cli.reporting import complain, count
-from leasehold.cli.words import shown_id
 from leasehold.client.client import Client
-from leasehold.core.ops import Delete, Put, Range, Step
-from leasehold.engine.values import DeleteResult, Event, KeyValue, PutResult, RangeResult
+from leasehold.core.ops import Step
 
 STDIN: Final = b"-"
 MAX_STDIN_BYTES: Final = 64 * 1024 * 1024
 """Of a value: many times what a server takes, so it is refused, and an endless one ends."""
-
-_HEADS: Final = ("KEY", "REVISION", "VERSION", "LEASE", "VALUE")
 
 
 # Read.
@@ -44,13 +42,13 @@ def _get(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
         )
         if arguments.json:
-            emit_json(_range_json(found, keys_only=arguments.keys_only))
+            emit_json(range_json(found, keys_only=arguments.keys_only))
         elif arguments.keys_only:
             emit(b"".join(raw_or_shown(pair.key) for pair in found.pairs))
         elif arguments.print_value_only:
             emit(b"".join(raw_or_shown(pair.value) for pair in found.pairs))
         elif found.pairs:
-            emit_lines(_pairs_table(found.pairs))
+            emit_lines(pairs_table(found.pairs))
         if found.more:
             note(f"leasehold: {len(found.pairs)} of {count(found.total, 'key')}")
         return OK if found.pairs else _missing(arguments)
@@ -62,42 +60,6 @@ def _missing(arguments: argparse.Namespace) -> int:
     name = shown_octets(arguments.name)
     complain(f"no key begins with {name}" if arguments.prefix else f"there is no key {name}")
     return NOT_THERE
-
-
-def _pairs_table(pairs: Iterable[KeyValue]) -> list[str]:
-    return table(
-        _HEADS,
-        (
-            (
-                shown_octets(pair.key),
-                pair.mod_revision,
-                pair.version,
-                shown_id(pair.lease) if pair.lease else None,
-                shown_octets(pair.value),
-            )
-            for pair in pairs
-        ),
-    )
-
-
-def _pair(pair: KeyValue, *, keys_only: bool = False) -> dict[str, Any]:
-    return {
-        **named("key", pair.key),
-        **({} if keys_only else named("value", pair.value)),
-        "create_revision": pair.create_revision,
-        "mod_revision": pair.mod_revision,
-        "version": pair.version,
-        "lease": shown_id(pair.lease) if pair.lease else None,
-    }
-
-
-def _range_json(found: RangeResult, *, keys_only: bool = False) -> dict[str, Any]:
-    return {
-        "revision": found.revision,
-        "total": found.total,
-        "more": found.more,
-        "pairs": [_pair(pair, keys_only=keys_only) for pair in found.pairs],
-    }
 
 
 # Write.
@@ -117,7 +79,7 @@ def _put(arguments: argparse.Namespace) -> int:
             arguments.name, value, lease=arguments.lease, keep_lease=arguments.keep_lease
         )
         if arguments.json:
-            emit_json(_put_json(arguments.name, done))
+            emit_json(put_json(arguments.name, done))
         else:
             emit_lines([f"{shown_octets(arguments.name)} is set, at revision {done.revision}"])
         return OK
@@ -131,26 +93,16 @@ def _read_stdin() -> bytes:
     return sys.stdin.buffer.read(MAX_STDIN_BYTES)
 
 
-def _put_json(key: bytes, done: PutResult) -> dict[str, Any]:
-    previous = None if done.previous is None else _pair(done.previous)
-    return {"revision": done.revision, **named("key", key), "previous": previous}
-
-
 def _del(arguments: argparse.Namespace) -> int:
     async def work(client: Client) -> int:
         done = await client.kv.delete(arguments.name, prefix=arguments.prefix)
         if arguments.json:
-            emit_json(_deleted_json(done))
+            emit_json(deleted_json(done))
         elif done.deleted:
             emit_lines([f"{count(done.deleted, 'key')} deleted, at revision {done.revision}"])
         return OK if done.deleted else _missing(arguments)
 
     return with_client(arguments, work)
-
-
-def _deleted_json(done: DeleteResult) -> dict[str, Any]:
-    previous = [_pair(pair) for pair in done.previous]
-    return {"revision": done.revision, "deleted": done.deleted, "previous": previous}
 
 
 # Watch.
@@ -170,35 +122,15 @@ def _watch(arguments: argparse.Namespace) -> int:
             async for told in watch:
                 some = told.events[:left]
                 if some and arguments.json:
-                    emit_json(*(_event(each, arguments) for each in some))
+                    emit_json(*(event_json(each, previous=arguments.previous) for each in some))
                 elif some:
-                    emit_lines(_event_line(each, arguments) for each in some)
+                    emit_lines(event_line(each, previous=arguments.previous) for each in some)
                 left = None if left is None else left - len(some)
                 if left == 0:
                     break
         return OK
 
     return with_client(arguments, until_told(work))
-
-
-def _event(event: Event, arguments: argparse.Namespace) -> dict[str, Any]:
-    kind = "del" if event.pair is None else "put"
-    shown: dict[str, Any] = {"event": kind, "revision": event.revision}
-    shown |= named("key", event.key) if event.pair is None else _pair(event.pair)
-    if arguments.previous:
-        shown["previous"] = None if event.previous is None else _pair(event.previous)
-    return shown
-
-
-def _event_line(event: Event, arguments: argparse.Namespace) -> str:
-    kind = "del" if event.pair is None else "put"
-    parts = [str(event.revision), kind, shown_octets(event.key)]
-    if event.pair is not None:
-        parts.append(shown_octets(event.pair.value))
-    if arguments.previous:
-        was = "not there" if event.previous is None else shown_octets(event.previous.value)
-        parts.append(f"(was: {was})")
-    return "  ".join(parts)
 
 
 # Transactions.
@@ -218,7 +150,7 @@ def _txn(arguments: argparse.Namespace) -> int:
         steps = txn.success if done.succeeded else txn.failure
         pairs = list(zip(steps, done.results, strict=True))
         if arguments.json:
-            results = [_step_json(step, result) for step, result in pairs]
+            results = [step_json(step, result) for step, result in pairs]
             emit_json({"revision": done.revision, "succeeded": done.succeeded, "results": results})
         else:
             emit_lines(_txn_lines(txn, done.revision, done.succeeded, pairs))
@@ -233,28 +165,8 @@ def _txn_lines(
     held = "the conditions hold" if succeeded else "the conditions do not hold"
     lines = [f"{held if txn.conditions else 'done'}, at revision {revision}"]
     for step, result in pairs:
-        lines += _step_lines(step, result)
+        lines += step_lines(step, result)
     return lines
-
-
-def _step_lines(step: Step, result: Any) -> list[str]:
-    match step:
-        case Put(key=key):
-            return [f"{shown_octets(key)} is set"]
-        case Delete():
-            return [f"{count(result.deleted, 'key')} deleted"]
-        case Range(key=key) if not result.pairs:
-            return [f"there is no key {shown_octets(key)}"]
-    return _pairs_table(result.pairs)
-
-
-def _step_json(step: Step, result: Any) -> dict[str, Any]:
-    match step:
-        case Put(key=key):
-            return {"step": "put", **_put_json(key, result)}
-        case Delete():
-            return {"step": "del", **_deleted_json(result)}
-    return {"step": "get", **_range_json(result)}
 
 
 COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
