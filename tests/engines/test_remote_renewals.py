@@ -7,7 +7,7 @@ import pytest
 from leasehold import CallFailed, Closed, ConnectionLost, HistoryLost, UnknownLease
 from leasehold.engine.remote import keep_alive
 from leasehold.engine.remote.caller import UNANSWERED_S
-from leasehold.errors import Status
+from leasehold.errors import Status, is_definite
 from leasehold.rpc.grpc import RpcError
 from leasehold.testing.virtual import run_virtual
 from leasehold.wire import rpc_pb2 as pb
@@ -287,7 +287,32 @@ def test_another_call_that_was_given_up_does_so_if_the_server_is_silent(is_heard
     run_virtual(main)
 
 
+def test_whoever_waits_for_renewals_may_have_the_connection_given_up() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            renewal = asyncio.ensure_future(engine.renew(5))
+            await channel.opened(KEEP_ALIVE)
+            engine.give_up_connection("no answer for a third of a term")
+            with pytest.raises(ConnectionLost, match="no answer for a third of a term"):
+                await renewal
+
+    run_virtual(main)
+
+
 # Ends.
+
+
+def test_a_stream_that_the_server_ends_is_a_connection_lost() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            renewal = asyncio.ensure_future(engine.renew(5))
+            (await channel.opened(KEEP_ALIVE)).end()
+            with pytest.raises(ConnectionLost, match="ended the stream of renewals"):
+                await renewal
+
+    run_virtual(main)
 
 
 def test_a_stream_that_nobody_uses_is_let_go_and_the_next_renewal_has_another() -> None:
@@ -334,6 +359,22 @@ def test_who_asks_while_it_is_let_go_is_renewed(early_s: float) -> None:
             waiting.cancel()
 
     run_virtual(main)
+
+
+def test_a_defect_of_ours_is_told_aloud_and_says_nothing_of_the_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            renewal = asyncio.ensure_future(engine.renew(5))
+            (await channel.opened(KEEP_ALIVE)).end(ZeroDivisionError("a defect"))
+            with pytest.raises(CallFailed, match="ZeroDivisionError") as failed:
+                await renewal
+            assert not is_definite(failed.value)
+
+    run_virtual(main)
+    assert "renewing has failed" in caplog.text
 
 
 def test_closing_ends_renewals() -> None:

@@ -261,6 +261,37 @@ def test_a_server_that_cancels_without_a_reason_is_going_away() -> None:
     run_virtual(main)
 
 
+def test_a_server_that_ends_the_stream_in_good_order_is_going_away_too() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            watch = engine.watch(b"a", start=2)
+            stream = await channel.opened(WATCH)
+            await create(stream)
+            stream.end()
+            stream = await channel.opened(WATCH)
+            tell(stream, (await create(stream)).watch_id, 2)
+            assert await told(watch, 1) == [2]
+
+    run_virtual(main)
+
+
+def test_a_defect_of_ours_ends_watches_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            watch = engine.watch(b"a")
+            stream = await channel.opened(WATCH)
+            stream.end(ZeroDivisionError("a defect"))
+            with pytest.raises(ZeroDivisionError):
+                await watch.ready()
+            with pytest.raises(ZeroDivisionError):
+                await anext(watch)
+
+    run_virtual(main)
+    assert "watching has failed" in caplog.text
+
+
 @pytest.mark.parametrize("number_is_told", [True, False])
 def test_a_watch_that_is_refused_ends_alone(number_is_told: bool) -> None:
     async def main() -> None:

@@ -16,6 +16,7 @@ another one.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,11 +25,13 @@ from leasehold.core.duration import NEVER
 from leasehold.core.sends import SendLedger
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
 from leasehold.engine.values import Renewed
-from leasehold.errors import Closed, ConnectionLost, LeaseholdError, UnknownLease
+from leasehold.errors import CallFailed, Closed, ConnectionLost, LeaseholdError, UnknownLease
 from leasehold.rpc.failures import as_ours
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.streaming_call import StreamingCall
 from leasehold.wire import rpc_pb2 as pb
+
+logger = logging.getLogger(__name__)
 
 METHOD: Final = "/etcdserverpb.Lease/LeaseKeepAlive"
 
@@ -123,6 +126,9 @@ class KeepAlives:
         except (RpcError, LeaseholdError) as error:
             self._caller.leave_if_useless(error)
             failure = as_ours(error) if isinstance(error, RpcError) else error
+        except Exception as error:
+            logger.exception("renewing has failed")
+            failure = CallFailed(f"renewing has failed: {error!r}")
         finally:
             self._keeper = None
             self._fail_all(failure)

@@ -158,7 +158,6 @@ class WatchHub:
         except Exception as error:
             logger.exception("watching has failed")
             self.fail_all(error)
-            raise
         finally:
             self._keeper = None
 

@@ -85,11 +85,6 @@ class RemoteWatch(Watch):
     # What the hub tells.
 
     @property
-    def is_over(self) -> bool:
-        """Whether it will never be live again."""
-        return self._failure is not None
-
-    @property
     def has_room(self) -> bool:
         """Whether it is worth telling it more."""
         is_short = len(self._queue) < MAX_QUEUED // 2
