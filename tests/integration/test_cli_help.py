@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from leasehold.cli import parser_for
+from leasehold.cli.exits import MEANINGS
 from leasehold.engine.backup import back_up_directory
 from leasehold.engine.opening import open_engine
 from tests.support.client_command import VARIABLE, Command
@@ -63,6 +64,13 @@ def test_every_help_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_help_of_a_client_says_what_the_exit_codes_mean(command: str) -> None:
     codes = re.findall(r"^  (\d)  \w", HELPS[command].partition("exit codes:")[2], re.MULTILINE)
     assert {"0", "1", "2", "4"} <= set(codes), HELPS[command]
+
+
+def test_the_page_says_what_the_exit_codes_mean() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    section = page.partition("## Exit codes")[2].partition("##")[0]
+    codes = re.findall(r"^\| (\d) \| (.*) \|$", section, re.MULTILINE)
+    assert [int(code) for code, _ in codes] == sorted(MEANINGS)
 
 
 @pytest.fixture

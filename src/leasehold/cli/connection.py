@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import words
-from leasehold.cli.exits import FAILURE, NO_SERVER, NOT_THERE, USAGE_ERROR
+from leasehold.cli.exits import FAILURE, NO_SERVER, NOT_THERE, OK, USAGE_ERROR
 from leasehold.cli.printing import OutputFailedError, shown_octets
 from leasehold.cli.reporting import complain
 from leasehold.cli.signals import SIGNALS, exit_code
@@ -135,6 +135,21 @@ def with_place(arguments: argparse.Namespace, main: Callable[[Place], Awaitable[
 
     with asyncio.Runner() as runner:
         return runner.run(run())
+
+
+def until_told(work: Work) -> Work:
+    """Make work that goes on until a signal comes, which is then a good end."""
+    import asyncio  # noqa: PLC0415
+
+    async def run(client: "Client") -> int:
+        try:
+            return await work(client)
+        except asyncio.CancelledError:
+            if SIGNALS.heard is None:
+                raise
+            return OK
+
+    return run
 
 
 def told(error: Exception) -> int:

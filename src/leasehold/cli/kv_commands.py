@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from leasehold.cli.connection import note, with_client
+from leasehold.cli.connection import note, until_told, with_client
 from leasehold.cli.exits import NOT_MET, NOT_THERE, OK, USAGE_ERROR
 from leasehold.cli.kv_shapes import (
     deleted_json,
@@ -19,7 +19,6 @@ from leasehold.cli.kv_shapes import (
     step_lines,
 )
 from leasehold.cli.kv_txn import Txn, TxnError, read_txn
-from leasehold.cli.lease_keeping import until_told
 from leasehold.cli.printing import emit, emit_json, emit_lines, raw_or_shown, shown_octets
 from leasehold.cli.reporting import complain, count
 from leasehold.client.client import Client

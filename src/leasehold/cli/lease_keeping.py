@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from leasehold.cli.connection import remote, said
@@ -18,20 +18,6 @@ from leasehold.errors import LeaseholdError, LeaseLost, UnknownLease
 
 END_S: Final = 5.0
 """How long ending a lease may take, when the command is told to end."""
-
-
-def until_told(work: Callable[[Client], Awaitable[int]]) -> Callable[[Client], Awaitable[int]]:
-    """Make work that goes on until a signal comes, which is then a good end."""
-
-    async def run(client: Client) -> int:
-        try:
-            return await work(client)
-        except asyncio.CancelledError:
-            if SIGNALS.heard is None:
-                raise
-            return OK
-
-    return run
 
 
 async def keep(client: Client, ids: Sequence[int], arguments: argparse.Namespace) -> int:

@@ -4,9 +4,8 @@ import argparse
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from leasehold.cli.connection import lease_service, note, remote, with_client
+from leasehold.cli.connection import lease_service, note, remote, until_told, with_client
 from leasehold.cli.exits import OK, USAGE_ERROR
-from leasehold.cli.lease_keeping import until_told
 from leasehold.cli.printing import (
     emit_json,
     emit_lines,
