@@ -176,6 +176,10 @@ class HeldLease(Lease):
         traceback: TracebackType | None,
     ) -> None:
         body, self._body = self._body, None
+        outlasted = body is not None and not (
+            self._is_ended or self.is_held or self._is_body_cancelled
+        )
+        loss = self.loss()
         try:
             await self.end()
         finally:
@@ -184,6 +188,8 @@ class HeldLease(Lease):
                 alone = body.uncancel() <= self._cancels_before
                 if alone and exc_type is asyncio.CancelledError:
                     raise self.loss() from self._why_lost
+        if outlasted and exc_type is None:  # it was too fast to be cancelled
+            raise loss from self._why_lost
 
     def loss(self) -> LeaseLost:
         """Say why it cannot be relied on."""

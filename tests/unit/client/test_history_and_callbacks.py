@@ -84,6 +84,19 @@ def test_a_renewal_by_hand_waits_no_longer_than_the_lease_can_be_relied_on() -> 
     play(scene)
 
 
+def test_a_block_that_outlasts_its_lease_raises_if_it_is_too_fast_to_be_cancelled() -> None:
+    async def scene(client: Client, engine: ScriptedEngine, host: Host) -> None:
+        async def body() -> None:
+            async with client.lease(TTL_S, cancel_on_loss=True):
+                engine.is_silent = True
+                host.stall(2 * TTL_S)
+
+        with pytest.raises(LeaseLost):
+            await body()
+
+    play(scene)
+
+
 def test_a_first_watch_does_not_wait_in_silence_on_a_server_that_has_lost_its_history() -> None:
     async def main() -> None:
         with LocalServer() as server:

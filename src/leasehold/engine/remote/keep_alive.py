@@ -8,8 +8,9 @@ not sent: nobody would know of the new term.
 
 What all have given up after it was sent may yet be answered, and a server that is slow would only
 get slower if it were asked for everything again. So whoever asks next waits for that answer. Its
-term began when the message was sent, so much is taken off it: who counts from when they have asked
-ends up with the same end.
+term began when the message was sent, so that much is taken off it, and a ninth more: holders leave
+out a tenth of what they are given, and would leave out less than a tenth of the whole term else.
+Who counts from when they have asked ends up with the end that they would have had, at the latest.
 
 When the stream is lost all that is outstanding is `ConnectionLost`, and the next renewal opens
 another one.
@@ -22,6 +23,7 @@ from typing import Final
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import NEVER
+from leasehold.core.holding import SESSION_MARGIN
 from leasehold.core.sends import SendLedger
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
 from leasehold.engine.values import Renewed
@@ -82,7 +84,8 @@ class KeepAlives:
                 assert isinstance(error, Exception)
                 failures[lease] = error
                 continue
-            term_s = renewal.answer.result() - max(0.0, asked_at - renewal.sent_at)
+            since_s = max(0.0, asked_at - renewal.sent_at)
+            term_s = renewal.answer.result() - since_s / (1.0 - SESSION_MARGIN)
             if term_s > 0.0:
                 terms[lease] = term_s
             else:
