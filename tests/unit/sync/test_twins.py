@@ -23,7 +23,16 @@ TWINS: list[tuple[type, type]] = [
 
 FOR_KEEPERS = {
     *("ask_cancel", "ask_cancel_all", "ask_renew", "ask_renew_all", "batch_key", "can_batch"),
-    *("ended", "has_trouble", "holding", "jeopardy_in_s", "lasts_until", "lose", "send"),
+    *(
+        "ended",
+        "gate_key",
+        "has_trouble",
+        "holding",
+        "jeopardy_in_s",
+        "lasts_until",
+        "lose",
+        "send",
+    ),
     *("settle", "unwatch", "watch"),
 }
 """What the keeper and the renewal manager do with a lease on the loop: nothing for holders."""
