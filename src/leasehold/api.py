@@ -4,6 +4,12 @@ It is long to import, so `leasehold` does that when the first of these names is 
 """
 
 from leasehold.batch import LeaseBatch
+from leasehold.client.client import Client
+from leasehold.client.connecting import connect
+from leasehold.client.held_lease import HeldLease
+from leasehold.client.key import Key
+from leasehold.client.opening import open_client as open  # noqa: A004  it reads as it is used
+from leasehold.client.signal import Signal
 from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
 from leasehold.core.duration import (
     ANY,
@@ -22,7 +28,7 @@ from leasehold.core.policy import DurationPolicy, FixedPolicy, Leased, LeasePoli
 from leasehold.core.renewal_plan import NoticeKind
 from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.interface import Engine, Watch, prefix_end
-from leasehold.engine.opening import open_engine as open  # noqa: A004  it reads as it is used
+from leasehold.engine.opening import open_engine
 from leasehold.engine.values import (
     DeleteResult,
     Event,
@@ -51,17 +57,20 @@ from leasehold.errors import (
     ForeignJournal,
     Forked,
     FutureRevision,
+    HistoryLost,
     JournalFailed,
     LeaseBatchError,
     LeaseDenied,
     LeaseExists,
     LeaseFull,
     LeaseholdError,
+    LeaseLost,
     NoSpace,
     Status,
     StorageError,
     TooBusy,
     TooManyOperations,
+    Unhealthy,
     UnknownKey,
     UnknownLease,
     is_definite,
@@ -71,6 +80,7 @@ from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
 from leasehold.lease import Lease, Outcome
 from leasehold.remote_landlord import RemoteLandlord, RemoteLease
 from leasehold.renewal import Listener, RenewalManager, RenewalNotice
+from leasehold.rpc.tls import client_tls
 from leasehold.server.landlord_service import LandlordServer, LeaseRequest, serve_landlord
 from leasehold.until import UntilPolicy
 
@@ -84,6 +94,7 @@ __all__ = [
     "BatchResult",
     "CallFailed",
     "CallRefused",
+    "Client",
     "Clock",
     "Closed",
     "Compacted",
@@ -111,7 +122,10 @@ __all__ = [
     "Forever",
     "Forked",
     "FutureRevision",
+    "HeldLease",
+    "HistoryLost",
     "JournalFailed",
+    "Key",
     "KeyValue",
     "Landlord",
     "LandlordLease",
@@ -124,6 +138,7 @@ __all__ = [
     "LeaseExists",
     "LeaseFull",
     "LeaseInfo",
+    "LeaseLost",
     "LeasePolicy",
     "LeaseRequest",
     "LeaseView",
@@ -146,6 +161,7 @@ __all__ = [
     "RenewalNotice",
     "Renewed",
     "Requested",
+    "Signal",
     "SortBy",
     "Status",
     "StorageError",
@@ -155,14 +171,18 @@ __all__ = [
     "TooManyOperations",
     "Txn",
     "TxnResult",
+    "Unhealthy",
     "UnknownKey",
     "UnknownLease",
     "UntilPolicy",
     "Watch",
+    "client_tls",
+    "connect",
     "exact",
     "is_definite",
     "lazy",
     "open",
+    "open_engine",
     "per_lease",
     "polling",
     "prefix_end",

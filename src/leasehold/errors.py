@@ -3,6 +3,7 @@
     LeaseholdError
     ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
     ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
+    ├── LeaseLost          FAILED_PRECONDITION  a holder can rely on its lease no longer
     ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
     ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
     ├── EmptyKey           INVALID_ARGUMENT     a key has no name
@@ -12,6 +13,8 @@
     ├── FutureRevision     OUT_OF_RANGE         that revision has yet to come
     ├── NoSpace            RESOURCE_EXHAUSTED   the size quota is used up; deletes still work
     ├── TooBusy            RESOURCE_EXHAUSTED   too much waits for the disk; try again
+    ├── HistoryLost        DATA_LOSS            not the keyspace that was there before
+    ├── Unhealthy          ABORTED              a holder's own check says no: no renewal
     ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
     ├── Closed             FAILED_PRECONDITION  this landlord, manager or engine was closed
@@ -109,6 +112,20 @@ class LeaseExists(LeaseholdError):
         return f"lease {self.lease} is there already; take another id, or 0 to have one chosen"
 
 
+class LeaseLost(LeaseholdError):
+    """A holder can rely on its lease no longer: its end has come, or it ended early."""
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(self, lease: object, why: str) -> None:
+        super().__init__(lease, why)
+        self.lease = lease
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"lease {self.lease} is lost: {self.why}"
+
+
 class LeaseFull(LeaseholdError):
     """A lease has as many keys as it may have, or their names are too long together."""
 
@@ -180,7 +197,10 @@ class TooManyOperations(LeaseholdError):
 
 
 class Compacted(LeaseholdError):
-    """A revision was asked for that is forgotten. `revision` is the oldest that can be read."""
+    """A revision was asked for that is forgotten.
+
+    `revision` is the oldest that can be read; 0 if an etcd did not say.
+    """
 
     status = Status.OUT_OF_RANGE
 
@@ -190,13 +210,15 @@ class Compacted(LeaseholdError):
         self.revision = revision
 
     def __str__(self) -> str:
-        return (
-            f"revision {self.asked_for} was compacted; the oldest that is kept is {self.revision}"
-        )
+        said = f"; the oldest that is kept is {self.revision}" if self.revision else ""
+        return f"revision {self.asked_for} was compacted{said}"
 
 
 class FutureRevision(LeaseholdError):
-    """A revision was asked for that has yet to come. `revision` is the current one."""
+    """A revision was asked for that has yet to come.
+
+    `revision` is the current one; 0 if an etcd did not say.
+    """
 
     status = Status.OUT_OF_RANGE
 
@@ -206,7 +228,8 @@ class FutureRevision(LeaseholdError):
         self.revision = revision
 
     def __str__(self) -> str:
-        return f"revision {self.asked_for} is in the future; the current one is {self.revision}"
+        said = f"; the current one is {self.revision}" if self.revision else ""
+        return f"revision {self.asked_for} is in the future{said}"
 
 
 class NoSpace(LeaseholdError):
@@ -220,6 +243,11 @@ class NoSpace(LeaseholdError):
         self.quota_bytes = quota_bytes
 
     def __str__(self) -> str:
+        if not self.quota_bytes:  # a server has said so, and no more
+            return (
+                "the server has used up its quota: delete keys and compact the history, or raise "
+                "the quota; then switch off the alarm, such as with `etcdctl alarm disarm`"
+            )
         if self.used_bytes <= self.quota_bytes:
             return (
                 "the quota was used up, and the alarm that this has raised (NOSPACE) is still on: "
@@ -235,6 +263,21 @@ class TooBusy(LeaseholdError):
     """So much waits for the disk that nothing further is taken; trying again later helps."""
 
     status = Status.RESOURCE_EXHAUSTED
+
+
+class HistoryLost(LeaseholdError):
+    """What answers is not the keyspace that was there before: another cluster, or an older state.
+
+    Revisions, leases and watches of before mean nothing there. Connect again to begin anew.
+    """
+
+    status = Status.DATA_LOSS
+
+
+class Unhealthy(LeaseholdError):
+    """A lease was not renewed, because the check that its holder has asked for has said no."""
+
+    status = Status.ABORTED
 
 
 class LeaseDenied(LeaseholdError):

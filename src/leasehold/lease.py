@@ -21,8 +21,9 @@ from leasehold.core.duration import (
     check_requested,
     datetime_of,
     duration_of,
+    seconds_of,
 )
-from leasehold.core.holding import Holding, Send
+from leasehold.core.holding import Holding, Margin, Send
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
 
 Form: TypeAlias = Literal["duration", "absolute"]
@@ -44,12 +45,13 @@ class Lease(ABC):
         *,
         sent_at: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        margin: float = 0.0,
+        margin: Margin = 0.0,
     ) -> None:
         """Begin with a term of `granted`, asked for when `clock.boottime()` said `sent_at`.
 
         Without `sent_at` the term counts from now. `margin` is the fraction of each term that is
-        not relied on, because the clocks of holder and grantor may run at different speeds.
+        not relied on, because the clocks of holder and grantor may run at different speeds; or a
+        function that gives the seconds for a term.
         """
         self._clock = clock
         self._watchers: tuple[Callable[[Lease], object], ...] = ()
@@ -75,6 +77,11 @@ class Lease(ABC):
         By default a lease goes alone: who overrides this should override `ask_renew_all`, too.
         """
         return (self.grantor, self.cookie)
+
+    @property
+    def gate_key(self) -> Hashable:
+        """Equal for leases of which only so many are asked for at once: those of one grantor."""
+        return self.grantor
 
     @abstractmethod
     async def ask_renew(self, requested: Requested) -> Duration:
@@ -107,12 +114,20 @@ class Lease(ABC):
     @property
     def expires_at(self) -> End:
         """The end as the holder sees it, as an aware datetime, or FOREVER."""
-        return datetime_of(self._clock.wall() + self._holding.remaining_s(self._clock.boottime()))
+        return datetime_of(self._clock.wall() + seconds_of(self.remaining))
 
     @property
     def holding(self) -> Holding:
         """The bookkeeping behind `remaining`, in readings of `Clock.boottime`."""
         return self._holding
+
+    @property
+    def lasts_until(self) -> float:
+        """The end that is enough for whoever wants the lease no longer than that.
+
+        With the margin: what has been promised need not be asked for again.
+        """
+        return self._holding.promised_end
 
     @property
     def term(self) -> Duration:
@@ -195,7 +210,7 @@ class Lease(ABC):
         "duration" carries the time that remains, counted again on arrival: for transport.
         "absolute" carries the wall-clock end: for storage.
         """
-        remaining_s = self._holding.remaining_s(self._clock.boottime())
+        remaining_s = seconds_of(self.remaining)
         match form:
             case "duration":
                 record = codec.LeaseRecord(

@@ -31,6 +31,7 @@ from leasehold.core.duration import (
     seconds_of,
 )
 from leasehold.core.renewal_plan import Call, Departure, NoticeKind, RenewalPlan, Terms, View
+from leasehold.core.renewal_times import PatientTiming, Timing
 from leasehold.errors import Closed
 from leasehold.lease import Lease
 
@@ -62,6 +63,7 @@ class RenewalNotice:
 
 
 Listener: TypeAlias = Callable[[RenewalNotice], object]
+Trouble: TypeAlias = Callable[[Lease, BaseException], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +99,27 @@ class RenewalManager:
         *,
         rtt: float | timedelta = 1.0,
         batch_window: float | timedelta = 300.0,
+        timing: Timing | None = None,
+        on_trouble: "Trouble | None" = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Manage `leases`, each until the desired end it maps to; none unless given.
 
         `renew_duration` and `listener` are for these leases, as in `renew_until`. `rtt` is the time
         to allow for a renewal's round trip. A lease that is due takes along those of the same
-        landlord that will be within `batch_window`.
+        landlord that will be within `batch_window`. A `timing` decides instead of these two.
+
+        `on_trouble(lease, error)` is called for each renewal that has failed and is tried again.
         """
         if not isinstance(leases, Mapping | None):
             raise TypeError(f"leases must be a mapping of leases to desired ends, not {leases!r}")
         self._clock = clock
-        self._plan: RenewalPlan[Lease] = RenewalPlan(
-            _view,
-            rtt_s=check_seconds(rtt, "rtt"),
-            batch_window_s=check_seconds(batch_window, "batch_window"),
+        patient = PatientTiming(
+            check_seconds(rtt, "rtt"), check_seconds(batch_window, "batch_window")
         )
+        self._plan: RenewalPlan[Lease] = RenewalPlan(_view, timing or patient)
+        check_plain_callback(on_trouble, "on_trouble")
+        self._on_trouble = on_trouble
         self._alarm = Alarm(self._wake)
         self._calls: dict[_CallTask, _OpenCall] = {}
         self._given_up: dict[_CallTask, None] = {}
@@ -224,7 +231,7 @@ class RenewalManager:
         terms, now = Terms(end, requested, tag), self._clock.boottime()
         if lease in self._plan:
             self._plan.managed(lease).unwatch(self._watcher)
-        self._plan.add(lease, lease.batch_key, terms, now, lease.grantor)
+        self._plan.add(lease, lease.batch_key, terms, now, lease.gate_key)
         lease.watch(self._watcher)
         self._arm(loop)
 
@@ -291,14 +298,30 @@ class RenewalManager:
         ended.timer.cancel()
         now = self._clock.boottime()
         departures: list[Departure[Lease]] = []
+        troubles: list[tuple[Lease, BaseException]] = []
         for lease, _ in ended.call.wants:
-            departure = self._plan.settled(lease, failure or failures.get(lease), now)
+            error = failure or failures.get(lease)
+            departure = self._plan.settled(lease, error, now)
             if departure is not None:
                 departure.lease.unwatch(self._watcher)
                 departures.append(departure)
+            elif error is not None:
+                troubles.append((lease, error))
         if not self._closed:
             self._arm(task.get_loop())
+        for lease, error in troubles:
+            self._tell_trouble(lease, error)
         self._notify_all(departures)
+
+    def _tell_trouble(self, lease: Lease, error: BaseException) -> None:
+        if self._on_trouble is None or self._closed or lease not in self._plan:
+            return
+        try:
+            self._on_trouble(lease, error)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a CancelledError, too: it is not this task that was cancelled
+            logger.exception("being told of trouble with %r has failed", lease)
 
     def _notify_all(self, departures: Iterable[Departure[Lease]]) -> None:
         """Tell listeners, and the log, of leases that have left: one that raises stops no other."""
@@ -331,7 +354,7 @@ async def _ask(wants: list[tuple[Lease, Requested]]) -> _Failures:
 
 def _view(lease: Lease, _now: float) -> View:
     holding = lease.holding
-    return View(holding.end, holding.term_s, holding.promised_end, holding.last_sent_at)
+    return View(holding.end, holding.term_s, lease.lasts_until, holding.last_sent_at)
 
 
 def _check_lease(lease: Lease) -> Lease:

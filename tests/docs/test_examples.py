@@ -1,5 +1,9 @@
-"""Every example in the docs is run, and prints what the page says it prints."""
+"""Every example in the docs is run, and prints what the page says it prints.
 
+Where a page says that there is a server, on the port that it has by default, there is one.
+"""
+
+import os
 import re
 import subprocess
 import sys
@@ -9,9 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
+from leasehold.testing import LocalServer
+
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+DEFAULT_ENDPOINT = "127.0.0.1:2379"
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
@@ -38,18 +45,25 @@ def _examples() -> list[Example]:
 
 
 @pytest.mark.parametrize("example", _examples(), ids=lambda example: example.where)
-def test_example_runs_and_prints_what_the_page_says(example: Example) -> None:
-    run = subprocess.run(  # noqa: S603  our own docs
-        [sys.executable, "-W", "error", "-c", example.code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_example_runs_and_prints_what_the_page_says(example: Example, tmp_path: Path) -> None:
+    with LocalServer() as server:
+        run = subprocess.run(  # noqa: S603  our own docs
+            [sys.executable, "-W", "error", "-c", _at(server, example.code)],
+            cwd=tmp_path,
+            env={**os.environ, "LEASEHOLD_ENDPOINTS": server.endpoint},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert run.returncode == 0, run.stderr
     if example.prints is not None:
         pattern = re.escape(example.prints).replace(r"\.\.\.", ".*")
         assert re.fullmatch(pattern, run.stdout), run.stdout
+
+
+def _at(server: LocalServer, code: str) -> str:
+    return code.replace(DEFAULT_ENDPOINT, server.endpoint)
 
 
 def test_the_first_example_of_the_tutorial_has_twenty_lines() -> None:

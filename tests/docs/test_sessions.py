@@ -56,11 +56,13 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
             cwd=tmp_path,
             env={
                 "PATH": os.pathsep.join(map(str, [*programs, os.environ["PATH"]])),
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
                 "ETCDCTL_ENDPOINTS": server.endpoint,
+                "LEASEHOLD_ENDPOINTS": server.endpoint,
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=True,
         )
     printed = run.stdout.split(f"{MARK}\n")

@@ -30,7 +30,7 @@ async def child_main(engines):
 
 
 async def parent(path, how):
-    engine = await leasehold.open(path)
+    engine = await leasehold.open_engine(path)
     for number in range(50):
         await engine.put(b"a", b"%d" % number)
     child = os.fork()
@@ -56,7 +56,7 @@ import leasehold
 
 
 async def main(path):
-    async with leasehold.open(path) as engine:
+    async with leasehold.open_engine(path) as engine:
         found = await engine.range(b"a")
         print(found.revision, found.pairs[0].value)
 
@@ -70,7 +70,7 @@ import leasehold
 
 
 async def main(path):
-    engine = await leasehold.open(path)
+    engine = await leasehold.open_engine(path)
     await engine.put(b"a", b"x")
     child = os.fork()
     if not child:

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from leasehold import __version__
+from leasehold.cli import COMMANDS
 from tests.conformance.client import Client
 from tests.support.serve_command import WITHIN_S, command, environment, run, serving
 from tests.support.servers import etcd_program
@@ -64,7 +65,7 @@ def test_what_is_no_option_is_one_clear_line(arguments: list[str], said: str) ->
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("srve", "did you mean serve?"), ("zzz", "there are serve, config, backup, restore, check")],
+    [("srve", "did you mean serve?"), ("zzz", f"there are {', '.join(COMMANDS)}")],
 )
 def test_an_unknown_command_is_one_clear_line(name: str, said: str) -> None:
     refused = run(name)

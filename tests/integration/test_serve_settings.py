@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from leasehold.cli.settings import read_settings
+from leasehold.cli.settings.reading import read_settings
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
 from tests.conformance.client import Client, fails, put_op
 from tests.support.serve_command import WITHIN_S, command, environment, run, serving

@@ -19,7 +19,7 @@ from leasehold.core.renewal_plan import (
     Terms,
     View,
 )
-from leasehold.core.renewal_times import MIN_INTERVAL_S, RENEWAL_FLOOR, RETRY_FLOOR
+from leasehold.core.renewal_times import MIN_INTERVAL_S, RENEWAL_FLOOR, RETRY_FLOOR, PatientTiming
 from leasehold.errors import ConnectionLost, LeaseDenied, UnknownLease
 from tests.property.support import effort
 
@@ -112,7 +112,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.rtt, self.window, self.max_calls = rtt, window, max_calls
         self.change_weather(latency, fates)
         self.plan: RenewalPlan[int] = RenewalPlan(
-            lambda lease, _now: self.views[lease], rtt_s=rtt, batch_window_s=window
+            lambda lease, _now: self.views[lease], PatientTiming(rtt, window)
         )
 
     @property
@@ -448,7 +448,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
 
     @staticmethod
     def none() -> RenewalPlan[int]:
-        return RenewalPlan(lambda _lease, _now: View(0.0, 0.0), rtt_s=1.0, batch_window_s=1.0)
+        return RenewalPlan(lambda _lease, _now: View(0.0, 0.0), PatientTiming(1.0, 1.0))
 
     @invariant()
     def nothing_is_left_behind(self) -> None:
@@ -535,9 +535,7 @@ def test_heap_operations_per_renewal_do_not_grow_with_the_number_of_leases(
 def _cost_per_renewal(counter: HeapCounter, leases: int, landlords: int) -> float:
     """Keep this many leases of ten seconds alive for a while; count per renewal."""
     views = {lease: View(10.0 + lease / leases, 10.0) for lease in range(leases)}
-    plan: RenewalPlan[int] = RenewalPlan(
-        lambda lease, _now: views[lease], rtt_s=1.0, batch_window_s=0.01
-    )
+    plan: RenewalPlan[int] = RenewalPlan(lambda lease, _now: views[lease], PatientTiming(1.0, 0.01))
     for lease in views:
         plan.add(lease, lease % landlords, Terms(NEVER, FOREVER), 0.0)
     counter.operations = renewals = 0
@@ -560,9 +558,7 @@ def test_what_somebody_else_saves_after_it_was_given_up_is_renewed_again(
     """Rare in the machines: a stall, more ends than one step looks at, a renewal between two."""
     monkeypatch.setattr(renewal_plan, "STEP_BUDGET", 1)
     views = {1: View(10.0, 10.0), 2: View(10.5, 10.5)}
-    plan: RenewalPlan[int] = RenewalPlan(
-        lambda lease, _now: views[lease], rtt_s=1.0, batch_window_s=1.0
-    )
+    plan: RenewalPlan[int] = RenewalPlan(lambda lease, _now: views[lease], PatientTiming(1.0, 1.0))
     for lease in views:
         plan.add(lease, lease, Terms(NEVER, FOREVER), 0.0)
     for _ in range(2):  # the first leaves; the second is due, and about to leave
@@ -578,7 +574,7 @@ def test_calls_under_way_count_after_all_leases_of_their_grantor_have_left(
 ) -> None:
     monkeypatch.setattr(renewal_plan, "MAX_CALLS_PER_GRANTOR", 1)
     plan: RenewalPlan[int] = RenewalPlan(
-        lambda _lease, _now: View(10.0, 10.0), rtt_s=1.0, batch_window_s=1.0
+        lambda _lease, _now: View(10.0, 10.0), PatientTiming(1.0, 1.0)
     )
     plan.add(1, "one", Terms(NEVER, FOREVER), 0.0, grantor="same")
     assert len(plan.step(9.5, 9).calls) == 1

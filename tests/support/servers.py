@@ -129,13 +129,13 @@ def _becomes_healthy(server: RunningServer) -> bool:
     while time.monotonic() < give_up_at:
         if server.process.poll() is not None:
             return False
-        if _listens(server.process.pid, server.port) and _is_healthy(server.endpoint):
+        if listens(server.process.pid, server.port) and is_healthy(server.endpoint):
             return True
         time.sleep(POLL_S)
     return False
 
 
-def _listens(pid: int, port: int) -> bool:
+def listens(pid: int, port: int) -> bool:
     """Tell whether this very process listens on the port, by Linux's table of sockets."""
     address = f"0100007F:{port:04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -146,7 +146,8 @@ def _listens(pid: int, port: int) -> bool:
         return False
 
 
-def _is_healthy(endpoint: str) -> bool:
+def is_healthy(endpoint: str) -> bool:
+    """Tell whether whoever listens there serves."""
     try:
         with urllib.request.urlopen(f"http://{endpoint}/health", timeout=1.0) as answer:
             return bool(answer.status == 200)

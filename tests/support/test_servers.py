@@ -61,7 +61,7 @@ def test_a_stranger_on_the_port_is_not_taken_for_ours(
         servers.running(lambda _directory, _port: [sys.executable, "-c", code], tmp_path),
     ):
         pass
-    assert servers._is_healthy(f"{servers.HOST}:{stranger}")
+    assert servers.is_healthy(f"{servers.HOST}:{stranger}")
 
 
 def test_a_server_that_ends_during_a_test_is_noticed(tmp_path: Path) -> None:

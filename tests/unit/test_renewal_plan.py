@@ -19,6 +19,7 @@ from leasehold.core.renewal_plan import (
     Terms,
     View,
 )
+from leasehold.core.renewal_times import PatientTiming
 
 MANY = 1000
 """More calls than any of these tests starts."""
@@ -36,8 +37,7 @@ class Holder:
     def __post_init__(self) -> None:
         self.plan: RenewalPlan[str] = RenewalPlan(
             lambda lease, _now: self.views[lease],
-            rtt_s=self.rtt_s,
-            batch_window_s=self.batch_window_s,
+            PatientTiming(self.rtt_s, self.batch_window_s),
         )
 
     def add(

@@ -10,6 +10,7 @@ from leasehold.core.renewal_times import (
     HOUR_S,
     MIN_INTERVAL_S,
     WEEK_S,
+    SessionTiming,
     lead_s,
     renew_at,
     retry_at,
@@ -114,3 +115,42 @@ def test_a_retry_counts_from_the_failure_and_its_floor_from_the_send() -> None:
 def test_neither_time_is_ever_in_the_way_of_a_lease_without_end() -> None:
     assert renew_at(0.0, 0.0, math.inf, 1.0) == math.inf
     assert retry_at(0.0, 0.0, math.inf, math.inf, 1.0) == 8 * HOUR_S
+
+
+# Sessions.
+
+SESSION = SessionTiming()
+
+
+@pytest.mark.parametrize("term_s", [0.2, 1.0, 9.0, 60.0, 3600.0])
+def test_a_session_is_renewed_after_a_third_of_its_term_and_goes_along_after_a_quarter(
+    term_s: float,
+) -> None:
+    when = SESSION.renew(105.0, 100.0, 100.0 + term_s, term_s)
+    assert when.due_at == pytest.approx(100.0 + term_s / 3)
+    assert when.ripe_at == pytest.approx(100.0 + term_s / 4)
+
+
+def test_two_renewals_of_a_session_are_never_closer_than_the_floor() -> None:
+    when = SESSION.renew(100.0, 100.0, 100.001, 0.001)
+    assert when.due_at == when.ripe_at == 100.0 + MIN_INTERVAL_S
+
+
+@pytest.mark.parametrize(
+    ("term_s", "wait_s"), [(0.2, 0.05), (1.0, 0.05), (2.0, 0.1), (9.0, 0.45), (60.0, 3.0)]
+)
+def test_a_session_tries_again_after_a_twentieth_or_50_ms(term_s: float, wait_s: float) -> None:
+    when = SESSION.retry(100.0, 100.0, 200.0, term_s)
+    assert when.due_at == pytest.approx(100.0 + wait_s)
+    assert when.ripe_at == pytest.approx(100.0 + wait_s / 2)
+
+
+def test_an_attempt_that_took_longer_than_the_wait_is_followed_by_the_next_at_once() -> None:
+    assert SESSION.retry(107.0, 100.0, 200.0, 9.0) == (107.0, 107.0)
+
+
+@pytest.mark.parametrize(("left_s", "patience_s"), [(0.01, 0.05), (0.1, 0.05), (6.0, 3.0)])
+def test_a_session_waits_for_an_answer_for_half_of_what_is_left(
+    left_s: float, patience_s: float
+) -> None:
+    assert SESSION.patience_s(left_s) == pytest.approx(patience_s)

@@ -4,7 +4,8 @@ import argparse
 import os
 from typing import Any, Final
 
-from leasehold.cli.reporting import FAILURE, complain, say
+from leasehold.cli.exits import FAILURE
+from leasehold.cli.reporting import complain, say
 from leasehold.cli.settings.flags import add_flags, flags_of
 from leasehold.cli.settings.options import OPTIONS
 from leasehold.cli.settings.policy_kind import shown_terms

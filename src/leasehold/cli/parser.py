@@ -1,15 +1,19 @@
 """Command lines: `argparse`, with one clear line for what is wrong, and what may be meant."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from leasehold.cli.settings.nearest import hint, nearest
+from leasehold.cli.exits import USAGE_ERROR
+from leasehold.cli.settings.nearest import OF_CLIENTS, hint, hint_for_client, nearest
 from leasehold.cli.settings.shown import one_line, shown
 
-USAGE_ERROR: Final = 2
 HELP_COLUMN: Final = 26
+
+_REQUIRED: Final = "the following arguments are required"  # as argparse has it
+_NUMBER: Final = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,22 +23,50 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("formatter_class", HelpFormatter)
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(**kwargs)
+        self._given: list[str] = []
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Read what is known; nothing else is let through."""
+        self._given = sys.argv[1:] if args is None else list(args)
         read, rest = super().parse_known_args(args, namespace)
+        rest = self._taken(rest, read)
         if rest:
             self.error(self._unknown(rest[0]))
         return read, rest
+
+    def _taken(self, rest: list[str], read: argparse.Namespace) -> list[str]:
+        """Give what comes after an option to an argument that takes any number, and began before.
+
+        `argparse` itself gives it only those that stand together.
+        """
+        many = [each for each in self._get_positional_actions() if each.nargs in ("+", "*")]
+        if not rest or not many or any(each.startswith("-") for each in rest):
+            return rest
+        before = getattr(read, many[0].dest) or []
+        setattr(read, many[0].dest, [*before, *(self._get_value(many[0], each) for each in rest)])
+        return []
+
+    def _is_unknown_option(self, argument: str) -> bool:
+        name = argument.partition("=")[0]
+        is_option = name.startswith("-") and len(name.strip("-")) > 0
+        return is_option and not _NUMBER.fullmatch(name) and name not in self._option_string_actions
 
     def _unknown(self, argument: str) -> str:
         name = argument.partition("=")[0]
         if not name.startswith("-"):
             return f"{shown(argument)} is one argument too many"
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        said = hint(name.lstrip("-"), [flag.removeprefix("--") for flag in flags])
+        known = [flag.removeprefix("--") for flag in flags]
+        if self._subparsers is not None and name.lstrip("-") in OF_CLIENTS:
+            return f"there is no option {name} here: write it after the command"
+        if "endpoint" in known:
+            said = hint_for_client(name.lstrip("-"), known)
+        else:
+            said = hint(name.lstrip("-"), known)
+        if said is None and "VALUE" in {each.metavar for each in self._get_positional_actions()}:
+            return f"there is no option {name}: if it is a value, write -- before the key"
         if said is None:
             return f"there is no option {name}"
         return f"there is no option {name}: {said.replace('did you mean ', 'did you mean --')}"
@@ -43,12 +75,19 @@ class Parser(argparse.ArgumentParser):
         """Refuse a command that is not known; nothing else has choices."""
         if action.choices is None or value in action.choices:
             return
+        before = self._given[: self._given.index(value)] if value in self._given else []
+        early = next((each for each in before if self._is_unknown_option(each)), None)
+        if early is not None:  # and what follows it was taken for a command
+            self.error(self._unknown(early))
         near = nearest(str(value), action.choices)
         meant = f"did you mean {near}?" if near else f"there are {', '.join(action.choices)}"
         self.error(f"there is no command {shown(str(value))}: {meant}")
 
     def error(self, message: str) -> NoReturn:
         """Say in one line what is wrong, and where help is."""
+        unknown = next((each for each in self._given if self._is_unknown_option(each)), None)
+        if message.startswith(_REQUIRED) and unknown is not None:
+            message = self._unknown(unknown)  # which is why something else is missing
         sys.stderr.write(f"{self.prog}: {one_line(message)} (`{self.prog} --help` says more)\n")
         sys.exit(USAGE_ERROR)
 

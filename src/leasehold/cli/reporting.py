@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self, TextIO
 
+from leasehold.cli.exits import FAILURE
 from leasehold.cli.settings.shown import one_line
 from leasehold.cli.signals import SIGNALS
 from leasehold.errors import LeaseholdError
-
-FAILURE: Final = 1
 
 REDRAW_S: Final = 0.1
 BAR_COLUMNS: Final = 24

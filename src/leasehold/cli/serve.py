@@ -10,7 +10,7 @@ import ssl
 import sys
 from typing import TYPE_CHECKING, Final
 
-from leasehold.cli.parser import USAGE_ERROR
+from leasehold.cli.exits import USAGE_ERROR
 from leasehold.cli.reporting import complain
 from leasehold.cli.settings.flags import add_flags, flags_of
 from leasehold.cli.settings.reading import Reading, read_settings

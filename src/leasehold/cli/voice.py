@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from leasehold.cli.exits import FAILURE
 from leasehold.cli.logs import FIELDS
-from leasehold.cli.reporting import FAILURE, complain, count, say
+from leasehold.cli.reporting import complain, count, say
 from leasehold.engine.runtime import Runtime
 from leasehold.rpc.addresses import Address, TcpAddress
 from leasehold.server.settings import Settings, is_local

@@ -2,7 +2,8 @@
 
 Theory of operation. The holder counts a term from the moment it *sent* the request, on its own
 clock: the grantor cannot have begun earlier, so the holder stops trusting before the grantor ends.
-From each term a fraction, `margin`, is left out for clocks that run at different speeds.
+From each term a margin is left out for clocks that run at different speeds: a fraction of it, or
+whatever a function says.
 
 Each request is a `Send`. Answers may come in any order, or not at all:
 
@@ -14,14 +15,34 @@ Each request is a `Send`. Answers may come in any order, or not at all:
   request lifts it, since the grantor handles requests in the order in which they were sent (who
   gives up a request for less, and asks for more over another connection, must see to that);
 - once the grantor does not know the lease any more, no answer to an earlier request revives it.
+
+Other threads may ask for the end at any time, and never see one that lies later than both the one
+before a change and the one after it. So `_end` is changed first, then what holds it down.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from leasehold.core.duration import NEVER, Duration, Requested, seconds_of
 
 NOT_HELD_DOWN: Final = NEVER
+
+Margin = float | Callable[[float], float]
+"""What is left out of a term: a fraction of it, or what becomes of its seconds, in seconds."""
+
+SESSION_MARGIN: Final = 0.1
+SESSION_MARGIN_MIN_S: Final = 0.05
+SESSION_MARGIN_MAX_S: Final = 2.0
+
+
+def session_margin_s(term_s: float) -> float:
+    """What holders that somebody else waits for leave out: a tenth, within limits.
+
+    Of a term that is hardly longer than the least margin, half is left.
+    """
+    margin_s = max(SESSION_MARGIN_MIN_S, min(term_s * SESSION_MARGIN, SESSION_MARGIN_MAX_S))
+    return min(margin_s, term_s / 2)
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +60,7 @@ class Holding:
 
     __slots__ = (
         "_credited",
+        "_credited_at",
         "_doubt",
         "_doubted",
         "_end",
@@ -49,11 +71,11 @@ class Holding:
         "term_s",
     )
 
-    def __init__(self, sent_at: float, granted: Duration, margin: float = 0.0) -> None:
-        if not 0.0 <= margin < 1.0:
+    def __init__(self, sent_at: float, granted: Duration, margin: Margin = 0.0) -> None:
+        if not callable(margin) and not 0.0 <= margin < 1.0:
             raise ValueError(f"margin must be a fraction of a term from 0 to 1, not {margin!r}")
         self._margin = margin
-        self._sent_at = sent_at
+        self._sent_at = self._credited_at = sent_at
         self._sends = 0
         self._credited = 0
         self._open: list[Send] = []
@@ -65,16 +87,25 @@ class Holding:
     @property
     def end(self) -> float:
         """When to stop trusting; `NEVER` if it does not end."""
-        end = self._end if self._end < self._doubt else self._doubt
-        for send in self._open:
-            if send.cap < end and (send.shortens or send.number > self._credited):
+        # What is changed last is read first, for who asks from another thread.
+        held_down, doubt, credited = self._open, self._doubt, self._credited
+        end = self._end
+        if doubt < end:
+            end = doubt
+        for send in held_down:
+            if send.cap < end and (send.shortens or send.number > credited):
                 end = send.cap
         return end
 
     @property
     def promised_end(self) -> float:
         """The end with the margin that is left out of `end`: what the grantor has promised."""
-        return self.end + self.term_s * self._margin if self._margin else self.end
+        return self.end + self._margin_s(self.term_s) if self._margin else self.end
+
+    @property
+    def credited_at(self) -> float:
+        """When the term was asked for that the holder relies on."""
+        return self._credited_at
 
     @property
     def last_sent_at(self) -> float:
@@ -93,29 +124,35 @@ class Holding:
         if isinstance(requested, float):
             cap = self._end_of(now, requested)
         send = Send(self._sends, now, cap, shortens=cap < self.end)
-        self._open.append(send)
+        self._open = [*self._open, send]
         return send
 
     def answered(self, send: Send, granted: Duration) -> None:
         """Credit a term that was granted to the send that asked for it."""
-        self._open.remove(send)
         term_s = seconds_of(granted)
         end = self._end_of(send.sent_at, term_s)
         if send.number > self._credited:
-            self._credited = send.number
             self._end = end
+            self._credited = send.number
+            self._credited_at = send.sent_at
             self.term_s = term_s
             if send.number > self._doubted:
                 self._doubt = NOT_HELD_DOWN
         elif send.shortens:
             self._end = min(self._end, end)
+        self._settled(send)
 
     def failed(self, send: Send, *, definite: bool) -> None:
         """Note that a request failed, and whether it is known to have had no effect."""
-        self._open.remove(send)
         if not definite and (send.shortens or send.number > self._credited):
             self._doubt = min(self._doubt, send.cap)
             self._doubted = max(self._doubted, send.number)
+        self._settled(send)
+
+    def _settled(self, send: Send) -> None:
+        """Let the end no longer be held down by a send; what that has led to is noted before."""
+        assert send in self._open, "it is settled once"
+        self._open = [each for each in self._open if each is not send]
 
     def end_at(self, now: float) -> None:
         """Trust it no longer, whatever was promised before."""
@@ -123,4 +160,9 @@ class Holding:
         self._credited = self._sends
 
     def _end_of(self, sent_at: float, term_s: float) -> float:
-        return sent_at + term_s * (1.0 - self._margin)
+        if term_s == NEVER:
+            return NEVER
+        return sent_at + term_s - self._margin_s(term_s)
+
+    def _margin_s(self, term_s: float) -> float:
+        return self._margin(term_s) if callable(self._margin) else term_s * self._margin

@@ -144,6 +144,10 @@ class Compare:
     operand: int | bytes
     end: bytes = b""
 
+    def __bool__(self) -> bool:
+        """Refuse to be taken for what it asks: `and` and `if` would drop it without a word."""
+        raise TypeError("whether a condition holds only a transaction can say: give it to one")
+
 
 class Outcome(NamedTuple):
     """What a transaction did."""

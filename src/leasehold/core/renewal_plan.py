@@ -23,13 +23,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from leasehold.core.duration import ANY, NEVER, Requested, duration_of, seconds_of
 from leasehold.core.expiry_queue import Deadline, ExpiryQueue
-from leasehold.core.renewal_times import (
-    MIN_INTERVAL_S,
-    renew_at,
-    renew_floor,
-    retry_at,
-    retry_floor,
-)
+from leasehold.core.renewal_times import MIN_INTERVAL_S, Timing
 from leasehold.errors import UnknownLease, is_definite
 
 MAX_BATCH: Final = 1_000
@@ -185,12 +179,9 @@ class _OpenCall(Generic[L]):
 class RenewalPlan(Generic[L]):
     """The leases of one renewal manager."""
 
-    def __init__(
-        self, view: Callable[[L, float], View], *, rtt_s: float, batch_window_s: float
-    ) -> None:
+    def __init__(self, view: Callable[[L, float], View], timing: Timing) -> None:
         self._view = view
-        self._rtt_s = rtt_s
-        self._batch_window_s = batch_window_s
+        self._timing = timing
         self._numbers = 0
         self._managed: dict[L, _Managed[L]] = {}
         self._ending: dict[int, _Managed[L]] = {}
@@ -322,11 +313,9 @@ class RenewalPlan(Generic[L]):
             self._plan_renewal(managed, view, now)
         else:
             managed.planned_end = view.end
-            at = retry_at(now, call.sent_at, view.end, view.term_s, self._rtt_s)
-            # It goes along with others once half of the wait is over: else leases that failed
-            # together, with different ends, would each make a call of their own from then on.
-            floor = retry_floor(call.sent_at, view.term_s, self._rtt_s)
-            self._queue_renewal(managed, at, max(now + (at - now) / 2, floor))
+            self._queue_renewal(
+                managed, *self._timing.retry(now, call.sent_at, view.end, view.term_s)
+            )
         return None
 
     def _open_gate(self, gate: _Gate[L], now: float) -> None:
@@ -357,11 +346,9 @@ class RenewalPlan(Generic[L]):
         managed.planned_end = view.end
         if _lasts(managed, view):
             return
-        due_at = renew_at(now, managed.sent_at, view.end, self._rtt_s)
-        half_time = view.end - view.term_s / 2
-        # The end may be nearer than the term says: the floor keeps it from riding on every call.
-        floor = renew_floor(managed.sent_at, view.end)
-        self._queue_renewal(managed, due_at, max(due_at - self._batch_window_s, half_time, floor))
+        self._queue_renewal(
+            managed, *self._timing.renew(now, managed.sent_at, view.end, view.term_s)
+        )
 
     def _queue_renewal(self, managed: _Managed[L], due_at: float, ripe_at: float) -> None:
         managed.due.deadline = due_at
@@ -404,7 +391,7 @@ class RenewalPlan(Generic[L]):
         for managed in batch:
             self._outstanding[managed.lease] = call
         left_s = min(managed.deadline for managed in batch) - now
-        timeout_s = min(max(self._rtt_s, left_s / 3), MAX_CALL_S)
+        timeout_s = min(self._timing.patience_s(left_s), MAX_CALL_S)
         return Call([(each.lease, each.terms.to_request(now)) for each in batch], timeout_s)
 
     def _end(self, managed: _Managed[L], now: float) -> Departure[L] | None:

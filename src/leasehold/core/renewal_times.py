@@ -1,11 +1,14 @@
-"""When to renew a lease, and when to try again.
+"""When to renew a lease, and when to try again: two ways.
 
-The steps are Jini's, in units of `rtt_s`, the time allowed for a round trip, with one addition: two
-requests for the same lease are never closer than a floor. Jini's rules ask for the next renewal
-"at once" where a term is shorter than the round trip, which is a tight loop.
+`PatientTiming` is Jini's, in units of `rtt_s`, the time allowed for a round trip, with one
+addition: two requests for the same lease are never closer than a floor. Jini's rules ask for the
+next renewal "at once" where a term is shorter than the round trip, which is a tight loop.
+
+`SessionTiming` is for holders whose end somebody else waits for: early, and again soon.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
@@ -67,3 +70,89 @@ def retry_floor(sent_at: float, term_s: float, rtt_s: float) -> float:
 def retry_at(now: float, sent_at: float, end: float, term_s: float, rtt_s: float) -> float:
     """When to try again after the attempt sent at `sent_at` failed indefinitely at `now`."""
     return max(now + retry_delay_s(end - now, rtt_s), retry_floor(sent_at, term_s, rtt_s))
+
+
+class When(NamedTuple):
+    """When a lease is to be renewed, and from when on it may go along with another one."""
+
+    due_at: float
+    ripe_at: float
+
+
+class Timing(Protocol):
+    """Decides when leases are renewed. All times are the holder's."""
+
+    def renew(self, now: float, sent_at: float, end: float, term_s: float) -> When:
+        """Plan the renewal of a lease that was last asked for at `sent_at`."""
+        ...
+
+    def retry(self, now: float, sent_at: float, end: float, term_s: float) -> When:
+        """Plan another attempt, after the one of `sent_at` failed indefinitely at `now`."""
+        ...
+
+    def patience_s(self, left_s: float) -> float:
+        """How long to wait for an answer, where this much is left."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PatientTiming:
+    """Renews late, and takes along what will be due within the batch window."""
+
+    rtt_s: float
+    batch_window_s: float
+
+    def renew(self, now: float, sent_at: float, end: float, term_s: float) -> When:
+        """Plan a renewal."""
+        due_at = renew_at(now, sent_at, end, self.rtt_s)
+        half_time = end - term_s / 2
+        # The end may be nearer than the term says: the floor keeps it from riding on every call.
+        floor = renew_floor(sent_at, end)
+        return When(due_at, max(due_at - self.batch_window_s, half_time, floor))
+
+    def retry(self, now: float, sent_at: float, end: float, term_s: float) -> When:
+        """Plan another attempt."""
+        at = retry_at(now, sent_at, end, term_s, self.rtt_s)
+        # It goes along with others once half of the wait is over: else leases that failed
+        # together, with different ends, would each make a call of their own from then on.
+        floor = retry_floor(sent_at, term_s, self.rtt_s)
+        return When(at, max(now + (at - now) / 2, floor))
+
+    def patience_s(self, left_s: float) -> float:
+        """A third of what is left, so that there is time for another attempt."""
+        return max(self.rtt_s, left_s / 3)
+
+
+SESSION_RENEW: Final = 1 / 3
+"""The part of its term after which a session is renewed."""
+
+SESSION_ALONG: Final = 1 / 4
+"""And after which it goes along with others."""
+
+SESSION_RETRY: Final = 1 / 20
+SESSION_RETRY_MIN_S: Final = 0.05
+JEOPARDY: Final = 1 / 3
+"""The part of its term for which a renewal is not answered in jeopardy."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTiming:
+    """Renews after a third of a term, and tries again every twentieth."""
+
+    def renew(self, now: float, sent_at: float, end: float, term_s: float) -> When:
+        """Plan a renewal."""
+        del now, end
+        floor = sent_at + MIN_INTERVAL_S
+        due_at = max(sent_at + term_s * SESSION_RENEW, floor)
+        return When(due_at, max(sent_at + term_s * SESSION_ALONG, floor))
+
+    def retry(self, now: float, sent_at: float, end: float, term_s: float) -> When:
+        """Plan another attempt."""
+        del end
+        wait_s = max(SESSION_RETRY_MIN_S, term_s * SESSION_RETRY)
+        at = max(now, sent_at + wait_s)
+        return When(at, max(now, sent_at + wait_s / 2))
+
+    def patience_s(self, left_s: float) -> float:
+        """Half of what is left."""
+        return max(SESSION_RETRY_MIN_S, left_s / 2)

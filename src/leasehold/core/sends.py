@@ -34,6 +34,10 @@ class SendLedger(Generic[K, S]):
         self._outstanding[key] = send
         return True
 
+    def outstanding(self, key: K) -> S | None:
+        """Return the send that has no answer yet, if there is one."""
+        return self._outstanding.get(key)
+
     def answered(self, key: K) -> S | None:
         """Return the send that an answer belongs to; None if nobody asked on this connection."""
         return self._outstanding.pop(key, None)

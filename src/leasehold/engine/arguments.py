@@ -3,6 +3,7 @@
 import math
 from typing import Final
 
+from leasehold.core.keyspace import FROM_KEY
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Step, Target, Txn
 from leasehold.core.txn import check_key
 from leasehold.engine.values import Limits
@@ -20,6 +21,8 @@ _NUMBERS: Final = (
 
 def key_of(key: bytes, end: bytes = b"") -> bytes:
     """Check a key, or the ends of a range."""
+    if type(key) is bytes and type(end) is bytes and key:  # almost every call
+        return key
     for name, each in (("key", key), ("end", end)):
         if type(each) is not bytes:
             raise TypeError(f"{name} must be bytes, not {type(each).__name__}")
@@ -95,13 +98,28 @@ def check_query(query: Range) -> Range:
     """Check a range."""
     key_of(query.key, query.end)
     for name in _NUMBERS:
-        number = getattr(query, name)
-        if type(number) is not int:
-            raise TypeError(f"{name} must be an int, not {type(number).__name__}")
-        if number < 0:
-            raise ValueError(f"{name} must not be negative, and is {number}")
+        check_revision(getattr(query, name), name)
     SortBy(query.sort_by)  # a ValueError, if it is none
     return query
+
+
+def check_revision(number: int, name: str = "revision") -> None:
+    """Check a revision, or another number that is not negative."""
+    if type(number) is not int:
+        raise TypeError(f"{name} must be an int, not {type(number).__name__}")
+    if number < 0:
+        raise ValueError(f"{name} must not be negative, and is {number}")
+
+
+def check_watch(key: bytes, end: bytes, start: int) -> None:
+    """Check what is to be watched: a range that nothing can be in would never tell anything."""
+    key_of(key, end)
+    if end and end != FROM_KEY and end <= key:
+        raise ValueError(f"end must be after key, or FROM_KEY: {end!r} is not after {key!r}")
+    if type(start) is not int:
+        raise TypeError(f"start must be an int, not {type(start).__name__}")
+    if start < 0:
+        raise ValueError(f"start must be a revision, or 0 for now; not {start}")
 
 
 def ttl_of(ttl: float, limits: Limits) -> float:

@@ -28,8 +28,10 @@ from leasehold.engine.arguments import (
     check_lease,
     check_put,
     check_query,
+    check_revision,
     check_size,
     check_txn,
+    check_watch,
     key_of,
     size_of,
     ttl_of,
@@ -93,6 +95,15 @@ class EmbeddedEngine(Engine):
         self._watches: weakref.WeakSet[EmbeddedWatch] = weakref.WeakSet()
         self._runtime.on_failure = self._end_watches
         self._closing: asyncio.Future[None] | None = None
+
+    @property
+    def cluster_id(self) -> int:
+        """The name of this keyspace, which its directory keeps."""
+        return self._runtime.journal.identity.cluster_id
+
+    def check(self) -> None:
+        """Raise what every call would."""
+        self._runtime.check()
 
     def start(self) -> None:
         """Begin to serve, on the running event loop."""
@@ -218,6 +229,7 @@ class EmbeddedEngine(Engine):
 
     async def compact(self, revision: int, *, wait: bool = False) -> int:
         """Forget what cannot be seen at `revision` or later."""
+        check_revision(revision)
         now = await self._apply(Compact(revision))
         self._runtime.housekeeping.forget()
         if wait:
@@ -236,9 +248,7 @@ class EmbeddedEngine(Engine):
     ) -> Watch:
         """Watch keys from a revision on, or with 0 from now on."""
         self._runtime.check()
-        key_of(key, end)
-        if start < 0:
-            raise ValueError(f"start must be a revision, or 0 for now; not {start}")
+        check_watch(key, end, start)
         watch = EmbeddedWatch(
             self._runtime, key, end, start=start, previous=previous, puts=puts, deletes=deletes
         )
@@ -257,6 +267,7 @@ class EmbeddedEngine(Engine):
 
     async def renew(self, lease: int) -> float:
         """Begin a new full term, and return its length."""
+        check_lease(lease)
         await self._runtime.breathe()
         self._store.leases.enter()
         ttl_s, position = self._renew(lease)
@@ -280,6 +291,7 @@ class EmbeddedEngine(Engine):
         slicer, last = Slicer(self._store.leases.monotonic), 0
         self._store.leases.enter()
         for count, lease in enumerate(leases, 1):
+            check_lease(lease)
             outcome, position = self._renew(lease)
             last = max(last, position)
             if isinstance(outcome, UnknownLease):
@@ -295,6 +307,7 @@ class EmbeddedEngine(Engine):
 
     async def revoke(self, lease: int) -> int:
         """End a lease, and its keys with it."""
+        check_lease(lease)
         await self._runtime.enter()
         try:
             revision, position = self._store.apply(Revoke(lease))
@@ -309,6 +322,7 @@ class EmbeddedEngine(Engine):
 
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
         """Say how long a lease has to run, and which keys it has."""
+        check_lease(lease)
         await self._runtime.enter()
         store = self._store
         try:

@@ -8,10 +8,11 @@ What is returned is durable, as far as the engine is: it will not be undone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
+from leasehold.core.callback import ignore
 from leasehold.core.keyspace import FROM_KEY
 from leasehold.core.ops import Compare, SortBy, Step
 from leasehold.engine.values import (
@@ -25,6 +26,7 @@ from leasehold.engine.values import (
     Renewed,
     TxnResult,
 )
+from leasehold.errors import HistoryLost
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -48,6 +50,9 @@ class Watch(ABC):
     async def __anext__(self) -> Events:
         """Wait for the next revision that concerns this watch."""
 
+    async def ready(self) -> None:  # noqa: B027  an engine in this process always is
+        """Wait until whatever happens next is told; `async with` does that on entry."""
+
     @abstractmethod
     def request_progress(self) -> None:
         """Have `Events` without events told, once everything before them was."""
@@ -57,6 +62,11 @@ class Watch(ABC):
         """Watch no longer."""
 
     async def __aenter__(self) -> Self:
+        try:
+            await self.ready()
+        except BaseException:
+            self.cancel()
+            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -68,6 +78,26 @@ class Engine(ABC):
 
     limits: Limits
     features: Features
+
+    on_history_lost: Callable[[HistoryLost], None] = staticmethod(ignore)
+    """Told, once, if this turns out to be another keyspace than it was."""
+
+    @property
+    def trouble(self) -> str:
+        """What keeps it from answering just now, as far as that is known; empty if nothing does."""
+        return ""
+
+    def give_up_connection(self, why: str) -> None:  # noqa: B027  there may be none
+        """Take another way to the server if there is one: this one does not answer."""
+
+    @property
+    @abstractmethod
+    def cluster_id(self) -> int:
+        """The name of this keyspace: another one has another."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what every call would: `Closed`, `Forked`, or what the engine has failed of."""
 
     @abstractmethod
     async def range(

@@ -1,7 +1,6 @@
-"""`leasehold.open`: an engine in this process, with no network."""
+"""`leasehold.open_engine`: an engine in this process, with no network."""
 
 import asyncio
-from collections.abc import Generator
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -9,42 +8,22 @@ from typing import Any, Final
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.store import DEFAULT_QUOTA_BYTES
+from leasehold.pending import Pending
 
 MEMORY: Final = "memory:"
 """What is opened under this name keeps nothing."""
 
 
-class Opening:
-    """An engine that is about to be opened: to be awaited, or entered with `async with`."""
-
-    def __init__(self, directory: Path | None, options: dict[str, Any]) -> None:
-        self._directory = directory
-        self._options = options
-        self._engine: EmbeddedEngine | None = None
-
-    def __await__(self) -> Generator[Any, None, EmbeddedEngine]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> EmbeddedEngine:
-        self._engine = await self._open()
-        return self._engine
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        if self._engine is not None:
-            await self._engine.close()
-
-    async def _open(self) -> EmbeddedEngine:
-        # In a thread, because a long journal takes seconds to be read.
-        made = asyncio.ensure_future(
-            asyncio.to_thread(EmbeddedEngine, self._directory, **self._options)
-        )
-        try:
-            engine = await asyncio.shield(made)
-        except asyncio.CancelledError:
-            made.add_done_callback(_let_go)
-            raise
-        engine.start()
-        return engine
+async def _open(directory: Path | None, **options: Any) -> EmbeddedEngine:
+    # In a thread, because a long journal takes seconds to be read.
+    made = asyncio.ensure_future(asyncio.to_thread(EmbeddedEngine, directory, **options))
+    try:
+        engine = await asyncio.shield(made)
+    except asyncio.CancelledError:
+        made.add_done_callback(_let_go)
+        raise
+    engine.start()
+    return engine
 
 
 def _let_go(made: "asyncio.Future[EmbeddedEngine]") -> None:
@@ -58,13 +37,13 @@ def open_engine(
     *,
     quota_bytes: int = DEFAULT_QUOTA_BYTES,
     compaction: AutoCompaction | None = None,
-) -> Opening:
+) -> Pending[EmbeddedEngine]:
     """Open an engine in this process: keys and leases, durable in the directory `path`.
 
     The directory is made if it is not there; `"memory:"` keeps nothing. To be awaited, or used as
     an async context manager, which closes it in the end:
 
-        async with leasehold.open("./data") as engine:
+        async with leasehold.open_engine("./data") as engine:
             await engine.put(b"greeting", b"hello")
 
     One process has a directory at a time: another one gets `DirectoryInUse`. `quota_bytes` bounds
@@ -73,4 +52,4 @@ def open_engine(
     if quota_bytes < 1:
         raise ValueError(f"quota_bytes must be at least 1, and is {quota_bytes}")
     directory = None if path == MEMORY else Path(path)
-    return Opening(directory, {"quota_bytes": quota_bytes, "compaction": compaction})
+    return Pending(lambda: _open(directory, quota_bytes=quota_bytes, compaction=compaction))

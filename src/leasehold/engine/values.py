@@ -29,6 +29,16 @@ class KeyValue:
         return value_of(self._item)
 
     @property
+    def name(self) -> str:
+        """Its name as text, in UTF-8."""
+        return self.key.decode()
+
+    @property
+    def text(self) -> str:
+        """What it was set to as text, in UTF-8."""
+        return self.value.decode()
+
+    @property
     def create_revision(self) -> int:
         """The revision that created it: the fencing token of whoever did that."""
         return self._item[1]

@@ -21,6 +21,7 @@ import leasehold
 from leasehold.errors import Closed, ConnectionLost, Status
 from leasehold.rpc.addresses import Address
 from leasehold.rpc.attempts import Attempts
+from leasehold.rpc.backoff import MAX_S
 from leasehold.rpc.client_call import NotProcessed
 from leasehold.rpc.client_connection import CLIENT_LIMITS
 from leasehold.rpc.connecting import Connect, connect
@@ -49,7 +50,8 @@ class Channel:
     the first one that works is used. `tls` is a context as `client_tls` makes it; with `https://`
     that is the default. `metadata` goes with every call. After `keepalive` seconds of silence
     (None: never) while there are calls, the server has `keepalive_timeout` seconds to show that it
-    is there. With `gzip` long messages are compressed; answers may be in any case.
+    is there. Between two attempts to connect there are at most `reconnect_max` seconds. With `gzip`
+    long messages are compressed; answers may be in any case.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Channel:
         default_timeout: float | None = None,
         keepalive: float | None = KEEPALIVE_S,
         keepalive_timeout: float = KEEPALIVE_TIMEOUT_S,
+        reconnect_max: float = MAX_S,
         gzip: bool = False,
         limits: Limits = CLIENT_LIMITS,
         random: Random | None = None,
@@ -69,7 +72,7 @@ class Channel:
     ) -> None:
         if user_agent is None:
             user_agent = f"leasehold/{leasehold.__version__}"
-        for seconds in (default_timeout, keepalive, keepalive_timeout):
+        for seconds in (default_timeout, keepalive, keepalive_timeout, reconnect_max):
             check_timeout(seconds)
         if keepalive_timeout is None:
             raise TypeError(
@@ -89,6 +92,7 @@ class Channel:
             random=self._random,
             connect=connect,
             packs=gzip,
+            reconnect_max_s=reconnect_max,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         """Where calls can be made; None before the first, and after the end."""
@@ -184,6 +188,40 @@ class Channel:
         """The address that is connected to now; None if there is no connection."""
         line = None if self._board is None else self._board.connector.line
         return None if line is None else line.endpoint.address
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection, as far as that is known; empty if there is one."""
+        if self._board is None or self._board.connector.line is not None:
+            return ""
+        return self._board.connector.last_error
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there is another endpoint to go to."""
+        return len(self._endpoints) > 1
+
+    @property
+    def connected_at(self) -> float | None:
+        """When the connection was made, by the loop's clock; None if there is none."""
+        line = None if self._board is None else self._board.connector.line
+        return None if line is None else line.since
+
+    @property
+    def heard_at(self) -> float | None:
+        """When something has last come in on it."""
+        line = None if self._board is None else self._board.connector.line
+        return None if line is None else line.keepalive.heard_at
+
+    def hang_up(self, why: str) -> None:
+        """Give up the connection that there is, because its server is of no use at present.
+
+        Calls under way on it are `ConnectionLost`; later ones go to the next endpoint.
+        """
+        line = None if self._board is None else self._board.connector.line
+        if line is not None:
+            said = f"the connection to {line.endpoint} was given up: {why}"
+            line.dismiss(ConnectionLost(said))
 
     async def ready(
         self,

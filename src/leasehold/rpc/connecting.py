@@ -2,9 +2,10 @@
 
 Theory of operation. There is at most one line that takes calls. Whoever needs one while there is
 none waits, and as long as anybody does, a task makes *rounds*: it tries the endpoints one after the
-other until one of them works. After a round in which none did, those who are not prepared to wait
-are told why, and there is a pause, which is longer each time. Who comes during the pause and is not
-prepared to wait is told the same at once.
+other until one of them works; one that takes its time does not hold up the next (`racing`). After a
+round in which none did, those who are not prepared to wait are told why, and there is a pause,
+which is longer each time. Who comes during the pause and is not prepared to wait is told the same
+at once.
 
 A line that is lost, or that takes no new calls because its server has said good-bye, is replaced
 when somebody needs one, beginning with the next endpoint. If it has not lived for a while the next
@@ -16,19 +17,27 @@ little time would never get a connection that takes longer to make.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Final
 
 from leasehold.errors import ConnectFailed
-from leasehold.rpc.backoff import Backoff
+from leasehold.rpc.backoff import MAX_S, Backoff
 from leasehold.rpc.client_call import Failure
 from leasehold.rpc.client_protocol import LINGER_S, ClientProtocol, MakeLine
 from leasehold.rpc.dialing import dial
 from leasehold.rpc.endpoints import Endpoint
+from leasehold.rpc.racing import Lost, race
+
+logger = logging.getLogger(__name__)
 
 GREETING_S: Final = 5.0
 """From the connection to the server's first SETTINGS."""
+
+HEAD_START_S: Final = 0.3
+"""How long an endpoint is tried alone; then the next one is tried beside it."""
 
 SETTLED_S: Final = 1.0
 """A connection that has lived for so long was a good one."""
@@ -53,6 +62,7 @@ class Connector:
         make_line: MakeLine,
         random: Random,
         connect: Connect = connect,
+        pause_max_s: float = MAX_S,
     ) -> None:
         self.line: ClientProtocol | None = None
         """The line that takes calls."""
@@ -60,7 +70,7 @@ class Connector:
         self._loop = loop
         self._make_line = make_line
         self._connect = connect
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(random, max_s=pause_max_s)
         self._first = 0
         """The endpoint to try first."""
         self._not_before = loop.time()
@@ -68,6 +78,7 @@ class Connector:
         self._failure = ""
         """Why the last round has failed, if it has."""
         self._last_error = ""
+        self._has_lost = False
         self._waiters: dict[asyncio.Future[ClientProtocol], bool] = {}
         """Each with whether it is prepared to wait until there is a connection."""
         self._task: asyncio.Task[None] | None = None
@@ -127,21 +138,26 @@ class Connector:
 
     async def _round(self) -> None:
         """Try all endpoints."""
-        failures = []
-        for step in range(len(self._endpoints)):
-            index = (self._first + step) % len(self._endpoints)
-            try:
-                line = await self._open(self._endpoints[index])
-            except ConnectFailed as error:
-                self._last_error = str(error)
-                failures.append(str(error))
-            else:
-                self._first = index
-                self._succeed(line)
-                return
-        self._fail("; ".join(dict.fromkeys(failures)))
+        first = self._first
+        order = [*self._endpoints[first:], *self._endpoints[:first]]
+        attempts = [partial(self._open, endpoint) for endpoint in order]
+        result = await race(attempts, HEAD_START_S, ClientProtocol.abort)
+        if isinstance(result, Lost):
+            self._fail("; ".join(dict.fromkeys(map(str, result.failures))))
+        elif not result.prize.is_ready:  # it was, and is no more
+            self._fail(f"cannot connect to {result.prize.endpoint}: {result.prize.why}")
+        else:
+            self._first = (first + result.place) % len(order)
+            self._succeed(result.prize)
 
     async def _open(self, endpoint: Endpoint) -> ClientProtocol:
+        try:
+            return await self._greeted(endpoint)
+        except ConnectFailed as error:
+            self._last_error = str(error)
+            raise
+
+    async def _greeted(self, endpoint: Endpoint) -> ClientProtocol:
         line = await self._connect(self._make_line, endpoint)
         self._lines.add(line)
         try:
@@ -162,6 +178,8 @@ class Connector:
     def _succeed(self, line: ClientProtocol) -> None:
         self.line = line
         self._failure = ""
+        if self._has_lost:
+            logger.warning("there is a connection again, to %s", line.endpoint)
         for waiter in self._waiting():
             waiter.set_result(line)
 
@@ -185,6 +203,8 @@ class Connector:
         self.line = None
         self._first = (self._first + 1) % len(self._endpoints)
         self._last_error = f"{line.endpoint}: {line.why}"
+        self._has_lost = True
+        logger.warning("the connection to %s is lost: %s", line.endpoint, line.why)
         if self._loop.time() - line.since >= SETTLED_S:
             self._backoff.reset()
             self._not_before = self._loop.time()

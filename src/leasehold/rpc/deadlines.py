@@ -73,7 +73,8 @@ class Deadlines(Generic[T]):
 
     def _go_off(self) -> None:
         self._alarm = None
-        now_tick = int(self._loop.time() * TICKS_PER_S)
+        # The tick it was set for has come, even if the time times ticks is rounded to just below.
+        now_tick = max(int(self._loop.time() * TICKS_PER_S), self._alarm_tick)
         due = sorted(tick for tick in self._buckets if tick <= now_tick)
         late = [entry for tick in due for entry in self._buckets.pop(tick).items()]
         if self._buckets:

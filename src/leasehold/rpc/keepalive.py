@@ -66,7 +66,8 @@ class KeepAlive:
         """Learn that a call begins while there is no other."""
         if self._after_s is None:
             return
-        self._busy_since = self._loop.time()
+        if self.heard_at >= self._busy_since:  # else callers give up, one after the other
+            self._busy_since = self._loop.time()
         if self._alarm is None:
             self._pinged_at = None
             self._set_alarm(self._busy_since + self._after_s)

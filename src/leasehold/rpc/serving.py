@@ -198,9 +198,26 @@ class Server:
 
     def cut_off(self) -> None:
         """Close all connections at once: what was not written must not be."""
+        self.hang_up()
+        self._closed.set()
+
+    # How it goes away for a while.
+
+    async def leave(self) -> None:
+        """Give up all addresses, and cut all connections: `start` may be called again."""
+        leaving = self._listening.copy()
+        for each in leaving:
+            each.close()
+        for each in leaving:
+            await each.wait_closed()
+        self._listening.clear()
+        self._started.clear()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Cut all connections. Whoever comes again is let in."""
         for connection in list(self._site.connections):
             connection.cut_off()
-        self._closed.set()
 
     async def __aenter__(self) -> Self:
         return self

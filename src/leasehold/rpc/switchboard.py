@@ -27,6 +27,7 @@ class Conditions:
     random: Random
     connect: Connect
     packs: bool
+    reconnect_max_s: float
 
 
 class Switchboard:
@@ -44,7 +45,12 @@ class Switchboard:
         self.packs = conditions.packs
         self.max_message_bytes = conditions.limits.max_message_bytes
         self.connector = Connector(
-            endpoints, loop, self._make_line, conditions.random, conditions.connect
+            endpoints,
+            loop,
+            self._make_line,
+            conditions.random,
+            conditions.connect,
+            conditions.reconnect_max_s,
         )
         self.deadlines: Deadlines[ClientCall | asyncio.Future[Any]] = Deadlines(loop, self._expire)
         self._pauses: set[asyncio.Future[None]] = set()

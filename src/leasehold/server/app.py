@@ -67,6 +67,7 @@ class LeaseholdServer:
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         """Set when the server is to end. If it cannot go on, `failure` says why."""
+        self._is_started = False
         self.is_closed = False
         """Whether it has ended in good order, with a clean journal."""
         self.runtime = Runtime(
@@ -127,8 +128,21 @@ class LeaseholdServer:
         """Begin to serve on several addresses, all with TLS or none; return what was bound."""
         await self._server.bind(addresses, tls)
         self._cluster.client_urls = client_urls(self._server.addresses, is_tls=tls is not None)
-        self.runtime.start(is_alone=self._server.is_alone)
+        if not self._is_started:
+            self._is_started = True
+            self.runtime.start(is_alone=self._server.is_alone)
         return await self._server.start()
+
+    async def leave(self) -> None:
+        """Be out of reach, with all connections cut, until `start` is called again.
+
+        Keys are kept, and leases run on.
+        """
+        await self._server.leave()
+
+    def hang_up(self) -> None:
+        """Cut all connections. Whoever comes again is let in."""
+        self._server.hang_up()
 
     async def close(self) -> None:
         """Take no more calls, write what is left, answer it, and leave a clean journal.

@@ -52,6 +52,9 @@ with the seed and the last lines of the trace.
 *Seeds.* Give a test `@pytest.mark.parametrize("seed", seeds(20))`. `LEASEHOLD_SEED=7` replays one,
 `LEASEHOLD_SEEDS=500` tries more. Two runs of a seed have the same `sim.digest()`, as long as the
 code under test does not depend on the order of sets of strings, on addresses, or on real time.
+
+*For real.* `LocalServer` is a real server in this process, in real time, over a real socket. The
+fixtures of `leasehold.pytest_plugin` are made of it.
 """
 
 from leasehold.testing.calls import Handler
@@ -60,6 +63,7 @@ from leasehold.testing.connection import Connection
 from leasehold.testing.errors import NotReached, NotSimulated, SimulationError, Spinning
 from leasehold.testing.faults import Faults
 from leasehold.testing.host import Host
+from leasehold.testing.local_server import LocalServer
 from leasehold.testing.network import Network
 from leasehold.testing.seeds import seeds
 from leasehold.testing.simulation import Simulation
@@ -73,6 +77,7 @@ __all__ = [
     "Handler",
     "Host",
     "HostClock",
+    "LocalServer",
     "Network",
     "NotReached",
     "NotSimulated",

@@ -57,7 +57,17 @@ DESCRIPTOR = add_file(
     b'ehold.v1.EndReasonR\x0eunkn'
     b'ownReasons\x126\n\x08failures\x18\x04'
     b' \x03(\x0b2\x1a.leasehold.v1.Leas'
-    b'eFailureR\x08failures"\x80\x01\n\x0bL'
+    b'eFailureR\x08failures"1\n\x0bSh'
+    b'owRequest\x12\x0e\n\x02id\x18\x01 \x01(\x03R\x02i'
+    b'd\x12\x12\n\x04keys\x18\x02 \x01(\x08R\x04keys"\xba\x01'
+    b'\n\x0cShowResponse\x124\n\x06header'
+    b'\x18\x01 \x01(\x0b2\x1c.etcdserverpb.Re'
+    b'sponseHeaderR\x06header\x12/\n\x05'
+    b'lease\x18\x02 \x01(\x0b2\x19.leasehold.'
+    b'v1.ListedLeaseR\x05lease\x12/\n'
+    b'\x06reason\x18\x03 \x01(\x0e2\x17.leasehol'
+    b'd.v1.EndReasonR\x06reason\x12\x12'
+    b'\n\x04keys\x18\x05 \x03(\x0cR\x04keys"\x80\x01\n\x0bL'
     b'istRequest\x12\x1b\n\tpage_size\x18'
     b'\x01 \x01(\x03R\x08pageSize\x12\x1d\n\npage_'
     b'token\x18\x02 \x01(\x0cR\tpageToken\x12\x16'
@@ -101,7 +111,7 @@ DESCRIPTOR = add_file(
     b'ED\x10\x01\x12\x0b\n\x07EXPIRED\x10\x02\x12\x0b\n\x07REV'
     b'OKED\x10\x03*2\n\tEndReason\x12\x0b\n\x07U'
     b'NKNOWN\x10\x00\x12\x0b\n\x07EXPIRED\x10\x01\x12\x0b\n'
-    b'\x07REVOKED\x10\x022\xf2\x02\n\x06Leases\x12@\n'
+    b'\x07REVOKED\x10\x022\xb1\x03\n\x06Leases\x12@\n'
     b'\x05Grant\x12\x1a.leasehold.v1.Gr'
     b'antRequest\x1a\x1b.leasehold.v'
     b'1.GrantResponse\x12I\n\x08Renew'
@@ -111,13 +121,15 @@ DESCRIPTOR = add_file(
     b'vokeAll\x12\x1e.leasehold.v1.R'
     b'evokeAllRequest\x1a\x1f.leaseh'
     b'old.v1.RevokeAllResponse'
-    b'\x12=\n\x04List\x12\x19.leasehold.v1.'
-    b'ListRequest\x1a\x1a.leasehold.'
-    b'v1.ListResponse\x12N\n\x05Watch'
-    b'\x12 .leasehold.v1.WatchLea'
-    b'sesRequest\x1a!.leasehold.v'
-    b'1.WatchLeasesResponse0\x01b'
-    b'\x06proto3'
+    b'\x12=\n\x04Show\x12\x19.leasehold.v1.'
+    b'ShowRequest\x1a\x1a.leasehold.'
+    b'v1.ShowResponse\x12=\n\x04List\x12'
+    b'\x19.leasehold.v1.ListReque'
+    b'st\x1a\x1a.leasehold.v1.ListRe'
+    b'sponse\x12N\n\x05Watch\x12 .leaseh'
+    b'old.v1.WatchLeasesReques'
+    b't\x1a!.leasehold.v1.WatchLe'
+    b'asesResponse0\x01b\x06proto3'
 )
 
 GrantRequest = message_class(DESCRIPTOR, "GrantRequest")
@@ -127,6 +139,8 @@ RenewAllResponse = message_class(DESCRIPTOR, "RenewAllResponse")
 LeaseFailure = message_class(DESCRIPTOR, "LeaseFailure")
 RevokeAllRequest = message_class(DESCRIPTOR, "RevokeAllRequest")
 RevokeAllResponse = message_class(DESCRIPTOR, "RevokeAllResponse")
+ShowRequest = message_class(DESCRIPTOR, "ShowRequest")
+ShowResponse = message_class(DESCRIPTOR, "ShowResponse")
 ListRequest = message_class(DESCRIPTOR, "ListRequest")
 ListResponse = message_class(DESCRIPTOR, "ListResponse")
 ListedLease = message_class(DESCRIPTOR, "ListedLease")

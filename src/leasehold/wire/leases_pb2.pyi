@@ -115,6 +115,26 @@ class RevokeAllResponse(_message.Message):
     failures: _containers.RepeatedCompositeFieldContainer[LeaseFailure]
     def __init__(self, header: _Optional[_Union[_rpc_pb2.ResponseHeader, _Mapping]] = ..., unknown: _Optional[_Iterable[int]] = ..., unknown_reasons: _Optional[_Iterable[_Union[EndReason, str]]] = ..., failures: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ...) -> None: ...
 
+class ShowRequest(_message.Message):
+    __slots__ = ("id", "keys")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    keys: bool
+    def __init__(self, id: _Optional[int] = ..., keys: _Optional[bool] = ...) -> None: ...
+
+class ShowResponse(_message.Message):
+    __slots__ = ("header", "lease", "reason", "keys")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    header: _rpc_pb2.ResponseHeader
+    lease: ListedLease
+    reason: EndReason
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, header: _Optional[_Union[_rpc_pb2.ResponseHeader, _Mapping]] = ..., lease: _Optional[_Union[ListedLease, _Mapping]] = ..., reason: _Optional[_Union[EndReason, str]] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class ListRequest(_message.Message):
     __slots__ = ("page_size", "page_token", "holder", "key_prefix")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from leasehold.cli import main
-from leasehold.cli.settings import Reading, read_settings
 from leasehold.cli.settings.given import MAX_MISTAKES, MAX_VALUE_CHARS, MAX_VALUES
 from leasehold.cli.settings.options import OPTIONS, Option
+from leasehold.cli.settings.reading import Reading, read_settings
 from leasehold.cli.settings.shown import MAX_SHOWN, MAX_SHOWN_PATH, shown
 from leasehold.cli.settings.toml_file import MAX_FILE_BYTES
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.cli.settings import Reading, read_settings
 from leasehold.cli.settings.nearest import OF_ETCD, OF_OTHERS, hint
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
+from leasehold.cli.settings.reading import Reading, read_settings
 from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.rpc.addresses import TcpAddress, UnixAddress
 from leasehold.server.policies import TermPolicy
@@ -250,6 +250,10 @@ def test_what_kubernetes_sets_for_a_service_of_this_name_is_let_be() -> None:
         "LEASEHOLD_SEED": "7",
     }
     assert not read(environ=environ).warnings
+
+
+def test_what_says_to_clients_where_servers_are_is_let_be() -> None:
+    assert not read(environ={"LEASEHOLD_ENDPOINTS": "127.0.0.1:2379"}).warnings
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """Engines for tests: in memory and in a directory."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +9,9 @@ import pytest
 
 import leasehold
 from leasehold.engine.embedded import EmbeddedEngine
+from tests.support.asynchronous import asynchronous, until
 
-DEADLINE_S = 30.0
-
-Test = Callable[..., Coroutine[Any, Any, None]]
-
-
-def asynchronous(test: Test) -> Callable[..., None]:
-    """Run a test on an event loop, for a bounded time."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        async def main() -> None:
-            async with asyncio.timeout(DEADLINE_S):
-                await test(*args, **kwargs)
-
-        asyncio.run(main())
-
-    return run
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that the engine does by itself."""
-    while not condition():  # noqa: ASYNC110  nobody is told; the deadline is the test's
-        await asyncio.sleep(0)
+__all__ = ["Place", "asynchronous", "until"]
 
 
 class Place:
@@ -49,7 +26,7 @@ class Place:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[EmbeddedEngine]:
-        async with leasehold.open(self.path, **options) as engine:
+        async with leasehold.open_engine(self.path, **options) as engine:
             yield engine
 
 

@@ -44,7 +44,7 @@ async def test_whoever_waits_when_a_commit_fails_is_told(
 ) -> None:
     monkeypatch.setattr("leasehold.core.recent.MAX_REVISIONS", 2)
     monkeypatch.setattr("leasehold.core.recent.DROPPED_AT_ONCE", 50)
-    engine = await leasehold.open(kept.path)
+    engine = await leasehold.open_engine(kept.path)
     for number in range(20):
         await engine.put(b"a", b"%d" % number)
     watch = engine.watch(b"a")
@@ -196,7 +196,7 @@ async def test_history_that_cannot_be_read_ends_the_watch_that_needs_it(
 
 @asynchronous
 async def test_an_opening_that_is_given_up_gives_the_directory_back(kept: Place) -> None:
-    opening = asyncio.ensure_future(leasehold.open(kept.path)._open())
+    opening = asyncio.ensure_future(leasehold.open_engine(kept.path)._make())
     await asyncio.sleep(0)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -204,7 +204,7 @@ async def test_an_opening_that_is_given_up_gives_the_directory_back(kept: Place)
     engine = None
     while engine is None:
         try:
-            engine = await leasehold.open(kept.path)
+            engine = await leasehold.open_engine(kept.path)
         except DirectoryInUse:
             await asyncio.sleep(0.005)
     await engine.close()
@@ -212,7 +212,7 @@ async def test_an_opening_that_is_given_up_gives_the_directory_back(kept: Place)
 
 @asynchronous
 async def test_a_closing_that_is_given_up_goes_on(kept: Place) -> None:
-    engine = await leasehold.open(kept.path)
+    engine = await leasehold.open_engine(kept.path)
     await engine.put(b"a", b"")
     closing = asyncio.ensure_future(engine.close())
     await asyncio.sleep(0)
@@ -356,6 +356,6 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
     async def main() -> None:
         with pytest.raises(StorageError, match="cannot be used to keep data"):
-            await leasehold.open(tmp_path / "data")
+            await leasehold.open_engine(tmp_path / "data")
 
     asyncio.run(main())

@@ -1,6 +1,7 @@
 """Servers that are silent are asked whether they are there: in virtual time."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -8,6 +9,7 @@ from leasehold.errors import ConnectionLost
 from leasehold.rpc import frames
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.frames import Setting
+from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.keepalive import LATE_S, KeepAlive
 from leasehold.testing.loop import HostLoop
 from leasehold.testing.virtual import current_host, run_virtual
@@ -55,6 +57,21 @@ def test_one_that_does_not_is_lost() -> None:
                 await channel.unary(PATH, b"x", timeout=60)
             assert now() - begun == pytest.approx(15.0)
             assert channel.address is None
+
+    run_virtual(main)
+
+
+def test_so_is_one_whose_callers_give_up_one_after_the_other() -> None:
+    async def main() -> None:
+        channel, server = await connected(Net())
+        async with channel:
+            server.answers_pings = False
+            await asyncio.sleep(1)
+            begun = now()
+            while channel.address is not None and now() - begun < 60:
+                with suppress(RpcError, ConnectionLost):
+                    await channel.unary(PATH, b"x", timeout=4)
+            assert now() - begun == pytest.approx(15.0)
 
     run_virtual(main)
 

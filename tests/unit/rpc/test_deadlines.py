@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -53,6 +54,41 @@ def test_it_is_told_at_the_deadline_within_a_tick_and_never_early(timeout_s: flo
         assert (len(late.deadlines), alarms()) == (0, 0)
 
     run_virtual(main)
+
+
+@pytest.mark.parametrize("tick", [29, 57, 58, 113, 435])
+def test_an_alarm_whose_time_is_rounded_to_just_below_its_tick_goes_off_once(tick: int) -> None:
+    at = tick / TICKS_PER_S
+    assert int(at * TICKS_PER_S) == tick - 1, "this shows nothing"
+    expired: list[str] = []
+    loop = StillLoop(at)
+    deadlines: Deadlines[str] = Deadlines(
+        cast(asyncio.AbstractEventLoop, loop), lambda entry, _: expired.append(entry)
+    )
+    assert deadlines.add("call", at - TICK_S / 2, 1.0) == tick
+    while loop.alarms:
+        assert loop.rang < 2, "it goes off again and again"
+        loop.ring()
+    assert expired == ["call"]
+
+
+class StillLoop:
+    """A loop whose clock stands at the time that an alarm is set for."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self.alarms: list[Callable[[], None]] = []
+        self.rang = 0
+
+    def time(self) -> float:
+        return self._now
+
+    def call_at(self, _when: float, callback: Callable[[], None]) -> None:
+        self.alarms.append(callback)
+
+    def ring(self) -> None:
+        self.rang += 1
+        self.alarms.pop(0)()
 
 
 def test_they_are_told_in_their_order_with_one_alarm() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasehold.cli.settings.shown import shown
-from leasehold.engine.opening import MEMORY
 from leasehold.rpc.addresses import Address, parse_address
 
 OFF: Final = "off"
@@ -58,7 +57,13 @@ class Kind:
 def _directory(text: str) -> Path | None:
     if not text or "\0" in text:
         raise ValueError(f"{shown(text)} names no directory: write one such as ./leasehold.data")
-    return None if text == MEMORY else Path(text)
+    return None if text == _memory() else Path(text)
+
+
+def _memory() -> str:
+    from leasehold.engine.opening import MEMORY  # noqa: PLC0415  it is long
+
+    return MEMORY
 
 
 def _file(text: str) -> Path:
@@ -85,7 +90,7 @@ def _switch(text: str) -> bool:
 
 
 DIRECTORY: Final = Kind(
-    "DIR", "./leasehold.data", _directory, lambda path: MEMORY if path is None else str(path)
+    "DIR", "./leasehold.data", _directory, lambda path: _memory() if path is None else str(path)
 )
 FILE: Final = Kind("FILE", "./server.pem", _file)
 ADDRESS: Final = Kind("ADDRESS", _ANY_ADDRESS, _address, is_list=True)

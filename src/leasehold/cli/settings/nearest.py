@@ -58,6 +58,33 @@ OF_OTHERS: Final = {
 }
 """What many programs call it."""
 
+OF_ETCDCTL: Final = {
+    "endpoints": "write --endpoint",
+    "write-out": "write --json",
+    "w": "write --json",
+    "command-timeout": "write --timeout",
+    "dial-timeout": "write --timeout",
+    "prev-kv": "write --previous",
+    "ignore-lease": "write --keep-lease",
+    "from-key": "there is only --prefix here",
+    "insecure-skip-tls-verify": "name who signs with --cacert",
+    "insecure-transport": "TLS is used with https:// or --cacert only, so leave it out",
+    "user": "there are no users here, so leave it out",
+    "password": "there are no users here, so leave it out",
+    "hex": "bytes that are no text are in base64 with --json",
+    "order": "keys come in their order, so leave it out",
+    "sort-by": "keys come in their order, so leave it out",
+    "consistency": "every answer is linearizable, so leave it out",
+    "interactive": "lines are read from standard input, so leave it out",
+    "i": "lines are read from standard input, so leave it out",
+    "keys": "keys are always shown, so leave it out",
+    "once": "that is `lease renew` here",
+}
+"""Flags of etcd's command for clients, and what becomes of them here."""
+
+OF_CLIENTS: Final = ("endpoint", "cacert", "cert", "key", "timeout", "json")
+"""Flags that all commands for clients have."""
+
 _PEER_FLAGS: Final = ("initial-", "peer-", "discovery", "experimental-peer-", "strict-reconfig")
 
 
@@ -71,6 +98,15 @@ def hint(name: str, known: Iterable[str]) -> str | None:
     known = list(known)
     if name in OF_OTHERS and _option_in(OF_OTHERS[name]) in known:
         return OF_OTHERS[name]
+    near = nearest(name, known)
+    return None if near is None else f"did you mean {near}?"
+
+
+def hint_for_client(name: str, known: Iterable[str]) -> str | None:
+    """Say what was meant by a flag of a command for clients; None if that cannot be guessed."""
+    said = OF_ETCDCTL.get(name)
+    if said is not None:
+        return f"etcdctl has it; {said}"
     near = nearest(name, known)
     return None if near is None else f"did you mean {near}?"
 

@@ -16,10 +16,10 @@ from leasehold.cli.settings.shown import shown_name
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 
 _OF_OTHERS: Final = re.compile(
-    PREFIX + r"(?:SEEDS?|(?:\w+_)?SERVICE_HOST|(?:\w+_)?SERVICE_PORT(?:_\w+)?|"
+    PREFIX + r"(?:ENDPOINTS|SEEDS?|(?:\w+_)?SERVICE_HOST|(?:\w+_)?SERVICE_PORT(?:_\w+)?|"
     r"(?:\w+_)?PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)"
 )
-"""Of `leasehold.testing`, and of Kubernetes."""
+"""Of clients, of `leasehold.testing`, and of Kubernetes."""
 
 
 def read_variables(environ: Mapping[str, str]) -> Layer:

@@ -10,6 +10,7 @@ from leasehold.server.etcd.desk import Desk
 from leasehold.server.leases.batches import Batches
 from leasehold.server.leases.listing import Listing
 from leasehold.server.leases.refusals import check_holder, check_room, invalid, refuse
+from leasehold.server.leases.showing import Showing
 from leasehold.server.leases.watching import Watching
 from leasehold.server.policies import DEFAULT_POLICIES, Policies, find_policy
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
@@ -37,6 +38,7 @@ class Leases:
             PATH + "Grant": Exchange(self.grant),
             PATH + "RenewAll": Exchange(self._batches.renew_all),
             PATH + "RevokeAll": Exchange(self._batches.revoke_all),
+            PATH + "Show": Exchange(Showing(self._desk).show),
             PATH + "List": Exchange(self._listing.page),
             PATH + "Watch": Subscription(self._watching.open, waits_for_room=True),
         }

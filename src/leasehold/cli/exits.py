@@ -1,0 +1,34 @@
+"""What a command for clients ends with, and how its help says so."""
+
+import textwrap
+from typing import Final
+
+OK: Final = 0
+FAILURE: Final = 1
+USAGE_ERROR: Final = 2
+NOT_THERE: Final = 3
+NO_SERVER: Final = 4
+NOT_MET: Final = 5
+LOST: Final = 6
+
+MEANINGS: Final = {
+    OK: "it is done",
+    FAILURE: "it has failed, or the server has refused it",
+    USAGE_ERROR: "the command line is wrong; nothing was sent",
+    NOT_THERE: "there is no such key, or no such lease",
+    NO_SERVER: "no server could be connected to, or none has answered in time",
+    NOT_MET: "the conditions do not hold, and what is under --else was done",
+    LOST: "a lease that was to be kept is lost",
+}
+_ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)
+
+
+def epilog(examples: str, *others: int, notes: str = "") -> str:
+    """Write the end of a help: examples, what else there is to say, and the exit codes."""
+    codes = sorted({*_ALWAYS, *others})
+    listed = "\n".join(f"  {code}  {MEANINGS[code]}" for code in codes)
+    lines = textwrap.dedent(examples).strip().splitlines()
+    title = "example" if len(lines) == 1 else "examples"
+    shown = "\n".join(f"  {line}" for line in lines)
+    said = f"{notes.strip()}\n\n" if notes else ""
+    return f"{title}:\n{shown}\n\n{said}exit codes:\n{listed}\n"

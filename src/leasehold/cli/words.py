@@ -1,0 +1,145 @@
+"""What is written on a command line, as what it means: ids of leases, terms, keys, addresses.
+
+Whatever is wrong is an `ArgumentTypeError` that names what was written, and ends with the right
+form.
+"""
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from leasehold.cli.settings.kinds import MAX_ADDRESS_CHARS, parse_term_ms, show_term_ms
+from leasehold.cli.settings.shown import shown
+from leasehold.rpc.addresses import Address, parse_address
+
+MAX_ID: Final = (1 << 63) - 1
+ID_DIGITS: Final = 16
+"""Of an id, as it is printed: what has more is decimal."""
+
+MAX_DECIMAL_DIGITS: Final = 19
+
+_HEX: Final = re.compile(r"(?:0[xX])?([0-9A-Fa-f]{1,16})")
+_DECIMAL: Final = re.compile(r"dec:([0-9]{1,19})|([0-9]{17,19})")
+_DIGITS: Final = re.compile(r"[0-9]{1,16}")
+_ID_FORM: Final = (
+    "write it as it is printed, such as 694d81f5a2c0ca0d, with or without 0x; or in decimal after "
+    "dec:, such as dec:31249"
+)
+_SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,3})?")
+_TERM_FORM: Final = "write seconds, such as 30 or 2.5, or 500ms, 1m30s, 12h, 7d"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_EXAMPLE_ADDRESS: Final = "127.0.0.1:2379"
+
+
+# Leases.
+
+
+def shown_id(lease: int) -> str:
+    """Write the id of a lease: in hexadecimal, as etcd's own command does."""
+    return f"{lease:016x}"
+
+
+def lease_id(text: str) -> int:
+    """Read the id of a lease: in hexadecimal, as it is printed, or in decimal if it must be that.
+
+    Programs have it in decimal, and then it nearly always has more than 16 digits.
+    """
+    if (found := _HEX.fullmatch(text)) is not None:
+        number = int(found[1], 16)
+    elif (found := _DECIMAL.fullmatch(text)) is not None:
+        number = int(found[1] or found[2])
+    else:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no id of a lease: {_ID_FORM}")
+    if not 0 < number <= MAX_ID:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is no id of a lease, which is from 1 to 7fffffffffffffff: {_ID_FORM}"
+        )
+    return number
+
+
+def other_reading(lease: int) -> str:
+    """Say what else may have been meant by an id that is not there; nothing, if that is clear."""
+    text = f"{lease:x}"
+    return f"; if {text} is decimal, write dec:{text}" if _DIGITS.fullmatch(text) else ""
+
+
+# Times and numbers.
+
+
+def term_s(text: str) -> float:
+    """Read a length of time, in seconds if it has no unit."""
+    try:
+        length_ms = parse_term_ms(f"{text}s" if _SECONDS.fullmatch(text) else text, _TERM_FORM)
+    except ValueError:
+        length_ms = 0
+    if not length_ms:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no length of time: {_TERM_FORM}")
+    return length_ms / 1000
+
+
+def shown_term(seconds: float) -> str:
+    """Write a length of time exactly, such as 1m30s."""
+    return show_term_ms(round(seconds * 1000))
+
+
+def shown_remaining(seconds: float) -> str:
+    """Write how long something has to run: whole seconds, and tenths of the last ones."""
+    return f"{seconds:.1f}s" if seconds < 10 else show_term_ms(int(seconds) * 1000)
+
+
+def count(text: str) -> int:
+    """Read a number of things, from 1 on."""
+    return _at_least(text, 1, "1")
+
+
+def revision(text: str) -> int:
+    """Read a revision."""
+    return _at_least(text, 1, "12")
+
+
+def _at_least(text: str, least: int, example: str) -> int:
+    number = int(text) if _NUMBER.fullmatch(text) else -1
+    if number < least:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is no number from {least} on: write one, such as {example}"
+        )
+    return number
+
+
+# Keys, files, addresses.
+
+
+def octets(text: str) -> bytes:
+    """Read a key or a value: the very bytes that the shell has passed on."""
+    return os.fsencode(text)
+
+
+def file(text: str) -> Path:
+    """Read the name of a file."""
+    if not text:
+        raise argparse.ArgumentTypeError("no file was named: write one, such as ./ca.pem")
+    return Path(text)
+
+
+def endpoints(text: str) -> list[Address]:
+    """Read one address, or several with commas between them."""
+    try:
+        return addresses(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def addresses(text: str) -> list[Address]:
+    """Read addresses with commas between them; `ValueError` says what would be right."""
+    found = [_address(each.strip()) for each in text.split(",") if each.strip()]
+    if not found:
+        raise ValueError(f"{shown(text)} has no address: write one, such as {_EXAMPLE_ADDRESS}")
+    return found
+
+
+def _address(text: str) -> Address:
+    if len(text) > MAX_ADDRESS_CHARS:
+        raise ValueError(f"{shown(text)} is no address: write HOST:PORT, as {_EXAMPLE_ADDRESS}")
+    return parse_address(text)

@@ -1,0 +1,1 @@
+"""The client: leases, keys and watches, on whichever engine there is."""

@@ -1,0 +1,82 @@
+"""`leasehold.connect`: a client, on a server or a cluster."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from leasehold.client.client import Client
+from leasehold.client.patience import TIMEOUT_S
+from leasehold.core.duration import check_seconds
+from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.pending import Pending
+from leasehold.rpc.channel import Channel
+from leasehold.rpc.endpoints import Endpoints
+
+VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
+"""Where servers are, separated by commas, for programs that do not say."""
+
+DEFAULT_ENDPOINT: Final = "127.0.0.1:2379"
+
+RECONNECT_MAX_S: Final = 1.0
+"""The longest pause between two attempts to connect: leases do not wait."""
+
+KEEPALIVE_S: Final = 6.0
+KEEPALIVE_TIMEOUT_S: Final = 2.0
+"""A connection that is dead is noticed in time for leases of ten seconds. etcd takes more than one
+ping in five seconds for an attack."""
+
+
+def endpoints_of(given: Endpoints | None, environment: Mapping[str, str] = os.environ) -> Endpoints:
+    """Find out where servers are: as told, by the environment, or where they are by default."""
+    if given is not None:
+        return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
+    named = environment.get(VARIABLE, "")
+    return [each.strip() for each in named.split(",") if each.strip()] or [DEFAULT_ENDPOINT]
+
+
+def connect(
+    endpoints: Endpoints | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    timeout: float | timedelta = TIMEOUT_S,
+) -> Pending[Client]:
+    """Connect to a Leasehold server, or an etcd cluster: to be awaited, or entered.
+
+        async with leasehold.connect("127.0.0.1:2379") as client:
+            await client.kv.put("greeting", "hello")
+
+    `endpoints` is one address or several of one cluster; without it `LEASEHOLD_ENDPOINTS` counts,
+    and else 127.0.0.1:2379. `tls` is a context as `client_tls` makes it. `timeout` is for
+    connecting and for each call. Raises `ConnectFailed` if nobody answers.
+    """
+    places = endpoints_of(endpoints)
+    timeout_s = check_seconds(timeout, "timeout")
+    make_channel = partial(
+        Channel,
+        places,
+        tls=tls,
+        keepalive=KEEPALIVE_S,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+        reconnect_max=RECONNECT_MAX_S,
+    )
+    make_channel()  # what is wrong is refused here and now
+
+    async def make() -> Client:
+        engine = RemoteEngine(make_channel())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await engine.start()
+        except BaseException as error:
+            trouble = engine.trouble
+            await engine.close()
+            if isinstance(error, TimeoutError):
+                why = f": {trouble}" if trouble else ""
+                raise TimeoutError(f"no answer within {timeout_s:g} s{why}") from error
+            raise
+        return Client(engine, timeout=timeout_s)
+
+    return Pending(make)

@@ -1,0 +1,340 @@
+"""`HeldLease`: a lease that lives while its holder does.
+
+Theory of operation. The lease is kept by the client's keeper, with all others (`keeper`). What may
+be relied on is a matter of the clock: `remaining` and `check` read it, and nothing else counts. The
+two signals tell of what the keeper finds:
+
+- *jeopardy*: a renewal has had no answer for a third of a term. The lease is there, and will be
+  lost unless there is an answer soon. It is taken back when there is one.
+- *lost*: its end has passed, or the engine does not know it. For good.
+
+Who leaves the block, or calls `end`, ends the lease at the engine, and its keys with it. If the
+engine cannot be reached they end by themselves, when the term is over.
+
+An engine renews for full terms only. A lease that is to be kept for a limited time is not relied on
+any longer than that, and ended then; until then it is renewed like any other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from leasehold.client.health import Check, Health
+from leasehold.client.jeopardy import Suspense
+from leasehold.client.signal import Signal
+from leasehold.core.duration import (
+    ANY,
+    FOREVER,
+    NEVER,
+    Duration,
+    DurationLike,
+    Forever,
+    Requested,
+    check_requested,
+    duration_of,
+    seconds_of,
+)
+from leasehold.core.holding import Send, session_margin_s
+from leasehold.core.renewal_times import JEOPARDY
+from leasehold.errors import CallFailed, EndReason, HistoryLost, LeaseLost, UnknownLease
+from leasehold.lease import Lease, Outcome
+
+if TYPE_CHECKING:
+    from leasehold.client.keeper import Keeper
+
+logger = logging.getLogger(__name__)
+
+Callback: TypeAlias = Callable[["HeldLease", BaseException | None], object]
+"""Told of a lease, and of what its last renewal met with."""
+
+
+class HeldLease(Lease):
+    """A lease of an engine, kept alive until it is ended or lost."""
+
+    __slots__ = (
+        "_asked_at",
+        "_body",
+        "_bound",
+        "_cancels_before",
+        "_cancels_body",
+        "_grantor",
+        "_health",
+        "_is_body_cancelled",
+        "_is_ended",
+        "_keep_for_s",
+        "_keeper",
+        "_on_jeopardy",
+        "_on_loss",
+        "_trouble",
+        "_why_lost",
+        "id",
+        "jeopardy",
+        "lost",
+    )
+
+    def __init__(
+        self,
+        keeper: "Keeper",
+        lease: int,
+        granted: Duration,
+        sent_at: float,
+        *,
+        keep_for_s: float | Forever = FOREVER,
+        while_healthy: Check | None = None,
+        on_jeopardy: Callback | None = None,
+        on_loss: Callback | None = None,
+        cancel_on_loss: bool = False,
+    ) -> None:
+        super().__init__(granted, sent_at=sent_at, clock=keeper.clock, margin=session_margin_s)
+        self._keeper = keeper
+        self._grantor = keeper.grantor
+        self._keep_for_s = seconds_of(keep_for_s)
+        self._bound = self._clock.boottime() + self._keep_for_s
+        self._asked_at = NEVER  # when the oldest renewal without an answer was sent
+        self.id = lease
+        """Its number at the engine."""
+        self.lost = Signal()
+        """Set once it is lost; not when it is ended."""
+        self.jeopardy = Signal()
+        """Set while there is no contact, and it may yet be lost."""
+        self._health = None if while_healthy is None else Health(lease, while_healthy)
+        self._on_jeopardy = on_jeopardy
+        self._on_loss = on_loss
+        self._cancels_body = cancel_on_loss
+        self._body: asyncio.Task[object] | None = None
+        self._cancels_before = 0
+        self._is_body_cancelled = False
+        self._is_ended = False
+        self._why_lost: BaseException | None = None
+        self._trouble: BaseException | None = None
+
+    # What a holder asks.
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it can be relied on now."""
+        return self.remaining != 0.0
+
+    @property
+    def remaining(self) -> Duration:
+        """How long it may still be relied on, unless it is renewed; 0.0 once it may not."""
+        if self._is_ended or self.lost:
+            return 0.0
+        return duration_of(max(0.0, min(self._holding.end, self._bound) - self._clock.boottime()))
+
+    def check(self) -> None:
+        """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
+        self._keeper.check()
+        if not self.is_held:
+            raise self.loss()
+
+    async def end(self) -> None:
+        """End it now, and its keys with it; nothing if it is over."""
+        await self._keeper.end(self)
+
+    def release(self) -> None:
+        """Keep it no longer, and do not end it: somebody else may go on, or its term ends it."""
+        self._keeper.release(self)
+
+    async def cancel(self) -> None:
+        """Do what `end` does."""
+        await self.end()
+
+    async def renew(self, duration: DurationLike = ANY) -> Duration:
+        """Renew it now, for a full term whatever is asked for; 0 ends it.
+
+        There is no need to: it is done by itself. If there is no answer while it can be relied on,
+        it is lost: `LeaseLost`.
+        """
+        if check_requested(duration) == 0.0:
+            await self.end()
+            return 0.0
+        if self._is_ended or self.lost:
+            raise self.loss()
+        left = self.remaining
+        try:
+            async with asyncio.timeout(left if isinstance(left, float) else None):
+                return await super().renew()
+        except TimeoutError:
+            self.check()
+            raise
+
+    async def __aenter__(self) -> Self:
+        self.check()
+        if self._cancels_body:
+            self._body = asyncio.current_task()
+            assert self._body is not None, "a block is entered by a task"
+            self._cancels_before = self._body.cancelling()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        body, self._body = self._body, None
+        outlasted = body is not None and not (
+            self._is_ended or self.is_held or self._is_body_cancelled
+        )
+        loss = self.loss()
+        try:
+            await self.end()
+        finally:
+            if self._is_body_cancelled and body is not None:
+                self._is_body_cancelled = False
+                alone = body.uncancel() <= self._cancels_before
+                if alone and exc_type is asyncio.CancelledError:
+                    raise self.loss() from self._why_lost
+        if outlasted and exc_type is None:  # it was too fast to be cancelled
+            raise loss from self._why_lost
+
+    def loss(self) -> LeaseLost:
+        """Say why it cannot be relied on."""
+        if self._is_ended:
+            return LeaseLost(self.id, "its holder has ended it")
+        if self._clock.boottime() >= self._bound:
+            return LeaseLost(self.id, f"it was to be kept for {self._keep_for_s:g} s, and was")
+        match self._why_lost:
+            case None:
+                why = "its term is over, and there was no renewal"
+            case HistoryLost():
+                why = str(self._why_lost)
+            case UnknownLease(reason=EndReason.UNKNOWN):
+                why = "the server does not know it any more"
+            case UnknownLease(reason=reason):
+                why = f"the server says that it is over: {reason}"
+            case error:
+                why = f"its term is over, and the last renewal failed: {error}"
+        return LeaseLost(self.id, why)
+
+    # What the keeper does with it.
+
+    @property
+    def grantor(self) -> Hashable:
+        """The keyspace that it is in."""
+        return self._grantor
+
+    @property
+    def cookie(self) -> Hashable:
+        """Its number."""
+        return self.id
+
+    @property
+    def batch_key(self) -> Hashable:
+        """It goes with all others; with a check, which may take a while, alone."""
+        return self._grantor if self._health is None else (self._grantor, self.id)
+
+    @property
+    def gate_key(self) -> Hashable:
+        """With a check it waits for no other lease, and keeps none waiting."""
+        return self.batch_key
+
+    @property
+    def lasts_until(self) -> float:
+        """Its end as it is relied on: up to a bound, it is renewed until that lies behind it."""
+        return self._holding.end
+
+    def send(self, requested: Requested) -> Send:
+        """Note that it is asked for, now: for a full term, since there is no other."""
+        del requested
+        send = super().send(ANY)
+        self._asked_at = min(self._asked_at, send.sent_at)
+        return send
+
+    async def ask_renew(self, requested: Requested) -> Duration:
+        """Ask the engine for a new full term."""
+        del requested
+        if self._health is not None:
+            await self._health.check(self._holding.term_s)
+        with Suspense(self._keeper.engine, [self]):
+            return await self._keeper.engine.renew(self.id)
+
+    async def ask_renew_all(self, wants: Sequence[tuple[Lease, Requested]]) -> Sequence[Outcome]:
+        """Ask for new full terms for any number of leases."""
+        leases = [lease for lease, _ in wants if isinstance(lease, HeldLease)]
+        assert len(leases) == len(wants), "they are of one keeper"
+        with Suspense(self._keeper.engine, leases):
+            renewed = await self._keeper.engine.renew_all([lease.id for lease in leases])
+        outcomes: dict[int, Outcome] = {**renewed.terms, **renewed.failures}
+        missing = CallFailed("the answer does not say what became of it")
+        return [outcomes.get(lease.id, missing) for lease in leases]
+
+    async def ask_cancel(self) -> None:
+        """Have the engine end it."""
+        await self._keeper.engine.revoke(self.id)
+
+    def settle(self, send: Send, outcome: Outcome) -> None:
+        """Note what became of a renewal; an answer ends the jeopardy."""
+        if isinstance(outcome, UnknownLease):
+            self._trouble = outcome  # with which it ends now: that may be noticed before this is
+        super().settle(send, outcome)
+        if isinstance(outcome, BaseException):
+            return
+        self._asked_at = NEVER
+        self._trouble = None
+        if self.jeopardy and not self.lost:
+            self.jeopardy.clear()
+            logger.warning("lease %s is renewed again", self.id)
+
+    @property
+    def jeopardy_in_s(self) -> float:
+        """How long until it is in jeopardy, unless there is an answer; 0 if it is."""
+        due_at = self._asked_at + self._holding.term_s * JEOPARDY
+        return 0.0 if self.jeopardy else max(0.0, due_at - self._clock.boottime())
+
+    def has_trouble(self, error: BaseException) -> None:
+        """Learn that a renewal has failed, or has no answer yet, and will be tried again."""
+        if not isinstance(error, TimeoutError):
+            self._trouble = error
+        if self.jeopardy or self.jeopardy_in_s > 0.0 or self.lost or self._is_ended:
+            return
+        self.jeopardy.set()
+        silent_s = self._clock.boottime() - self._asked_at
+        logger.warning(
+            "lease %s is in jeopardy: no renewal for %.1f s: %s", self.id, silent_s, error
+        )
+        self._tell(self._on_jeopardy, error)
+
+    def lose(self, error: BaseException | None) -> None:
+        """Learn that it is lost."""
+        if self.lost or self._is_ended:
+            return
+        if isinstance(error, TimeoutError | None) and self._trouble is not None:
+            error = self._trouble  # there was no time for the last attempt; this one tells more
+        self._why_lost = error
+        self._over()
+        self.lost.set()
+        planned = self._clock.boottime() >= self._bound
+        logger.log(logging.INFO if planned else logging.WARNING, "%s", self.loss())
+        if self._body is not None and not self._body.done():
+            self._is_body_cancelled = True
+            self._body.cancel()
+        self._tell(self._on_loss, error)
+
+    def ended(self) -> None:
+        """Learn that its holder wants it no more."""
+        self._is_ended = True
+        self._over()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its holder has ended it."""
+        return self._is_ended
+
+    def _over(self) -> None:
+        self._holding.end_at(self._clock.boottime())
+        if self._health is not None:
+            self._health.close()
+
+    def _tell(self, callback: Callback | None, error: BaseException | None) -> None:
+        if callback is None:
+            return
+        try:
+            callback(self, error)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a CancelledError, too: it is not this task that was cancelled
+            logger.exception("a callback for lease %s has failed", self.id)

@@ -1,0 +1,108 @@
+"""Time limits of calls, and what to say when one is over.
+
+Theory of operation. Almost every call is answered long before its limit, so a limit must cost
+little. It is one entry among the client's deadlines, which have one alarm for all of them; a
+`asyncio.timeout` would be a timer of the event loop for each call. When the alarm goes off, the
+task that waits is cancelled, and what comes out of that is turned into `TimeoutError` where nobody
+else has cancelled it as well.
+"""
+
+import asyncio
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, TypeVar
+
+from leasehold.core.duration import check_seconds
+from leasehold.engine.interface import Engine
+from leasehold.rpc.deadlines import Deadlines
+
+TIMEOUT_S: Final = 10.0
+"""How long a call may take, unless told otherwise."""
+
+Timeout: TypeAlias = float | timedelta | None
+"""Seconds, or None for what the client was made with."""
+
+T = TypeVar("T")
+
+
+class _Limit:
+    """The limit of one call that is under way."""
+
+    __slots__ = ("_cancels_before", "is_over", "task")
+
+    def __init__(self, task: "asyncio.Task[Any]") -> None:
+        self.task = task
+        self._cancels_before = task.cancelling()
+        self.is_over = False
+
+    def expire(self, _seconds: float) -> None:
+        """End the call."""
+        self.is_over = True
+        self.task.cancel()
+
+    def take_back(self) -> bool:
+        """Take the cancellation back; False if somebody else has cancelled the task as well."""
+        return self.task.uncancel() <= self._cancels_before
+
+
+class Patience:
+    """How long the calls of a client wait for their engine."""
+
+    __slots__ = ("_deadlines", "_engine", "_loop", "timeout_s")
+
+    def __init__(self, engine: Engine, timeout: float | timedelta) -> None:
+        self._engine = engine
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadlines: Deadlines[_Limit]
+        self.timeout_s = check_seconds(timeout, "timeout")
+
+    async def wait(self, call: Coroutine[Any, Any, T], timeout: Timeout) -> T:  # noqa: ASYNC109  to be checked
+        """Wait for a call; `TimeoutError` says why there was no answer, if that is known.
+
+        What became of a call that has changed something is not known then.
+        """
+        seconds = self.timeout_s if timeout is None else _checked(timeout, call)
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            call.close()
+            self._engine.check()  # in a child process there is no loop either, which says less
+            raise
+        if loop is not self._loop:
+            self._loop, self._deadlines = loop, Deadlines(loop, _Limit.expire)
+        deadlines = self._deadlines
+        task = asyncio.current_task(loop)
+        assert task is not None, "calls are made in tasks"
+        limit = _Limit(task)
+        tick = deadlines.add(limit, loop.time() + seconds, seconds)
+        try:
+            answer = await call
+        except BaseException as error:
+            deadlines.discard(limit, tick)
+            if limit.is_over and limit.take_back() and isinstance(error, CancelledError):
+                raise TimeoutError(self._why(seconds)) from error
+            raise
+        deadlines.discard(limit, tick)
+        if limit.is_over:
+            limit.take_back()
+        return answer
+
+    def _why(self, seconds: float) -> str:
+        why = self._engine.trouble
+        said = f"no answer within {seconds:g} s"
+        return f"{said}: {why}" if why else said
+
+    def close(self) -> None:
+        """Leave no alarm behind, unless there is somebody who waits."""
+        if self._loop is not None and not self._deadlines:
+            self._deadlines.close()
+
+
+def _checked(timeout: float | timedelta, call: Coroutine[Any, Any, object]) -> float:
+    """Check a limit; a call with a wrong one is not made."""
+    try:
+        return check_seconds(timeout, "timeout")
+    except BaseException:
+        call.close()
+        raise

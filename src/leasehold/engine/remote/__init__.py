@@ -1,0 +1,1 @@
+"""The engine behind a network: a Leasehold server, or an etcd cluster."""

@@ -1,0 +1,136 @@
+"""Calls to the server: a message out, an answer in, and what both say of history."""
+
+import asyncio
+from random import Random
+from typing import Final, Protocol, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from leasehold.engine.remote.history import History
+from leasehold.engine.remote.refusals import NOTHING, About, is_useless, refusal_of
+from leasehold.errors import CallFailed, Status
+from leasehold.rpc.backoff import Backoff
+from leasehold.rpc.channel import Channel
+from leasehold.rpc.grpc import RpcError
+from leasehold.wire import rpc_pb2 as pb
+
+HAS_LEADER: Final = (("hasleader", "true"),)
+"""Asks a member of a cluster to end a stream once it has lost its leader."""
+
+
+AGAIN: Final = 8
+AGAIN_BASE_S: Final = 0.05
+AGAIN_MAX_S: Final = 1.0
+"""How often a call that only reads is made again where no server can answer it, and the pauses:
+together about as long as the members of a cluster need to find a new leader."""
+
+UNANSWERED_S: Final = 0.5
+"""How long a server may be silent until whoever gives up looks for another one."""
+
+
+class Answer(Protocol):
+    """A message with a header, as all answers are."""
+
+    @property
+    def header(self) -> pb.ResponseHeader:
+        """Who says it, and at which revision."""
+        ...
+
+
+M = TypeVar("M", bound=Message)
+
+
+class Caller:
+    """Makes calls over a channel. A call waits for a connection, and is not made twice.
+
+    Only what is `idempotent` is made again: where it may have been executed, and where a server
+    says that it cannot do it at present.
+    """
+
+    def __init__(self, channel: Channel, history: History, random: Random | None = None) -> None:
+        self.channel = channel
+        self.history = history
+        self._random = random or Random()  # noqa: S311  spreads retries, keeps no secret
+
+    async def ask(
+        self,
+        method: str,
+        request: Message | bytes,
+        kind: type[M],
+        *,
+        about: About = NOTHING,
+        idempotent: bool = False,
+        linearizable: bool = False,
+    ) -> M:
+        """Make a call; the answer is checked to come from the keyspace that we know.
+
+        A request may be given as the bytes that it is sent as.
+
+        Raises errors of ours: those of an engine in this process, or what is wrong with the
+        connection or the answer.
+        """
+        self.history.check()
+        floor = self.history.floor if linearizable else 0
+        body = request if isinstance(request, bytes) else request.SerializeToString()
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            try:
+                message = await self.channel.unary(
+                    method, body, wait_for_ready=True, idempotent=idempotent
+                )
+            except RpcError as error:
+                message = await self._refused(error, method, body, about, idempotent=idempotent)
+        except asyncio.CancelledError:
+            self._given_up(asked_at)
+            raise
+        answer = decoded(kind, message, method)
+        header: pb.ResponseHeader = answer.header  # type: ignore[attr-defined]
+        if linearizable:
+            self.history.saw(header.cluster_id, header.revision, floor)
+        else:
+            self.history.saw_cluster(header.cluster_id)
+        return answer
+
+    async def _refused(
+        self, error: RpcError, method: str, body: bytes, about: About, *, idempotent: bool
+    ) -> bytes:
+        """Raise why a call was refused, unless it may be made again, and is answered then."""
+        backoff = Backoff(self._random, AGAIN_BASE_S, AGAIN_MAX_S)
+        for _ in range(AGAIN):
+            self.leave_if_useless(error)
+            if not idempotent or error.status is not Status.UNAVAILABLE:
+                break
+            await asyncio.sleep(backoff.next_s())
+            try:
+                return await self.channel.unary(method, body, wait_for_ready=True, idempotent=True)
+            except RpcError as again:
+                error = again
+        raise refusal_of(error, about) from error
+
+    def leave_if_useless(self, error: BaseException) -> None:
+        """Give up the connection, if an error says that this server will not do."""
+        if is_useless(error, has_others=self.channel.has_others):
+            self.channel.hang_up(str(error))
+
+    def _given_up(self, asked_at: float) -> None:
+        """Learn that nobody waits for an answer any more: was there any sign of the server?"""
+        heard_at = self.channel.heard_at
+        if heard_at is not None and heard_at < asked_at:
+            self.move_on(asked_at)
+
+    def move_on(self, asked_at: float) -> None:
+        """Go to another server, if there is one, because this one has not answered in time."""
+        connected_at = self.channel.connected_at
+        if connected_at is None or not self.channel.has_others:
+            return
+        silent_s = asyncio.get_running_loop().time() - max(asked_at, connected_at)
+        if silent_s >= UNANSWERED_S:
+            self.channel.hang_up(f"no answer for {silent_s:.1f} s")
+
+
+def decoded(kind: type[M], message: bytes, method: str) -> M:
+    """Read an answer."""
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise CallFailed(f"the answer to {method} cannot be read: {error}") from error

@@ -1,0 +1,351 @@
+"""`RemoteEngine`: a keyspace with leases on a server, or on a cluster of them.
+
+What is answered is durable as far as the server's answers are. A call waits for a connection; one
+that was under way when a connection was lost is `ConnectionLost`, unless it only reads: nobody
+knows whether it was done, and the engine does nothing twice. What only reads is also asked again
+while a cluster has no leader.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Iterable, Sequence
+from random import Random
+from typing import Any, Final
+from weakref import WeakSet
+
+from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.core import txn as txns
+from leasehold.core.ops import Compare, Delete, Put, Range, SortBy, Step, Txn
+from leasehold.engine.arguments import (
+    check_lease,
+    check_put,
+    check_query,
+    check_revision,
+    check_size,
+    check_txn,
+    check_watch,
+    key_of,
+    size_of,
+    ttl_of,
+)
+from leasehold.engine.interface import Engine, Watch
+from leasehold.engine.remote import messages
+from leasehold.engine.remote.caller import Caller
+from leasehold.engine.remote.etcd_leases import EtcdLeases
+from leasehold.engine.remote.history import History
+from leasehold.engine.remote.lease_service import LeaseService
+from leasehold.engine.remote.leases import RemoteLeases
+from leasehold.engine.remote.our_leases import OurLeases
+from leasehold.engine.remote.plain import get_message, put_message
+from leasehold.engine.remote.refusals import NOTHING, About, about_txn
+from leasehold.engine.remote.servers import Server, ask_version, recognize
+from leasehold.engine.remote.watch_hub import WatchHub
+from leasehold.engine.values import (
+    DeleteResult,
+    LeaseInfo,
+    PutResult,
+    RangeResult,
+    Renewed,
+    TxnResult,
+)
+from leasehold.errors import Closed, Forked, HistoryLost
+from leasehold.rpc.channel import Channel
+from leasehold.wire import rpc_pb2 as pb
+
+_KV: Final = "/etcdserverpb.KV/"
+_RANGE: Final = _KV + "Range"
+_PUT: Final = _KV + "Put"
+
+_NONE: Final = 0
+"""Compared by identity: another zero, or what is equal to it, is only the slower way."""
+
+
+class RemoteEngine(Engine):
+    """An engine behind a channel. `start` connects, and finds out what is there."""
+
+    server: Server
+    """What answers, known once it was started."""
+
+    def __init__(
+        self, channel: Channel, random: Random | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._channel = channel
+        self._clock = clock
+        self._history = History(self._history_lost)
+        self._caller = Caller(channel, self._history, random)
+        self._hub = WatchHub(self._caller, self._trusts_progress, random)
+        self._leases: RemoteLeases
+        self._opened_by = os.getpid()
+        self._is_forked = False
+        self._is_closed = False
+        _engines.add(self)
+
+    async def start(self) -> None:
+        """Connect, and ask who answers. Raises `ConnectFailed` if nobody does."""
+        await self._channel.ready()
+        self.server = await recognize(self._caller)
+        self.limits, self.features = self.server.limits, self.server.features
+        if self.server.is_leasehold:
+            self._leases = OurLeases(self._caller)
+        else:
+            self._leases = EtcdLeases(self._caller, self._clock)
+
+    async def close(self) -> None:
+        """Let the server go: watches and calls under way are ended, no lease is."""
+        if self._is_forked or self._is_closed:
+            return
+        self._is_closed = True
+        await self._hub.close()
+        if hasattr(self, "_leases"):
+            await self._leases.close()
+        await self._channel.close()
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no answer, as far as that is known."""
+        return self._channel.trouble
+
+    @property
+    def cluster_id(self) -> int:
+        """The name of this keyspace; 0 before the first answer."""
+        return self._history.cluster_id
+
+    @property
+    def lease_service(self) -> LeaseService | None:
+        """What a Leasehold server has beyond all engines; None on an etcd."""
+        return LeaseService(self._caller) if self.server.is_leasehold else None
+
+    def give_up_connection(self, why: str) -> None:
+        """Have the next call go to another endpoint, if there is one: this one does not answer.
+
+        If there is none, calls under way have the better chance where they are.
+        """
+        if self._channel.has_others:
+            self._channel.hang_up(why)
+
+    def check(self) -> None:
+        """Raise what every call would."""
+        if self._is_forked:
+            raise Forked(self._opened_by)
+        if self._is_closed:
+            raise Closed("the engine was closed")
+        self._history.check()
+
+    def abandon(self) -> None:
+        """Be of no use in a child process; what the parent has stays as it is."""
+        self._is_forked = True
+        self._hub.abandon(Forked(self._opened_by))
+
+    async def _trusts_progress(self) -> bool:
+        if self.server.is_leasehold:
+            return True
+        return self.server._replace(version=await ask_version(self._caller)).trusts_progress
+
+    def _history_lost(self, error: HistoryLost) -> None:
+        self._hub.fail_all(error)
+        self.on_history_lost(error)
+
+    # Keys.
+
+    async def range(
+        self,
+        key: bytes,
+        end: bytes = b"",
+        *,
+        revision: int = 0,
+        limit: int = 0,
+        sort_by: SortBy = SortBy.KEY,
+        descending: bool = False,
+        count_only: bool = False,
+        min_mod_revision: int = 0,
+        max_mod_revision: int = 0,
+        min_create_revision: int = 0,
+        max_create_revision: int = 0,
+    ) -> RangeResult:
+        """Read keys, all at one revision."""
+        self.check()
+        is_plain = (
+            end == b""
+            and revision is _NONE
+            and limit is _NONE
+            and sort_by is SortBy.KEY
+            and descending is count_only is False
+            and min_mod_revision is max_mod_revision is _NONE
+            and min_create_revision is max_create_revision is _NONE
+        )
+        if is_plain:
+            return messages.range_result(await self._ask_range(get_message(key_of(key, end))))
+        query = Range(
+            key,
+            end,
+            revision,
+            limit,
+            SortBy(sort_by),
+            descending,
+            count_only,
+            min_mod_revision=min_mod_revision,
+            max_mod_revision=max_mod_revision,
+            min_create_revision=min_create_revision,
+            max_create_revision=max_create_revision,
+        )
+        request = messages.range_request(check_query(query))
+        found = messages.range_result(await self._ask_range(request, revision))
+        return found._replace(revision=revision) if revision else found
+
+    def _ask_range(
+        self, request: pb.RangeRequest | bytes, revision: int = 0
+    ) -> Coroutine[Any, Any, pb.RangeResponse]:
+        return self._caller.ask(
+            _RANGE,
+            request,
+            pb.RangeResponse,
+            about=About(revision=revision) if revision else NOTHING,
+            idempotent=True,
+            linearizable=True,
+        )
+
+    async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
+        """Set a key."""
+        self.check()
+        put = Put(key, value, lease)
+        check_put(put)
+        check_size(size_of(put), self.limits)
+        answer = await self._caller.ask(
+            _PUT,
+            put_message(key, value, lease),
+            pb.PutResponse,
+            about=About(key, lease or 0),
+            linearizable=True,
+        )
+        return messages.put_result(answer)
+
+    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
+        """Delete keys, all at one revision."""
+        self.check()
+        answer = await self._caller.ask(
+            _KV + "DeleteRange",
+            messages.delete_request(Delete(key_of(key, end), end)),
+            pb.DeleteRangeResponse,
+            linearizable=True,
+        )
+        return messages.delete_result(answer)
+
+    async def txn(
+        self,
+        compares: Sequence[Compare] = (),
+        success: Sequence[Step] = (),
+        failure: Sequence[Step] = (),
+    ) -> TxnResult:
+        """If all conditions hold do the one, else the other, everything at one revision."""
+        self.check()
+        txn = Txn(compares, success, failure)
+        check_txn(txn)
+        txns.check(txn, self.limits.txn_operations)
+        check_size(size_of(txn), self.limits)
+        answer = await self._caller.ask(
+            _KV + "Txn",
+            messages.txn_request(txn),
+            pb.TxnResponse,
+            about=about_txn(txn),
+            linearizable=True,
+        )
+        return messages.txn_result(answer)
+
+    async def compact(self, revision: int, *, wait: bool = False) -> int:
+        """Forget what cannot be seen at `revision` or later."""
+        self.check()
+        check_revision(revision)
+        answer = await self._caller.ask(
+            _KV + "Compact",
+            pb.CompactionRequest(revision=revision, physical=wait),
+            pb.CompactionResponse,
+            about=About(revision=revision),
+        )
+        now: int = answer.header.revision
+        return now
+
+    def watch(
+        self,
+        key: bytes,
+        end: bytes = b"",
+        *,
+        start: int = 0,
+        previous: bool = False,
+        puts: bool = True,
+        deletes: bool = True,
+    ) -> Watch:
+        """Watch keys from a revision on, or with 0 from when `ready` returns."""
+        self.check()
+        check_watch(key, end, start)
+        request = pb.WatchCreateRequest(
+            key=key,
+            range_end=end,
+            start_revision=start,
+            prev_kv=previous,
+            progress_notify=True,
+            fragment=True,
+        )
+        if not puts:
+            request.filters.append(pb.WatchCreateRequest.NOPUT)
+        if not deletes:
+            request.filters.append(pb.WatchCreateRequest.NODELETE)
+        return self._hub.add(request)
+
+    # Leases.
+
+    async def grant(self, ttl: float, *, lease: int = 0) -> LeaseInfo:
+        """Begin a lease."""
+        self.check()
+        check_lease(lease)
+        return await self._leases.grant(ttl_of(ttl, self.limits), lease)
+
+    async def renew(self, lease: int) -> float:
+        """Begin a new full term, and return its length."""
+        renewed = await self.renew_all([lease])
+        for error in renewed.failures.values():
+            raise error
+        return renewed.terms[lease]
+
+    async def renew_all(self, leases: Iterable[int]) -> Renewed:
+        """Renew any number of leases, each for itself."""
+        self.check()
+        wanted = list(dict.fromkeys(leases))
+        for lease in wanted:
+            check_lease(lease)
+        if not wanted:
+            return Renewed({}, {})
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            return await self._leases.renew_all(wanted)
+        except asyncio.CancelledError:  # leases do not wait, whatever else the server answers
+            if not self._leases.has_answered_since(asked_at):
+                self._caller.move_on(asked_at)
+            raise
+
+    async def revoke(self, lease: int) -> int:
+        """End a lease, and its keys with it."""
+        self.check()
+        check_lease(lease)
+        return await self._leases.revoke(lease)
+
+    async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
+        """Say how long a lease has to run, and which keys it has."""
+        self.check()
+        check_lease(lease)
+        return await self._leases.time_to_live(lease, keys=keys)
+
+    async def leases(self) -> Sequence[LeaseInfo]:
+        """List the leases, those first that end first."""
+        self.check()
+        return await self._leases.listed()
+
+
+_engines: "WeakSet[RemoteEngine]" = WeakSet()
+
+
+def _abandon_all() -> None:
+    for engine in list(_engines):
+        engine.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

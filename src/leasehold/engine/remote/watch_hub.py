@@ -1,0 +1,268 @@
+"""All watches of a remote engine, on one stream at a time.
+
+Theory of operation. As long as there is a watch, a task keeps a stream: it opens one, has every
+watch with room created on it, and hands out what comes in. If the stream is lost all watches are
+detached, and the next stream makes them live again, each from where it was. A watch whose reader is
+slow is cancelled on the stream and created again when there is room: it holds up nobody else.
+
+Before watches go on after a loss, the server is asked for its latest revision: one that has come
+back with an older state would leave them waiting for revisions that they know already, without a
+word. That is `HistoryLost`. And each is asked for its version, which decides what its progress is
+worth: the members of a cluster need not have the same.
+
+Only this ends a watch: what it must tell next was compacted, history is lost, the server refuses it
+for good, or it is cancelled.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import count
+from random import Random
+from typing import Final
+
+from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
+from leasehold.engine.remote.watching import RemoteWatch
+from leasehold.errors import (
+    CallRefused,
+    Closed,
+    Compacted,
+    ConnectionLost,
+    LeaseholdError,
+    is_definite,
+)
+from leasehold.rpc.backoff import Backoff
+from leasehold.rpc.failures import as_ours
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.streaming_call import StreamingCall
+from leasehold.wire import rpc_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+METHOD: Final = "/etcdserverpb.Watch/Watch"
+RANGE: Final = "/etcdserverpb.KV/Range"
+
+AGAIN_BASE_S: Final = 0.05
+AGAIN_MAX_S: Final = 1.0
+"""The pauses between streams that are lost one after the other."""
+
+ALL_WATCHES: Final = -1
+"""In place of a watch's number: progress of all of them."""
+
+
+class WatchHub:
+    """Keeps the watches of an engine going."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        ask_trust: Callable[[], Awaitable[bool]],
+        random: Random | None = None,
+    ) -> None:
+        self._caller = caller
+        self._ask_trust = ask_trust
+        self._is_trusted = False
+        """Whether watches may go on from where the progress of this server says that they are."""
+        self._backoff = Backoff(random or Random(), AGAIN_BASE_S, AGAIN_MAX_S)  # noqa: S311
+        self._ids = count(1)
+        self._watches: dict[RemoteWatch, None] = {}
+        """All that are not over, in the order in which they came."""
+        self._live: dict[int, RemoteWatch] = {}
+        self._outgoing: deque[pb.WatchRequest] = deque()
+        self._has_outgoing = asyncio.Event()
+        self._is_streaming = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._is_interrupted = False
+
+    def add(self, request: pb.WatchCreateRequest) -> RemoteWatch:
+        """Begin a watch."""
+        floor = self._caller.history.floor
+        watch = RemoteWatch(request, self._has_room, self._cancelled, floor)
+        self._watches[watch] = None
+        self._attach(watch)
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        return watch
+
+    def fail_all(self, error: Exception) -> None:
+        """End every watch."""
+        for watch in list(self._watches):
+            watch.fail(error)
+        self._watches.clear()
+        self._live.clear()
+
+    def abandon(self, error: Exception) -> None:
+        """Have every watch refuse to work, in a child process; nobody waits there."""
+        for watch in self._watches:
+            watch.abandon(error)
+
+    async def close(self) -> None:
+        """End every watch, and the stream."""
+        self.fail_all(Closed("the engine was closed"))
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+
+    # What watches ask for.
+
+    def _attach(self, watch: RemoteWatch) -> None:
+        """Have a watch created, if there is a stream; else the next one will."""
+        if not self._is_streaming or watch.live_id:
+            return
+        creation = watch.creation(next(self._ids))
+        self._live[watch.live_id] = watch
+        self._say(pb.WatchRequest(create_request=creation))
+
+    def _has_room(self, watch: RemoteWatch) -> None:
+        """Hear from a watch that it can be told more, or wants to know how far it is."""
+        if not watch.live_id:
+            if watch.has_room:
+                self._attach(watch)
+        elif watch.wants_progress:
+            self._say(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+
+    def _detach(self, watch: RemoteWatch) -> None:
+        """Have a watch told nothing more for now."""
+        del self._live[watch.live_id]
+        if self._is_streaming:
+            cancel = pb.WatchCancelRequest(watch_id=watch.live_id)
+            self._say(pb.WatchRequest(cancel_request=cancel))
+        watch.detach()
+
+    def _cancelled(self, watch: RemoteWatch) -> None:
+        if watch.live_id:
+            self._detach(watch)
+        self._watches.pop(watch, None)
+
+    def _end(self, watch: RemoteWatch, error: Exception) -> None:
+        self._live.pop(watch.live_id, None)
+        self._watches.pop(watch, None)
+        watch.fail(error)
+
+    def _say(self, request: pb.WatchRequest) -> None:
+        self._outgoing.append(request)
+        self._has_outgoing.set()
+
+    # The stream.
+
+    async def _keep(self) -> None:
+        """Have a stream, as long as there are watches; the last one takes it along."""
+        try:
+            while self._watches:
+                try:
+                    await self._stream()
+                except (RpcError, LeaseholdError, OSError) as error:
+                    await self._lost(error)
+        except Exception as error:
+            logger.exception("watching has failed")
+            self.fail_all(error)
+        finally:
+            self._keeper = None
+
+    async def _lost(self, error: RpcError | LeaseholdError | OSError) -> None:
+        """Note why a stream was lost; wait for a while, unless it will never do."""
+        ours = as_ours(error) if isinstance(error, RpcError) else error
+        if is_definite(ours):
+            self.fail_all(ours)
+            return
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            logger.warning("watches are interrupted, and will go on where they were: %s", ours)
+        self._caller.leave_if_useless(error)
+        await asyncio.sleep(self._backoff.next_s())
+
+    async def _stream(self) -> None:
+        """Open a stream, make watches live, and hand out what comes, until it is lost."""
+        if self._caller.history.floor:
+            await self._check_history()
+        stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
+        async with stream as call:
+            writer = asyncio.get_running_loop().create_task(self._write(call))
+            try:
+                self._is_trusted = await self._ask_trust()
+                self._is_streaming = True
+                for watch in self._watches:
+                    if watch.has_room:
+                        self._attach(watch)
+                await self._read(call)
+            finally:
+                self._is_streaming = False
+                self._outgoing.clear()
+                for watch in self._live.values():
+                    watch.detach()
+                self._live.clear()
+                writer.cancel()
+                with suppress(asyncio.CancelledError):
+                    await writer
+
+    async def _check_history(self) -> None:
+        request = pb.RangeRequest(key=b"\0", count_only=True)
+        await self._caller.ask(RANGE, request, pb.RangeResponse, idempotent=True, linearizable=True)
+
+    async def _write(self, call: StreamingCall) -> None:
+        with suppress(RpcError, ConnectionLost):  # whoever reads hears of it
+            while True:
+                await self._has_outgoing.wait()
+                while self._outgoing:
+                    await call.send(self._outgoing.popleft().SerializeToString())
+                self._has_outgoing.clear()
+
+    async def _read(self, call: StreamingCall) -> None:
+        while self._watches:
+            body = await call.receive()
+            if body is None:
+                raise ConnectionLost("the server has ended the stream of watches")
+            answer = decoded(pb.WatchResponse, body, METHOD)
+            self._caller.history.saw_cluster(answer.header.cluster_id)
+            self._take(answer, len(body))
+
+    # What comes in.
+
+    def _take(self, answer: pb.WatchResponse, octets: int) -> None:
+        watch = self._live.get(answer.watch_id)
+        if watch is None:
+            if answer.created and answer.canceled:  # etcd gives no number then, and keeps the order
+                self._refused(answer)
+            elif answer.watch_id == ALL_WATCHES and not answer.created:
+                self._progressed(answer.header.revision, list(self._live.values()))
+        elif answer.canceled:
+            self._ended(watch, answer)
+        elif answer.created:
+            self._created(watch, answer.header.revision)
+        elif answer.events:
+            watch.take(answer.events, octets, goes_on=answer.fragment)
+            self._caller.history.rise(answer.events[-1].kv.mod_revision)
+            if watch.is_full:
+                self._detach(watch)
+        else:
+            self._progressed(answer.header.revision, [watch])
+
+    def _created(self, watch: RemoteWatch, revision: int) -> None:
+        self._backoff.reset()
+        if self._is_interrupted:
+            self._is_interrupted = False
+            logger.warning("watches go on, from %s", self._caller.channel.address)
+        watch.created(revision)
+        if watch.wants_progress:
+            self._has_room(watch)
+
+    def _refused(self, answer: pb.WatchResponse) -> None:
+        untold = (watch for watch in self._live.values() if not watch.is_told)
+        if (watch := next(untold, None)) is not None:
+            self._ended(watch, answer)
+
+    def _ended(self, watch: RemoteWatch, answer: pb.WatchResponse) -> None:
+        """Take the end of a watch that nobody here has asked for."""
+        if answer.compact_revision:
+            self._end(watch, Compacted(watch.next_revision, answer.compact_revision))
+        elif answer.cancel_reason:
+            self._end(watch, CallRefused(f"the server refuses the watch: {answer.cancel_reason}"))
+        else:  # as etcd does when it stops
+            raise ConnectionLost("the server has cancelled a watch")
+
+    def _progressed(self, revision: int, watches: list[RemoteWatch]) -> None:
+        for watch in watches:
+            if watch.is_told:
+                watch.progressed(revision, is_trusted=self._is_trusted)

@@ -1,0 +1,138 @@
+"""`Client` for blocking code."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from leasehold.callbacks import check_plain_callback
+from leasehold.client import client as on_loop
+from leasehold.client.patience import Timeout
+from leasehold.core.duration import FOREVER, Forever
+from leasehold.engine.values import LeaseInfo
+from leasehold.sync.health import Check, run_aside
+from leasehold.sync.held_lease import Callback, HeldLease, on_loop_of
+from leasehold.sync.kv import KV
+from leasehold.sync.loop_thread import LoopThread
+
+
+class Client:
+    """Leases, keys and watches. Made by `leasehold.sync.connect` and `leasehold.sync.open`.
+
+    Any number of threads may use it at the same time. It belongs to the process that made it.
+    """
+
+    def __init__(self, thread: LoopThread, client: on_loop.Client, timeout_s: float) -> None:
+        self._thread = thread
+        self._client = client
+        self.kv = KV(thread, client.kv, timeout_s)
+        """Keys and values."""
+
+    def lease(
+        self,
+        ttl: float | timedelta,
+        *,
+        renew_for: float | timedelta | Forever = FOREVER,
+        while_healthy: Check | None = None,
+        on_jeopardy: Callback | None = None,
+        on_loss: Callback | None = None,
+        cancel_on_loss: bool = False,
+        timeout: Timeout = None,
+    ) -> HeldLease:
+        """Get a lease that lives while you do: to be ended, or entered with `with`.
+
+            with client.lease(10) as lease:
+                client.kv.put("workers/7", "here", lease=lease)
+                ...
+
+        It is renewed by itself, and ended with the block, its keys with it. `renew_for` bounds how
+        long; `while_healthy` is a check that must give True for each renewal. `on_jeopardy(lease,
+        error)` and `on_loss(lease, error)` are told. All three run in threads of their own, and
+        may block: renewals of other leases do not wait for them.
+
+        With `cancel_on_loss` the call of this package that the block waits for raises `LeaseLost`
+        if the lease is lost, or else its next one, or its end.
+        """
+        check_plain_callback(while_healthy, "while_healthy")
+        check_plain_callback(on_jeopardy, "on_jeopardy")
+        check_plain_callback(on_loss, "on_loss")
+        self._thread.check()
+        lease = HeldLease(self._thread, on_jeopardy, on_loss, cancel_on_loss=cancel_on_loss)
+        pending = self._client.lease(
+            ttl,
+            renew_for=renew_for,
+            while_healthy=run_aside(while_healthy),
+            on_jeopardy=lease.in_jeopardy,
+            on_loss=lease.was_lost,
+            timeout=timeout,
+        )
+        return self._thread.run(lambda: lease.begin(pending), undo=_end)
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        on_jeopardy: Callback | None = None,
+        on_loss: Callback | None = None,
+        timeout: Timeout = None,
+    ) -> HeldLease:
+        """Keep a lease alive that is there already, such as one that a script has begun.
+
+        It is renewed now, and from then on like one of `lease`, which says what else there is; it
+        is ended with the block, unless `release` was called. `UnknownLease` if it is not there.
+        """
+        check_plain_callback(on_jeopardy, "on_jeopardy")
+        check_plain_callback(on_loss, "on_loss")
+        self._thread.check()
+        kept = HeldLease(self._thread, on_jeopardy, on_loss, cancel_on_loss=False)
+        pending = self._client.keep(
+            lease, on_jeopardy=kept.in_jeopardy, on_loss=kept.was_lost, timeout=timeout
+        )
+        return self._thread.run(lambda: kept.begin(pending), undo=_release)
+
+    def revoke(self, lease: HeldLease | int, *, timeout: Timeout = None) -> None:
+        """End any lease, and its keys with it. `UnknownLease` if it is not there."""
+        self._thread.run(lambda: self._client.revoke(on_loop_of(lease), timeout=timeout))
+
+    def lease_info(
+        self, lease: HeldLease | int, *, keys: bool = False, timeout: Timeout = None
+    ) -> LeaseInfo:
+        """Ask how long a lease has to run, and which keys it has. `UnknownLease` if it is over."""
+        return self._thread.run(
+            lambda: self._client.lease_info(on_loop_of(lease), keys=keys, timeout=timeout)
+        )
+
+    def leases(self, *, timeout: Timeout = None) -> Sequence[LeaseInfo]:
+        """List all leases, those first that end first."""
+        return self._thread.run(lambda: self._client.leases(timeout=timeout))
+
+    def close(self) -> None:
+        """End all leases of this client, then let the engine go. Nothing in a forked child."""
+        if not self._thread.is_forked and not self._thread.is_ending:
+            self._thread.run_to_end(self._close)
+
+    async def _close(self) -> None:
+        try:
+            await self._client.close()
+        finally:
+            self._thread.clients.discard(self._client)
+
+    def __enter__(self) -> Self:
+        self._thread.check_process()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _end(lease: HeldLease) -> None:
+    await lease.held.end()
+
+
+async def _release(lease: HeldLease) -> None:
+    lease.held.release()  # it was there before

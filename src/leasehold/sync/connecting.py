@@ -1,0 +1,47 @@
+"""`leasehold.sync.connect`: a client on a server or a cluster, for blocking code."""
+
+import ssl
+from datetime import timedelta
+
+from leasehold.client import client as on_loop
+from leasehold.client import connecting
+from leasehold.client.patience import TIMEOUT_S
+from leasehold.core.duration import check_seconds
+from leasehold.pending import Pending
+from leasehold.rpc.endpoints import Endpoints
+from leasehold.sync.client import Client
+from leasehold.sync.process import loop_thread
+
+
+def connect(
+    endpoints: Endpoints | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    timeout: float | timedelta = TIMEOUT_S,
+) -> Client:
+    """Connect to a Leasehold server, or an etcd cluster: to be closed, or entered.
+
+        with leasehold.sync.connect("127.0.0.1:2379") as client:
+            client.kv.put("greeting", "hello")
+
+    `endpoints` is one address or several of one cluster; without it `LEASEHOLD_ENDPOINTS` counts,
+    and else 127.0.0.1:2379. `tls` is a context as `client_tls` makes it. `timeout` is for
+    connecting and for each call. Raises `ConnectFailed` if nobody answers.
+    """
+    return made(connecting.connect(endpoints, tls=tls, timeout=timeout), timeout)
+
+
+def made(pending: Pending[on_loop.Client], timeout: float | timedelta) -> Client:
+    """Have a client made on the loop; it is closed at the end of the interpreter, if not before."""
+    thread = loop_thread()
+
+    async def make() -> on_loop.Client:
+        client = await pending
+        thread.clients.add(client)
+        return client
+
+    async def undo(client: on_loop.Client) -> None:
+        thread.clients.discard(client)
+        await client.close()
+
+    return Client(thread, thread.run(make, undo=undo), check_seconds(timeout, "timeout"))

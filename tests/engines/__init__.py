@@ -1,0 +1,1 @@
+"""One suite for `Engine`, whatever is behind it; and what is the remote engine's alone."""

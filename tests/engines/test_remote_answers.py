@@ -1,0 +1,335 @@
+"""What servers say, and what an engine makes of it: refusals, history, versions."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from leasehold import (
+    CallFailed,
+    CallRefused,
+    Compacted,
+    Delete,
+    DuplicateKey,
+    EmptyKey,
+    FutureRevision,
+    HistoryLost,
+    LeaseExists,
+    LeaseFull,
+    LeaseholdError,
+    NoSpace,
+    Put,
+    Range,
+    TooManyOperations,
+    Txn,
+    UnknownKey,
+    UnknownLease,
+)
+from leasehold.engine.remote.caller import AGAIN, decoded
+from leasehold.engine.remote.history import History
+from leasehold.engine.remote.refusals import About, about_txn, is_useless, refusal_of
+from leasehold.engine.remote.servers import Server
+from leasehold.errors import STATUS_IS_DEFINITE, LeaseDenied, Status, TooBusy, is_definite
+from leasehold.rpc.grpc import RpcError
+from leasehold.testing.virtual import run_virtual
+from leasehold.wire import rpc_pb2 as pb
+from tests.engines.scripted import RANGE, ScriptedChannel
+
+ABOUT = About(b"key", 5, 9, 200, 128)
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "expected"),
+    [
+        (Status.NOT_FOUND, "requested lease not found", UnknownLease(5)),
+        (Status.FAILED_PRECONDITION, "lease already exists", LeaseExists(5)),
+        (Status.INVALID_ARGUMENT, "key not found", UnknownKey(b"key")),
+        (Status.INVALID_ARGUMENT, "key is not provided", EmptyKey()),
+        (Status.INVALID_ARGUMENT, "duplicate key given in txn request", DuplicateKey(b"key")),
+        (
+            Status.INVALID_ARGUMENT,
+            "too many operations in txn request",
+            TooManyOperations(200, 128),
+        ),
+        (Status.OUT_OF_RANGE, "mvcc: required revision has been compacted", Compacted(9, 0)),
+        (Status.OUT_OF_RANGE, "mvcc: required revision is a future revision", FutureRevision(9, 0)),
+        (Status.RESOURCE_EXHAUSTED, "mvcc: database space exceeded", NoSpace(0, 0)),
+        (Status.RESOURCE_EXHAUSTED, "too many requests", TooBusy),
+        (Status.INVALID_ARGUMENT, "request is too large", ValueError),
+        (Status.INVALID_ARGUMENT, "value is provided", CallRefused),
+        (Status.INVALID_ARGUMENT, "lease is provided", CallRefused),
+        (Status.OUT_OF_RANGE, "too large lease TTL", CallRefused),
+        (Status.FAILED_PRECONDITION, "authentication is not enabled", CallRefused),
+        (Status.PERMISSION_DENIED, "permission denied", CallRefused),
+        (Status.UNAUTHENTICATED, "invalid auth token", CallFailed),
+        (Status.UNAVAILABLE, "server stopped", CallFailed),
+        (Status.UNAVAILABLE, "request timed out", CallFailed),
+        (Status.UNAVAILABLE, "no leader", CallFailed),
+        (Status.UNAVAILABLE, "leader changed", CallFailed),
+        (Status.UNKNOWN, "something new", CallFailed),
+        (Status.DEADLINE_EXCEEDED, "context deadline exceeded", TimeoutError),
+    ],
+)
+def test_every_refusal_of_etcd_is_an_error_of_ours(
+    status: Status, text: str, expected: Exception | type[Exception]
+) -> None:
+    error = refusal_of(RpcError(status, f"etcdserver: {text}"), ABOUT)
+    if isinstance(expected, type):
+        assert type(error) is expected
+    else:
+        assert (type(error), error.args) == (type(expected), expected.args)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        LeaseExists(-5),
+        LeaseFull(5, 100_000, 1_000_000),
+        NoSpace(12_345_678, 400_000),
+        LeaseDenied("the policy says no", requested=5.0),
+    ],
+)
+def test_what_our_server_says_in_its_own_services_is_the_same_error_again(
+    said: LeaseholdError,
+) -> None:
+    error = refusal_of(RpcError(said.status, str(said)))
+    assert type(error) is type(said)
+    if isinstance(said, LeaseDenied):
+        assert isinstance(error, LeaseDenied)
+        assert error.why == said.why
+    else:
+        assert error.args == said.args
+
+
+@pytest.mark.parametrize("status", [each for each in Status if each is not Status.OK])
+def test_a_text_without_a_meaning_is_as_definite_as_its_status(status: Status) -> None:
+    error = refusal_of(RpcError(status, "in other words"))
+    assert is_definite(error) is STATUS_IS_DEFINITE[status]
+
+
+def test_a_transaction_is_about_what_may_be_missing() -> None:
+    inner = Txn([], [Put(b"kept", None)], [Range(b"r", revision=7)])
+    txn = Txn([], [Put(b"a", b""), Delete(b"b"), Put(b"c", b"", 9)], [inner])
+    assert about_txn(txn) == About(b"kept", 9, 7)
+    assert about_txn(Txn()) == About()
+
+
+@pytest.mark.parametrize(
+    ("text", "of_several", "alone"),
+    [
+        ("etcdserver: no leader", True, True),
+        ("etcdserver: server stopped", True, True),
+        ("etcdserver: request timed out", True, False),
+        ("etcdserver: request timed out, possibly due to previous leader failure", True, False),
+        ("etcdserver: leader changed", False, False),
+        ("transport is closing", False, False),
+    ],
+)
+def test_a_member_is_left_that_cannot_reach_the_others(
+    text: str, of_several: bool, alone: bool
+) -> None:
+    for has_others, expected in ((True, of_several), (False, alone)):
+        assert is_useless(RpcError(Status.UNAVAILABLE, text), has_others=has_others) is expected
+        assert not is_useless(RpcError(Status.UNKNOWN, text), has_others=has_others)
+
+
+@pytest.mark.parametrize("message", ["etcdserver: leader changed", "etcdserver: no leader"])
+def test_what_only_reads_is_asked_again_until_there_is_a_leader(message: str) -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            answer, refusals = channel.answers[RANGE], iter(range(5))
+
+            def refuse(request: bytes) -> Message:
+                if next(refusals, None) is not None:
+                    raise RpcError(Status.UNAVAILABLE, message)
+                return answer(request)
+
+            channel.answers[RANGE] = refuse
+            assert (await engine.range(b"a")).revision == 1
+
+    run_virtual(main)
+
+
+def test_what_may_have_been_done_is_never_asked_again() -> None:
+    async def main() -> None:
+        channel, asked = ScriptedChannel(), []
+
+        def refuse(request: bytes) -> Message:
+            asked.append(request)
+            raise RpcError(Status.UNAVAILABLE, "etcdserver: leader changed")
+
+        async with await channel.engine() as engine:
+            for path in ("KV/Put", "KV/Txn", "KV/DeleteRange", "Lease/LeaseGrant"):
+                channel.answers[f"/etcdserverpb.{path}"] = refuse
+            calls = [
+                engine.put(b"a", b""),
+                engine.txn(success=[Put(b"a", b"")]),
+                engine.delete(b"a"),
+                engine.grant(10),
+            ]
+            for call in calls:
+                with pytest.raises(CallFailed, match="leader changed"):
+                    await call
+            assert len(asked) == len(calls)
+
+    run_virtual(main)
+
+
+def test_what_only_reads_is_not_asked_again_for_ever() -> None:
+    async def main() -> None:
+        channel, asked = ScriptedChannel(), []
+
+        def refuse(request: bytes) -> Message:
+            asked.append(request)
+            raise RpcError(Status.UNAVAILABLE, "etcdserver: no leader")
+
+        async with await channel.engine() as engine:
+            channel.answers[RANGE] = refuse
+            with pytest.raises(CallFailed, match="no leader"):
+                await engine.range(b"a")
+            assert len(asked) == AGAIN + 1
+
+    run_virtual(main)
+
+
+# History.
+
+
+class Told:
+    def __init__(self) -> None:
+        self.losses: list[HistoryLost] = []
+        self.history = History(self.losses.append)
+
+
+def test_a_changed_cluster_id_is_history_lost_for_good() -> None:
+    told = Told()
+    told.history.saw(7, 10)
+    with pytest.raises(HistoryLost, match="cluster 7 has become 8"):
+        told.history.saw_cluster(8)
+    assert len(told.losses) == 1
+    for again in (told.history.check, lambda: told.history.saw(7, 11)):
+        with pytest.raises(HistoryLost):
+            again()
+    assert len(told.losses) == 1
+
+
+def test_a_revision_below_one_already_seen_is_history_lost() -> None:
+    told = Told()
+    told.history.saw(7, 10)
+    floor = told.history.floor
+    with pytest.raises(HistoryLost, match="revision 10 was there, and now 9 is the last one"):
+        told.history.saw(7, 9, floor)
+    assert len(told.losses) == 1
+
+
+def test_answers_to_calls_under_way_at_once_may_come_in_any_order() -> None:
+    told = Told()
+    floors = [told.history.floor for _ in range(3)]  # all are sent, then all are answered
+    for revision, floor in zip((12, 10, 11), floors, strict=True):
+        told.history.saw(7, revision, floor)
+    assert told.history.floor == 12
+    assert not told.losses
+
+
+def test_an_answer_that_does_not_say_its_cluster_says_nothing_of_history() -> None:
+    told = Told()
+    told.history.saw(7, 10)
+    told.history.saw_cluster(0)
+    assert (told.history.cluster_id, told.losses) == (7, [])
+
+
+def test_events_count_as_seen() -> None:
+    told = Told()
+    told.history.saw(7, 10)
+    told.history.rise(20)
+    told.history.rise(15)
+    assert told.history.floor == 20
+
+
+def test_what_is_lost_is_told_by_every_call() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        async with await channel.engine() as engine:
+            channel.revision = 10
+            await engine.range(b"a")
+            channel.revision = 9
+            calls: list[Callable[[], Any]] = [
+                lambda: engine.range(b"a"),
+                lambda: engine.put(b"a", b""),
+                lambda: engine.delete(b"a"),
+                engine.txn,
+                lambda: engine.compact(1),
+                lambda: engine.grant(10),
+                lambda: engine.renew(1),
+                lambda: engine.revoke(1),
+                lambda: engine.time_to_live(1),
+                engine.leases,
+            ]
+            for call in calls:
+                with pytest.raises(HistoryLost):
+                    await call()
+
+    run_virtual(main)
+
+
+def test_an_answer_that_cannot_be_read_says_nothing_of_what_was_done() -> None:
+    with pytest.raises(CallFailed, match="the answer to /a/B cannot be read"):
+        decoded(pb.RangeResponse, b"\xff", "/a/B")
+
+
+# Versions.
+
+
+@pytest.mark.parametrize(
+    ("version", "trusts_progress", "may_renew_when_deposed"),
+    [
+        ("3.3.27", False, True),
+        ("3.4.24", False, True),
+        ("3.4.25", True, True),
+        ("3.5.0", False, True),
+        ("3.5.1", False, True),
+        ("3.5.7", False, True),
+        ("3.5.8", True, True),
+        ("3.5.19", True, True),
+        ("3.5.20", True, False),
+        ("3.6.0", True, False),
+        ("3.10.0", True, False),
+        ("4.0.0", True, False),
+        ("3.5.8-rc.1", True, True),
+        ("", False, False),
+        ("unknown", False, False),
+    ],
+)
+def test_what_is_trusted_depends_on_the_version(
+    version: str, trusts_progress: bool, may_renew_when_deposed: bool
+) -> None:
+    server = Server(is_leasehold=False, version=version)
+    assert server.trusts_progress is trusts_progress
+    assert server.may_renew_when_deposed is may_renew_when_deposed
+    ours = Server(is_leasehold=True, version=version)
+    assert ours.trusts_progress
+    assert not ours.may_renew_when_deposed
+
+
+@pytest.mark.parametrize(
+    ("version", "warnings"), [("3.5.19", 1), ("3.5.20", 0), ("3.6.1", 0), ("ours", 0)]
+)
+def test_there_is_one_warning_where_a_deposed_leader_may_renew(
+    version: str, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        channel = ScriptedChannel(version)
+        async with await channel.engine() as engine:
+            assert str(engine.server) == ("Leasehold" if version == "ours" else f"etcd {version}")
+            assert engine.limits.min_ttl == (0.001 if version == "ours" else 2.0)
+
+    with caplog.at_level(logging.WARNING):
+        run_virtual(main)
+    said = [record.message for record in caplog.records if "deposed" in record.message]
+    assert len(said) == warnings
+    assert all(each.startswith(f"etcd {version}: a leader that was deposed") for each in said)

@@ -1,0 +1,238 @@
+"""Real holders of leases on a real server; both are stopped and killed.
+
+An outage that is shorter than the term is seen in the log only. In a longer one every holder knows
+before anybody else is granted what it had: the clock is one that all processes share.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import leasehold
+from leasehold import Client, Key
+from leasehold.clock import SYSTEM_CLOCK
+from tests.support.servers import HOST, POLL_S, _becomes_healthy, free_port, leasehold_command
+from tests.support.servers import RunningServer as Running
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP and /proc")
+
+ROOT = Path(__file__).parents[2]
+HOLDERS = 3
+SHORT_TTL_S = 2.0
+LONG_TTL_S = 15.0
+DEADLINE_S = 60.0
+now = SYSTEM_CLOCK.boottime
+
+
+class ServerToFail:
+    """A server on one port and one directory, however often it is started."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.port = free_port()
+        self.start()
+
+    def start(self) -> None:
+        log = self._directory / "server.log"
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(  # noqa: S603  our own program
+                leasehold_command(self._directory / "data", self.port), stdout=output, stderr=output
+            )
+        assert _becomes_healthy(Running(self.port, self.process, log)), log.read_text()
+
+    @property
+    def endpoint(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+
+@dataclass
+class HolderProcess:
+    """A holder, and what it has written down so far."""
+
+    process: "subprocess.Popen[str]"
+    log: Path
+    passed: list[float] = field(default_factory=list)
+    until: float = 0.0
+    lost: str = ""
+    lost_at: float = 0.0
+
+    def read(self) -> None:
+        """Take down what it says, until its end."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            what, at, rest = line.rstrip("\n").split(" ", 2)
+            if what == "held":
+                self.passed.append(float(at))
+                self.until = float(rest)
+            else:
+                self.lost_at, self.lost = float(at), rest
+
+
+@contextmanager
+def holders(endpoint: str, ttl_s: float, directory: Path) -> Iterator[list[HolderProcess]]:
+    """Run holders of one key each."""
+    started: list[HolderProcess] = []
+    readers: list[threading.Thread] = []
+    try:
+        for number in range(HOLDERS):
+            log = directory / f"holder-{number}.log"
+            with log.open("wb") as output:
+                process = subprocess.Popen(  # noqa: S603  our own program
+                    [
+                        *(sys.executable, "-W", "error", "-m", "tests.faults.holder_process"),
+                        *(endpoint, f"held/{number}", str(ttl_s)),
+                    ],
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    text=True,
+                    cwd=ROOT,
+                )
+            started.append(HolderProcess(process, log))
+            readers.append(threading.Thread(target=started[-1].read, daemon=True))
+            readers[-1].start()
+        wait_until(lambda: all(each.passed for each in started), "all hold their leases")
+        yield started
+    finally:
+        for each in started:
+            each.process.kill()
+        for each, reader in zip(started, readers, strict=True):
+            each.process.wait(DEADLINE_S)
+            reader.join(DEADLINE_S)
+            assert each.process.stdout is not None
+            each.process.stdout.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, f"never: {what}"
+        time.sleep(POLL_S)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerToFail]:
+    started = ServerToFail(tmp_path)
+    yield started
+    started.process.send_signal(signal.SIGCONT)
+    started.kill()
+
+
+async def take_over(endpoint: str, at_once: int = HOLDERS) -> list[float]:
+    """Wait until each key can be had, and say when it was."""
+
+    async def take(client: Client, key: str) -> float:
+        while True:
+            try:
+                done = await (
+                    client.kv.txn(Key(key).is_missing()).then(Key(key).put("taken")).commit()
+                )
+            except (leasehold.LeaseholdError, TimeoutError):
+                continue
+            if done.succeeded:
+                return now()
+            await asyncio.sleep(POLL_S)
+
+    async with asyncio.timeout(DEADLINE_S), leasehold.connect(endpoint) as client:
+        return await asyncio.gather(*(take(client, f"held/{n}") for n in range(at_once)))
+
+
+def run(work: Awaitable[list[float]]) -> list[float]:
+    async def given() -> list[float]:
+        return await work
+
+    return asyncio.run(given())
+
+
+def check_nobody_relied_on_what_was_taken(held: list[HolderProcess], taken: list[float]) -> None:
+    for holder, taken_at in zip(held, taken, strict=False):
+        assert holder.passed[-1] < taken_at
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_an_outage_shorter_than_the_term_is_seen_in_the_log_only(
+    server: ServerToFail, tmp_path: Path, how: str
+) -> None:
+    with holders(server.endpoint, LONG_TTL_S, tmp_path) as held:
+        began_at = now()
+        if how == "stopped":
+            server.process.send_signal(signal.SIGSTOP)
+            time.sleep(1.0)  # this is the fault, not a hope
+            server.process.send_signal(signal.SIGCONT)
+        else:
+            server.kill()
+            server.start()
+        outage_s = now() - began_at
+        assert outage_s < LONG_TTL_S / 2, "this machine is too slow to show anything"
+        renewed = began_at + LONG_TTL_S
+        wait_until(
+            lambda: all(each.until > renewed or each.lost for each in held), "all were renewed"
+        )
+        assert [each.lost for each in held] == [""] * HOLDERS
+        assert all(each.process.poll() is None for each in held)
+        if how == "killed":
+            for each in held:
+                said = each.log.read_text()
+                assert "is lost" in said
+                assert "there is a connection again" in said
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_in_a_longer_outage_every_holder_knows_before_anybody_else_is_granted(
+    server: ServerToFail, tmp_path: Path, how: str
+) -> None:
+    with holders(server.endpoint, SHORT_TTL_S, tmp_path) as held:
+        began_at = now()
+        if how == "stopped":
+            server.process.send_signal(signal.SIGSTOP)
+        else:
+            server.kill()
+        wait_until(lambda: all(each.lost for each in held), "all know")
+        for each in held:
+            assert began_at < each.lost_at
+            assert each.passed[-1] <= each.until <= began_at + SHORT_TTL_S
+        if how == "stopped":
+            server.process.send_signal(signal.SIGCONT)
+        else:
+            server.start()
+        taken = run(take_over(server.endpoint))
+        check_nobody_relied_on_what_was_taken(held, taken)
+
+
+def test_a_holder_that_was_stopped_for_longer_than_its_term_is_told_by_its_first_check(
+    server: ServerToFail, tmp_path: Path
+) -> None:
+    with holders(server.endpoint, SHORT_TTL_S, tmp_path) as held:
+        for each in held:
+            os.kill(each.process.pid, signal.SIGSTOP)
+        taken = run(take_over(server.endpoint))
+        for each in held:
+            os.kill(each.process.pid, signal.SIGCONT)
+        wait_until(lambda: all(each.lost for each in held), "all know")
+        check_nobody_relied_on_what_was_taken(held, taken)
+
+
+def test_a_holder_that_was_killed_is_replaced_after_its_term_and_not_before(
+    server: ServerToFail, tmp_path: Path
+) -> None:
+    with holders(server.endpoint, SHORT_TTL_S, tmp_path) as held:
+        until = held[0].until
+        held[0].process.kill()
+        held[0].process.wait(DEADLINE_S)
+        (taken,) = run(take_over(server.endpoint, at_once=1))
+        assert until < taken
+        assert all(each.lost == "" for each in held[1:])
+        check_nobody_relied_on_what_was_taken(held, [taken])

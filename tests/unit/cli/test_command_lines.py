@@ -1,0 +1,117 @@
+"""Command lines of clients: what is wrong with them is one line, and little is imported for it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from leasehold.cli import COMMANDS, main, parser_for
+
+USAGE_ERROR = 2
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Give a command that is refused before anything is sent; return its one line."""
+    assert main(arguments) == USAGE_ERROR
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("kv gett a", "leasehold kv: there is no command 'gett': did you mean get? "),
+        ("kvv", "leasehold: there is no command 'kvv': did you mean kv? "),
+        ("--json kv get a", "leasehold: there is no option --json here: write it after the comm"),
+        ("lease --endpoint a:1 list", "leasehold lease: there is no option --endpoint here: wri"),
+        ("kv get a --endpoints b:1", "--endpoints: etcdctl has it; write --endpoint "),
+        ("kv get a -w json", "there is no option -w: etcdctl has it; write --json "),
+        ("kv get a --command-timeout=1s", "etcdctl has it; write --timeout "),
+        ("kv get a --name b", "leasehold kv get: there is no option --name (`leasehold "),
+        ("kv get a --lmit 1", "there is no option --lmit: did you mean --limit? "),
+        ("kv get", "the following arguments are required: KEY "),
+        ("kv get --lmit", "there is no option --lmit: did you mean --limit? "),
+        ("kv put a --x", "there is no option --x: if it is a value, write -- before the key "),
+        ("kv put a b c", "leasehold kv put: 'c' is one argument too many "),
+        ("kv get a --keys-only --print-value-only", "not allowed with argument --keys-only "),
+        ("kv put a b --lease 1 --keep-lease", "not allowed with argument --lease "),
+        ("lease grant 5 --keep --print-id-only", "not allowed with argument --keep "),
+        ("lease grant x", "argument TTL: 'x' is no length of time: write seconds, "),
+        ("lease grant 5 --no-revoke", "leasehold: --no-revoke is for a lease that is kept: "),
+        ("lease keep", "the following arguments are required: ID "),
+        ("lease revoke 1 zz", "argument ID: 'zz' is no id of a lease: write it as it is printed, "),
+        ("lease revoke 1 --json zz", "argument ID: 'zz' is no id of a lease: "),
+        ("lease show 1 2", "leasehold lease show: '2' is one argument too many "),
+        ("lease watch --prefix a --renewals", "leasehold: --prefix is for leases that end, so "),
+        ("kv get a --rev 0", "argument --rev: '0' is no number from 1 on: write one, such as 12 "),
+        ("kv get a --endpoint host", "argument --endpoint: 'host' has no port: write HOST:PORT, "),
+        ("kv get a --timeout 0", "argument --timeout: '0' is no length of time: write seconds, "),
+        ("kv get a --cacert /no/where", "leasehold: /no/where: the authorities' certificates ca"),
+        ("kv get a --cert /no/where", "a client's certificate was named without its key: name bo"),
+        (
+            "kv get a --cacert=",
+            "argument --cacert: no file was named: write one, such as ./ca.pem ",
+        ),
+        (
+            "lease grant 5 --holder=",
+            "argument --holder: no name was given: write one, such as anna",
+        ),
+        ("completion tcsh", "leasehold completion: there is no command 'tcsh': "),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    told = refused(capsys, *line.split())
+    assert said in told
+    assert told.startswith("leasehold")
+
+
+@pytest.mark.parametrize("group", ["lease", "kv", "completion"])
+def test_a_group_alone_helps(capsys: pytest.CaptureFixture[str], group: str) -> None:
+    assert main([group]) == USAGE_ERROR
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"usage: leasehold {group} [-h] COMMAND ...")
+
+
+def test_an_argument_that_takes_any_number_goes_on_after_an_option() -> None:
+    arguments = parser_for().parse_args(["lease", "renew", "1", "--json", "2", "3"])
+    assert arguments.ids == [1, 2, 3]
+    arguments = parser_for().parse_args(["lease", "watch", "--json", "2", "3"])
+    assert arguments.ids == [2, 3]
+    arguments = parser_for().parse_args(["lease", "watch"])
+    assert arguments.ids == []
+
+
+def test_only_the_command_that_is_named_is_looked_at() -> None:
+    for name in COMMANDS:
+        with pytest.raises(SystemExit):
+            parser_for([name]).parse_args([next(each for each in COMMANDS if each != name)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "never"),
+    [
+        (["lease", "grant", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
+        (["kv", "put", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
+        (["status", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
+        (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "sqlite3"]),
+        (["serve", "--help"], ["leasehold.client", "leasehold.cli.lease", "leasehold.server.app"]),
+    ],
+)
+def test_what_a_command_does_not_need_is_not_imported(
+    arguments: list[str], never: list[str]
+) -> None:
+    program = f"""
+import sys
+from leasehold.cli import main
+main({arguments!r})
+print([name for name in {never!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run(  # noqa: S603  our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]", done.stderr

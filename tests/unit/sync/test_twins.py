@@ -1,0 +1,122 @@
+"""`leasehold.sync` has the names of the async client, and its methods the same parameters."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import leasehold.client.connecting
+import leasehold.client.held_lease
+import leasehold.client.kv
+import leasehold.client.opening
+import leasehold.sync
+from tests.support.scripts import printed_by
+
+TWINS: list[tuple[type, type]] = [
+    (leasehold.Client, leasehold.sync.Client),
+    (leasehold.client.kv.KV, leasehold.sync.KV),
+    (leasehold.client.kv.TxnBuilder, leasehold.sync.TxnBuilder),
+    (leasehold.HeldLease, leasehold.sync.HeldLease),
+    (leasehold.Watch, leasehold.sync.Watch),
+]
+
+FOR_KEEPERS = {
+    *("ask_cancel", "ask_cancel_all", "ask_renew", "ask_renew_all", "batch_key", "can_batch"),
+    *(
+        "ended",
+        "gate_key",
+        "has_trouble",
+        "holding",
+        "jeopardy_in_s",
+        "lasts_until",
+        "lose",
+        "send",
+    ),
+    *("settle", "unwatch", "watch"),
+}
+"""What the keeper and the renewal manager do with a lease on the loop: nothing for holders."""
+
+OF_ANOTHER_TYPE = {"while_healthy", "on_jeopardy", "on_loss", "lease"}
+"""Parameters that are or get a lease: of the twin's type, and a check that is not awaited."""
+
+
+def _public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def _methods() -> Iterator[Any]:
+    for on_loop, twin in TWINS:
+        for name in sorted(_public(on_loop) - FOR_KEEPERS):
+            if inspect.isfunction(getattr(on_loop, name)):
+                yield pytest.param(
+                    getattr(on_loop, name), getattr(twin, name, None), id=f"{twin.__name__}.{name}"
+                )
+    yield pytest.param(leasehold.connect, leasehold.sync.connect, id="connect")
+    yield pytest.param(leasehold.open, leasehold.sync.open, id="open")
+
+
+@pytest.mark.parametrize(("on_loop", "twin"), TWINS, ids=lambda kind: kind.__name__)
+def test_no_public_name_is_missing(on_loop: type, twin: type) -> None:
+    assert _public(on_loop) - FOR_KEEPERS <= _public(twin)
+
+
+@pytest.mark.parametrize(("on_loop", "twin"), list(_methods()))
+def test_each_method_has_the_same_parameters(
+    on_loop: Callable[..., object], twin: Callable[..., object]
+) -> None:
+    ours, theirs = inspect.signature(twin).parameters, inspect.signature(on_loop).parameters
+    assert list(ours) == list(theirs)
+    for name, theirs_is in theirs.items():
+        ours_is = ours[name]
+        assert (ours_is.kind, ours_is.default) == (theirs_is.kind, theirs_is.default), name
+        if name not in OF_ANOTHER_TYPE:
+            assert ours_is.annotation == theirs_is.annotation, name
+
+
+@pytest.mark.parametrize(("on_loop", "twin"), list(_methods()))
+def test_each_method_gives_the_same_unless_it_gives_a_twin(
+    on_loop: Callable[..., object], twin: Callable[..., object]
+) -> None:
+    ours = inspect.signature(twin).return_annotation
+    theirs = inspect.signature(on_loop).return_annotation
+    twins = {kind.__name__ for kind, _ in TWINS}
+    if any(name in str(theirs) for name in twins):
+        assert any(name in str(ours) for name in (*twins, "Self"))
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("twin", [twin for _, twin in TWINS] + [leasehold.sync.Signal])
+def test_each_public_method_has_a_docstring(twin: type) -> None:
+    assert twin.__doc__
+    for name in _public(twin):
+        member = inspect.getattr_static(twin, name)
+        if isinstance(member, property) or inspect.isfunction(member):
+            assert inspect.getdoc(getattr(twin, name)), name
+
+
+def test_nothing_public_has_to_be_awaited() -> None:
+    for _, twin in TWINS:
+        for name in _public(twin) - {"begin"}:
+            assert not inspect.iscoroutinefunction(getattr(twin, name)), name
+
+
+def test_all_names_of_the_module_can_be_imported() -> None:
+    for name in leasehold.sync.__all__:
+        assert getattr(leasehold.sync, name).__doc__
+    assert not set(leasehold.sync.__all__) - {"KV", "TxnBuilder"} - set(leasehold.__all__)
+
+
+def test_no_engine_is_imported_for_a_client_of_a_server() -> None:
+    assert (
+        printed_by("""
+            import sys
+            import leasehold.sync
+            print("leasehold.engine.embedded" in sys.modules)
+            leasehold.sync.open
+            print("leasehold.engine.embedded" in sys.modules)
+            print(hasattr(leasehold.sync, "opened"))
+        """)
+        == "False\nTrue\nFalse\n"
+    )
