@@ -17,7 +17,6 @@ from leasehold.client.health import Check
 from leasehold.client.held_lease import Callback, HeldLease
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, Forever
-from leasehold.core.renewal_plan import NoticeKind
 from leasehold.core.renewal_times import SessionTiming
 from leasehold.engine.interface import Engine
 from leasehold.errors import (
@@ -157,7 +156,7 @@ class Keeper:
         assert isinstance(lease, HeldLease)
         self._held.pop(lease, None)
         lease.lose(notice.error)
-        if notice.kind is NoticeKind.EXPIRED or not isinstance(notice.error, UnknownLease):
+        if not isinstance(notice.error, UnknownLease):
             self._end_later(lease.id)
 
     def _history_lost(self, error: HistoryLost) -> None:

@@ -138,12 +138,14 @@ def test_jeopardy_is_a_renewal_unanswered_for_a_third_of_a_term_told_once(troubl
 
 
 def test_jeopardy_is_taken_back_with_an_answer_and_told_again_next_time() -> None:
-    async def scene(client: Client, engine: ScriptedEngine, _host: Host) -> None:
+    async def scene(client: Client, engine: ScriptedEngine, host: Host) -> None:
         told: list[BaseException | None] = []
         lease = await client.lease(TTL_S, on_jeopardy=lambda _, error: told.append(error))
         for times in (1, 2):
             engine.failure = CallFailed("not now")
             await lease.jeopardy.wait()
+            silent_s = host.clock.boottime() - lease.holding.credited_at
+            assert silent_s >= 2 * TTL_S / 3 - GRAIN_S, "it is told too early"
             engine.failure = None
             await asyncio.sleep(TTL_S / 20 + GRAIN_S)
             assert not lease.jeopardy
