@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from leasehold.client.body import Body
 from leasehold.client.health import Check, Health
 from leasehold.client.jeopardy import Suspense
 from leasehold.client.signal import Signal
@@ -57,11 +58,8 @@ class HeldLease(Lease):
         "_asked_at",
         "_body",
         "_bound",
-        "_cancels_before",
-        "_cancels_body",
         "_grantor",
         "_health",
-        "_is_body_cancelled",
         "_is_ended",
         "_keep_for_s",
         "_keeper",
@@ -102,10 +100,7 @@ class HeldLease(Lease):
         self._health = None if while_healthy is None else Health(lease, while_healthy)
         self._on_jeopardy = on_jeopardy
         self._on_loss = on_loss
-        self._cancels_body = cancel_on_loss
-        self._body: asyncio.Task[object] | None = None
-        self._cancels_before = 0
-        self._is_body_cancelled = False
+        self._body = Body() if cancel_on_loss else None
         self._is_ended = False
         self._why_lost: BaseException | None = None
         self._trouble: BaseException | None = None
@@ -163,10 +158,8 @@ class HeldLease(Lease):
 
     async def __aenter__(self) -> Self:
         self.check()
-        if self._cancels_body:
-            self._body = asyncio.current_task()
-            assert self._body is not None, "a block is entered by a task"
-            self._cancels_before = self._body.cancelling()
+        if self._body is not None:
+            self._body.enter()
         return self
 
     async def __aexit__(
@@ -175,20 +168,14 @@ class HeldLease(Lease):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        body, self._body = self._body, None
-        outlasted = body is not None and not (
-            self._is_ended or self.is_held or self._is_body_cancelled
-        )
-        loss = self.loss()
-        try:
-            await self.end()
-        finally:
-            if self._is_body_cancelled and body is not None:
-                self._is_body_cancelled = False
-                alone = body.uncancel() <= self._cancels_before
-                if alone and exc_type is asyncio.CancelledError:
-                    raise self.loss() from self._why_lost
-        if outlasted and exc_type is None:  # it was too fast to be cancelled
+        body, loss = self._body, self.loss()
+        is_over = not self._is_ended and not self.is_held
+        was_too_fast = body is not None and is_over and not body.is_cancelled
+        is_cancelled = body is not None and body.leave()
+        await self.end()
+        if is_cancelled and exc_type is asyncio.CancelledError:
+            raise loss from self._why_lost
+        if was_too_fast and exc_type is None:  # to be cancelled
             raise loss from self._why_lost
 
     def loss(self) -> LeaseLost:
@@ -309,8 +296,7 @@ class HeldLease(Lease):
         self.lost.set()
         planned = self._clock.boottime() >= self._bound
         logger.log(logging.INFO if planned else logging.WARNING, "%s", self.loss())
-        if self._body is not None and not self._body.done():
-            self._is_body_cancelled = True
+        if self._body is not None:
             self._body.cancel()
         self._tell(self._on_loss, error)
 
