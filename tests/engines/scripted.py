@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
-from leasehold.engine.remote import keep_alive, servers, watch_hub
+from leasehold.engine.remote import caller, keep_alive, servers, watch_hub
 from leasehold.engine.remote.engine import RemoteEngine
 from leasehold.errors import ConnectionLost, Status
 from leasehold.rpc.channel import Channel
@@ -29,7 +29,7 @@ from leasehold.wire import rpc_pb2 as pb
 
 WATCH = watch_hub.METHOD
 KEEP_ALIVE = keep_alive.METHOD
-RANGE = watch_hub.RANGE
+RANGE = caller.RANGE
 CLUSTER = 7
 
 M = TypeVar("M", bound=Message)

@@ -209,6 +209,9 @@ class _Line:
         if self._connection is not None:
             self._connection.close()
 
+    async def settle_in(self) -> None:
+        """There is one keyspace only."""
+
     def leave_if_useless(self, _error: BaseException) -> None:
         """There is one server only."""
 

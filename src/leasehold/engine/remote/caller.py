@@ -14,6 +14,10 @@ from leasehold.rpc.channel import Channel
 from leasehold.rpc.grpc import RpcError
 from leasehold.wire import rpc_pb2 as pb
 
+RANGE: Final = "/etcdserverpb.KV/Range"
+_LATEST: Final = pb.RangeRequest(key=b"\0", count_only=True)
+"""Asks for nothing but the latest revision."""
+
 HAS_LEADER: Final = (("hasleader", "true"),)
 """Asks a member of a cluster to end a stream once it has lost its leader."""
 
@@ -51,6 +55,32 @@ class Caller:
         self.channel = channel
         self.history = history
         self._random = random or Random()  # noqa: S311  spreads retries, keeps no secret
+        self._settling = asyncio.Lock()
+        self._settled_at: float | None = None
+        """When the connection was made that is known to lead to our keyspace."""
+
+    async def settle_in(self) -> None:
+        """Before anything is said on a new connection: does it lead to the keyspace that we know?
+
+        Else a call would be executed in another one, and a renewal believed that a server has
+        answered which knows nothing of the holder's keys. Raises `HistoryLost`.
+        """
+        async with self._settling:
+            while (
+                connected_at := self.channel.connected_at
+            ) != self._settled_at or not connected_at:
+                if connected_at is None:
+                    await self.channel.ready(wait_for_ready=True)
+                    continue
+                if self.history.cluster_id:
+                    await self.check_history()
+                self._settled_at = connected_at
+
+    async def check_history(self) -> None:
+        """Ask for the latest revision: is it one that can follow what we know? `HistoryLost`."""
+        await self._ask(
+            RANGE, _LATEST, pb.RangeResponse, NOTHING, idempotent=True, linearizable=True
+        )
 
     async def ask(
         self,
@@ -70,6 +100,30 @@ class Caller:
         connection or the answer.
         """
         self.history.check()
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            if self.channel.connected_at != self._settled_at:
+                await self.settle_in()
+        except asyncio.CancelledError:
+            self._given_up(asked_at)
+            raise
+        answer = await self._ask(
+            method, request, kind, about, idempotent=idempotent, linearizable=linearizable
+        )
+        if self.channel.connected_at not in (self._settled_at, None):  # it may be of that one
+            await self.settle_in()
+        return answer
+
+    async def _ask(
+        self,
+        method: str,
+        request: Message | bytes,
+        kind: type[M],
+        about: About,
+        *,
+        idempotent: bool,
+        linearizable: bool,
+    ) -> M:
         floor = self.history.floor if linearizable else 0
         body = request if isinstance(request, bytes) else request.SerializeToString()
         asked_at = asyncio.get_running_loop().time()

@@ -138,6 +138,7 @@ class KeepAlives:
 
     async def _stream(self) -> None:
         """Send and receive, until the stream is lost or nobody has used it for a while."""
+        await self._caller.settle_in()
         stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
         async with stream as call:
             writer = asyncio.get_running_loop().create_task(self._write(call))

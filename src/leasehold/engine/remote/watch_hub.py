@@ -42,7 +42,6 @@ from leasehold.wire import rpc_pb2 as pb
 logger = logging.getLogger(__name__)
 
 METHOD: Final = "/etcdserverpb.Watch/Watch"
-RANGE: Final = "/etcdserverpb.KV/Range"
 
 AGAIN_BASE_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
@@ -175,8 +174,9 @@ class WatchHub:
 
     async def _stream(self) -> None:
         """Open a stream, make watches live, and hand out what comes, until it is lost."""
+        await self._caller.settle_in()
         if self._caller.history.floor:
-            await self._check_history()
+            await self._caller.check_history()
         stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
         async with stream as call:
             writer = asyncio.get_running_loop().create_task(self._write(call))
@@ -196,10 +196,6 @@ class WatchHub:
                 writer.cancel()
                 with suppress(asyncio.CancelledError):
                     await writer
-
-    async def _check_history(self) -> None:
-        request = pb.RangeRequest(key=b"\0", count_only=True)
-        await self._caller.ask(RANGE, request, pb.RangeResponse, idempotent=True, linearizable=True)
 
     async def _write(self, call: StreamingCall) -> None:
         with suppress(RpcError, ConnectionLost):  # whoever reads hears of it

@@ -1,0 +1,78 @@
+"""A new connection has to show that it leads to the keyspace that we know, before anything else."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+import leasehold
+from leasehold import ConnectionLost, HistoryLost
+from leasehold.testing import LocalServer
+from leasehold.testing.virtual import run_virtual
+from leasehold.wire import rpc_pb2 as pb
+from tests.engines.scripted import KEEP_ALIVE, RANGE, ScriptedChannel, header
+
+
+def reconnected(channel: ScriptedChannel, revision: int) -> None:
+    """Have another connection, to a server that is at this revision."""
+    channel.lose()
+    channel.revision = revision
+    channel.connected_at = asyncio.get_running_loop().time() + 1.0
+
+
+def test_a_renewal_is_not_believed_to_a_server_that_has_gone_back() -> None:
+    """It may have the lease, and not the keys; then somebody else can have those."""
+
+    async def main() -> None:
+        channel = ScriptedChannel(has_others=False)
+        channel.revision = 20
+        async with await channel.engine() as engine:
+            await engine.range(b"a", b"b")
+            told: list[HistoryLost] = []
+            engine.on_history_lost = told.append
+            reconnected(channel, 7)
+            with pytest.raises(HistoryLost, match="revision 20 was there, and now 7"):
+                await engine.renew(5)
+            assert len(told) == 1
+            assert channel.opening[KEEP_ALIVE].empty(), "nothing else was said there"
+
+    run_virtual(main)
+
+
+def test_each_connection_is_looked_at_once() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel(has_others=False)
+        asked: list[bytes] = []
+
+        def answer(body: bytes) -> pb.RangeResponse:
+            asked.append(body)
+            return pb.RangeResponse(header=header(1))
+
+        channel.answers[RANGE] = answer
+        async with await channel.engine() as engine:
+            for _ in range(3):
+                await engine.range(b"a", b"b")
+            assert len(asked) == 3, "the first one has nothing to be compared with"
+            reconnected(channel, 1)
+            await asyncio.gather(*(engine.range(b"a", b"b") for _ in range(10)))
+            assert len(asked) == 3 + 1 + 10
+
+    run_virtual(main)
+
+
+def test_nothing_is_written_to_another_cluster() -> None:
+    async def main() -> None:
+        with LocalServer() as server:
+            async with server.connect() as client:
+                await client.kv.put("a", "ours")
+                server.wipe()
+                with suppress(
+                    ConnectionLost, HistoryLost
+                ):  # the first one may be on the connection of before
+                    await client.kv.put("b", "before")
+                with pytest.raises(HistoryLost):
+                    await client.kv.put("a", "theirs")
+            async with leasehold.connect(server.endpoint) as other:
+                assert await other.kv.get("a") is None
+
+    asyncio.run(main())
