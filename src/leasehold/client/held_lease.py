@@ -123,7 +123,7 @@ class HeldLease(Lease):
         """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
         self._keeper.check()
         if not self.is_held:
-            raise self.loss()
+            raise self.as_lost()
 
     async def end(self) -> None:
         """End it now, and its keys with it; nothing if it is over."""
@@ -147,7 +147,7 @@ class HeldLease(Lease):
             await self.end()
             return 0.0
         if self._is_ended or self.lost:
-            raise self.loss()
+            raise self.as_lost()
         left = self.remaining
         try:
             async with asyncio.timeout(left if isinstance(left, float) else None):
@@ -168,7 +168,7 @@ class HeldLease(Lease):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        body, loss = self._body, self.loss()
+        body, loss = self._body, self.as_lost()
         is_over = not self._is_ended and not self.is_held
         was_too_fast = body is not None and is_over and not body.is_cancelled
         is_cancelled = body is not None and body.leave()
@@ -178,8 +178,12 @@ class HeldLease(Lease):
         if was_too_fast and exc_type is None:  # to be cancelled
             raise loss from self._why_lost
 
-    def loss(self) -> LeaseLost:
-        """Say why it cannot be relied on."""
+    def loss(self) -> LeaseLost | None:
+        """Say why it cannot be relied on; None while it can."""
+        return None if self.is_held else self.as_lost()
+
+    def as_lost(self) -> LeaseLost:
+        """Make the error for whoever relies on it for too long."""
         if self._is_ended:
             return LeaseLost(self.id, "its holder has ended it")
         if self._clock.boottime() >= self._bound:
@@ -289,16 +293,21 @@ class HeldLease(Lease):
         """Learn that it is lost."""
         if self.lost or self._is_ended:
             return
-        if isinstance(error, TimeoutError | None) and self._trouble is not None:
-            error = self._trouble  # there was no time for the last attempt; this one tells more
+        if isinstance(error, TimeoutError | None):  # there was no time for the last attempt
+            error = self._trouble or self._silence(error)
         self._why_lost = error
         self._over()
         self.lost.set()
         planned = self._clock.boottime() >= self._bound
-        logger.log(logging.INFO if planned else logging.WARNING, "%s", self.loss())
+        logger.log(logging.INFO if planned else logging.WARNING, "%s", self.as_lost())
         if self._body is not None:
             self._body.cancel()
         self._tell(self._on_loss, error)
+
+    def _silence(self, error: TimeoutError | None) -> TimeoutError | None:
+        """Say why there was no answer, if the engine knows."""
+        why = self._keeper.engine.trouble
+        return TimeoutError(why) if why else error
 
     def ended(self) -> None:
         """Learn that its holder wants it no more."""

@@ -2,6 +2,8 @@
 
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from leasehold.engine.values import LeaseInfo
+
 
 @runtime_checkable
 class Held(Protocol):
@@ -17,8 +19,8 @@ class Held(Protocol):
         ...
 
 
-LeaseLike: TypeAlias = Held | int | None
-"""A lease, its id, or None for none."""
+LeaseLike: TypeAlias = Held | LeaseInfo | int | None
+"""A lease, what an engine tells of one, its id, or None for none."""
 
 
 def lease_id(lease: LeaseLike) -> int:
@@ -27,6 +29,8 @@ def lease_id(lease: LeaseLike) -> int:
         return 0
     if isinstance(lease, int) and not isinstance(lease, bool):
         return lease
+    if isinstance(lease, LeaseInfo):
+        return lease.id
     if isinstance(lease, Held):
         lease.check()
         return lease.id

@@ -55,7 +55,7 @@ class HeldLease:
         self._on_jeopardy = on_jeopardy
         self._on_loss = on_loss
         self._lane = Lane(thread.notices)
-        self._body = bodies.Body(self.loss) if cancel_on_loss else None
+        self._body = bodies.Body(self._as_lost) if cancel_on_loss else None
         self.lost = Signal(self, "lost")
         """Set once it is lost; not when it is ended."""
         self.jeopardy = Signal(self, "jeopardy")
@@ -88,8 +88,8 @@ class HeldLease:
         """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
         self.held.check()
 
-    def loss(self) -> LeaseLost:
-        """Say why it cannot be relied on, if it cannot."""
+    def loss(self) -> LeaseLost | None:
+        """Say why it cannot be relied on; None while it can."""
         return self.held.loss()
 
     @property
@@ -192,6 +192,9 @@ class HeldLease:
         self.end()
         if self._body is not None and exc_type is None:
             self._body.tell(is_lost=is_lost)
+
+    def _as_lost(self) -> LeaseLost:
+        return self.held.as_lost()
 
     def __eq__(self, other: object) -> bool:
         return self._held == other._held if isinstance(other, HeldLease) else NotImplemented

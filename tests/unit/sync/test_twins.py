@@ -22,7 +22,15 @@ TWINS: list[tuple[type, type]] = [
 ]
 
 FOR_KEEPERS = {
-    *("ask_cancel", "ask_cancel_all", "ask_renew", "ask_renew_all", "batch_key", "can_batch"),
+    *(
+        "as_lost",
+        "ask_cancel",
+        "ask_cancel_all",
+        "ask_renew",
+        "ask_renew_all",
+        "batch_key",
+        "can_batch",
+    ),
     *(
         "ended",
         "gate_key",
