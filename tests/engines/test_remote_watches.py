@@ -9,6 +9,7 @@ import pytest
 from leasehold import CallRefused, Closed, Compacted, Forked, HistoryLost
 from leasehold.engine.interface import Watch
 from leasehold.engine.remote import watching
+from leasehold.engine.remote.watch_hub import PROGRESS_S
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.testing.virtual import run_virtual
@@ -481,6 +482,27 @@ def test_progress_that_is_trusted_is_where_a_watch_goes_on() -> None:
             channel.revision = 9
             channel.lose()
             assert (await create(await channel.opened(WATCH))).start_revision == 10
+
+    run_virtual(main)
+
+
+def test_a_quiet_watch_is_asked_after_and_goes_on_from_where_the_others_are() -> None:
+    """Else it would go on from where it began, after a loss, which may be compacted by then."""
+
+    async def main() -> None:
+        channel = ScriptedChannel("3.5.21")
+        async with await channel.engine() as engine:
+            engine.watch(b"a", start=1)
+            stream = await channel.opened(WATCH)
+            await create(stream)
+            await asyncio.sleep(PROGRESS_S + 1.0)
+            request = await stream.heard(pb.WatchRequest)
+            assert request.HasField("progress_request")
+            progress(stream, 500)
+            await settle()
+            channel.revision = 500
+            channel.lose()
+            assert (await create(await channel.opened(WATCH))).start_revision == 501
 
     run_virtual(main)
 

@@ -47,6 +47,10 @@ AGAIN_BASE_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
 """The pauses between streams that are lost one after the other."""
 
+PROGRESS_S: Final = 60.0
+"""After so long without a request the server is asked how far it is: a watch that has nothing to
+tell would else go on, after a loss, from where it began, which may be compacted by then."""
+
 ALL_WATCHES: Final = -1
 """In place of a watch's number: progress of all of them."""
 
@@ -200,7 +204,11 @@ class WatchHub:
     async def _write(self, call: StreamingCall) -> None:
         with suppress(RpcError, ConnectionLost):  # whoever reads hears of it
             while True:
-                await self._has_outgoing.wait()
+                try:
+                    async with asyncio.timeout(PROGRESS_S):
+                        await self._has_outgoing.wait()
+                except TimeoutError:
+                    self._say(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
                 while self._outgoing:
                     await call.send(self._outgoing.popleft().SerializeToString())
                 self._has_outgoing.clear()
