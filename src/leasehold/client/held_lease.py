@@ -22,8 +22,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from leasehold.client.body import Body
+from leasehold.client.ending import END_S
 from leasehold.client.health import Check, Health
 from leasehold.client.jeopardy import Suspense
+from leasehold.client.patience import Timeout
 from leasehold.client.signal import Signal
 from leasehold.core.duration import (
     ANY,
@@ -34,6 +36,7 @@ from leasehold.core.duration import (
     Forever,
     Requested,
     check_requested,
+    check_seconds,
     duration_of,
     seconds_of,
 )
@@ -125,35 +128,50 @@ class HeldLease(Lease):
         if not self.is_held:
             raise self.as_lost()
 
-    async def end(self) -> None:
-        """End it now, and its keys with it; nothing if it is over."""
-        await self._keeper.end(self)
+    async def end(self, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
+        """End it now, and its keys with it; nothing if it is over.
+
+        If there is no answer within `timeout`, two seconds unless told otherwise, it is tried on in
+        the background.
+        """
+        wait_s = END_S if timeout is None else check_seconds(timeout, "timeout")
+        await self._keeper.end(self, wait_s)
 
     def release(self) -> None:
         """Keep it no longer, and do not end it: somebody else may go on, or its term ends it."""
         self._keeper.release(self)
 
-    async def cancel(self) -> None:
+    async def cancel(self, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
         """Do what `end` does."""
-        await self.end()
+        await self.end(timeout=timeout)
 
-    async def renew(self, duration: DurationLike = ANY) -> Duration:
+    async def renew(
+        self,
+        duration: DurationLike = ANY,
+        *,
+        timeout: Timeout = None,  # noqa: ASYNC109
+    ) -> Duration:
         """Renew it now, for a full term whatever is asked for; 0 ends it.
 
-        There is no need to: it is done by itself. If there is no answer while it can be relied on,
-        it is lost: `LeaseLost`.
+        There is no need to: it is done by itself. `TimeoutError` if there is no answer within
+        `timeout`; if there is none while it can be relied on, it is lost: `LeaseLost`.
         """
         if check_requested(duration) == 0.0:
             await self.end()
             return 0.0
         if self._is_ended or self.lost:
             raise self.as_lost()
-        left = self.remaining
+        left_s = seconds_of(self.remaining)
+        if timeout is not None:
+            left_s = min(left_s, check_seconds(timeout, "timeout"))
+        limit = asyncio.timeout(None if left_s == NEVER else left_s)
         try:
-            async with asyncio.timeout(left if isinstance(left, float) else None):
+            async with limit:
                 return await super().renew()
-        except TimeoutError:
+        except TimeoutError as error:
             self.check()
+            if limit.expired():
+                raise TimeoutError(f"no answer within {left_s:g} s") from error
             raise
 
     async def __aenter__(self) -> Self:

@@ -176,7 +176,7 @@ class Keeper:
         if lease in self._manager:
             self._manager.remove(lease)
 
-    async def end(self, lease: HeldLease) -> None:
+    async def end(self, lease: HeldLease, wait_s: float = END_S) -> None:
         """End a lease; what takes long goes on behind the caller's back, until its term is over."""
         if lease.is_ended or lease.lost:
             return
@@ -185,7 +185,7 @@ class Keeper:
         if self.is_forked:
             return  # it is the parent's
         task = self._start(end_one(self.engine, lease.id, max(END_S, left_s)))
-        await asyncio.wait([task], timeout=END_S)
+        await asyncio.wait([task], timeout=wait_s)
         if not task.done():
             logger.warning("lease %s is not ended yet: the server does not answer", lease.id)
 

@@ -108,6 +108,7 @@ class KV:
         previous: bool = False,
         puts: bool = True,
         deletes: bool = True,
+        timeout: Timeout = None,
     ) -> Watch:
         """Watch keys: an async iterator of `Events`, each with all that one revision did.
 
@@ -118,12 +119,16 @@ class KV:
 
         It begins with `start`, or with whatever happens once the block is entered, and goes on
         after any loss of the connection, without missing or repeating anything. It ends with
-        `Compacted` or `HistoryLost` only.
+        `Compacted` or `HistoryLost` only. `timeout` is for entering the block: until the server
+        watches; what happens then is waited for without a limit.
         """
         first, last = range_of(key, end, prefix=prefix)
-        return self._engine.watch(
+        patience_s = self._patience.seconds(timeout)
+        watch = self._engine.watch(
             first, last, start=start, previous=previous, puts=puts, deletes=deletes
         )
+        watch.patience_s = patience_s
+        return watch
 
     async def compact(
         self,

@@ -57,6 +57,10 @@ class Patience:
         self._deadlines: Deadlines[_Limit]
         self.timeout_s = check_seconds(timeout, "timeout")
 
+    def seconds(self, timeout: Timeout) -> float:
+        """Give a limit in seconds."""
+        return self.timeout_s if timeout is None else check_seconds(timeout, "timeout")
+
     async def wait(self, call: Coroutine[Any, Any, T], timeout: Timeout) -> T:  # noqa: ASYNC109  to be checked
         """Wait for a call; `TimeoutError` says why there was no answer, if that is known.
 

@@ -7,6 +7,7 @@ count changes of the whole keyspace; terms are in seconds.
 What is returned is durable, as far as the engine is: it will not be undone.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
@@ -50,6 +51,9 @@ class Watch(ABC):
     async def __anext__(self) -> Events:
         """Wait for the next revision that concerns this watch."""
 
+    patience_s: float | None = None
+    """How long `async with` waits until it is ready; None for as long as that takes."""
+
     async def ready(self) -> None:  # noqa: B027  an engine in this process always is
         """Wait until whatever happens next is told; `async with` does that on entry."""
 
@@ -62,10 +66,16 @@ class Watch(ABC):
         """Watch no longer."""
 
     async def __aenter__(self) -> Self:
+        limit = asyncio.timeout(self.patience_s)
         try:
-            await self.ready()
-        except BaseException:
+            async with limit:
+                await self.ready()
+        except BaseException as error:
             self.cancel()
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise TimeoutError(
+                    f"the server does not watch after {self.patience_s:g} s: it does not answer"
+                ) from error
             raise
         return self
 

@@ -22,10 +22,10 @@ class Client:
     Any number of threads may use it at the same time. It belongs to the process that made it.
     """
 
-    def __init__(self, thread: LoopThread, client: on_loop.Client, timeout_s: float) -> None:
+    def __init__(self, thread: LoopThread, client: on_loop.Client) -> None:
         self._thread = thread
         self._client = client
-        self.kv = KV(thread, client.kv, timeout_s)
+        self.kv = KV(thread, client.kv)
         """Keys and values."""
 
     def lease(

@@ -6,7 +6,6 @@ from datetime import timedelta
 from leasehold.client import client as on_loop
 from leasehold.client import connecting
 from leasehold.client.patience import TIMEOUT_S
-from leasehold.core.duration import check_seconds
 from leasehold.pending import Pending
 from leasehold.rpc.endpoints import Endpoints
 from leasehold.sync.client import Client
@@ -44,4 +43,4 @@ def made(pending: Pending[on_loop.Client], timeout: float | timedelta) -> Client
         thread.clients.discard(client)
         await client.close()
 
-    return Client(thread, thread.run(make, undo=undo), check_seconds(timeout, "timeout"))
+    return Client(thread, thread.run(make, undo=undo))

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from leasehold.client import held_lease as on_loop
+from leasehold.client.patience import Timeout
 from leasehold.core.duration import ANY, Duration, DurationLike, End
 from leasehold.errors import LeaseLost
 from leasehold.lease import Form
@@ -134,17 +135,17 @@ class HeldLease:
 
     # What a holder does: on the loop.
 
-    def renew(self, duration: DurationLike = ANY) -> Duration:
-        """Ask for a new term of `duration` from now; return what was granted.
+    def renew(self, duration: DurationLike = ANY, *, timeout: Timeout = None) -> Duration:
+        """Renew it now, for a full term whatever is asked for; 0 ends it.
 
-        If it fails the lease keeps the end it had. `UnknownLease`: it is over. A connection error:
-        what happened is unknown.
+        There is no need to: it is done by itself. `TimeoutError` if there is no answer within
+        `timeout`; if there is none while it can be relied on, it is lost: `LeaseLost`.
         """
-        return self._thread.run(lambda: self.held.renew(duration))
+        return self._thread.run(lambda: self.held.renew(duration, timeout=timeout))
 
-    def cancel(self) -> None:
-        """End the lease now, as if it had expired."""
-        self._thread.run_to_end(self.held.cancel)
+    def cancel(self, *, timeout: Timeout = None) -> None:
+        """Do what `end` does."""
+        self.end(timeout=timeout)
 
     def release(self) -> None:
         """Keep it no longer, and do not end it: somebody else may go on, or its term ends it."""
@@ -154,13 +155,17 @@ class HeldLease:
         held.release()
         self._tell_all()
 
-    def end(self) -> None:
-        """End it now, and its keys with it; nothing if it is over."""
-        self._thread.run_to_end(lambda: self._end(self.held))
+    def end(self, *, timeout: Timeout = None) -> None:
+        """End it now, and its keys with it; nothing if it is over.
 
-    async def _end(self, held: on_loop.HeldLease) -> None:
+        If there is no answer within `timeout`, two seconds unless told otherwise, it is tried on in
+        the background.
+        """
+        self._thread.run_to_end(lambda: self._end(self.held, timeout))
+
+    async def _end(self, held: on_loop.HeldLease, timeout: Timeout) -> None:  # noqa: ASYNC109
         try:
-            await held.end()
+            await held.end(timeout=timeout)
         finally:
             self._tell_all()
 
@@ -174,7 +179,7 @@ class HeldLease:
             if self._body is not None:
                 bodies.enter(self._body)
         except BaseException:  # such as Ctrl-C: nobody is there to end it
-            self._thread.post(Call(lambda: self._end(self._held)).start)
+            self._thread.post(Call(lambda: self._end(self._held, None)).start)
             raise
         return self
 

@@ -18,10 +18,9 @@ class KV:
     `KeyValue.text` and `.name` have them as str. Each call takes a `timeout` in seconds.
     """
 
-    def __init__(self, thread: LoopThread, kv: on_loop.KV, ready_s: float) -> None:
+    def __init__(self, thread: LoopThread, kv: on_loop.KV) -> None:
         self._thread = thread
         self._kv = kv
-        self._ready_s = ready_s
 
     def get(self, key: Octets, *, revision: int = 0, timeout: Timeout = None) -> KeyValue | None:
         """Read a key, now or as it was at a revision; None if it is not there."""
@@ -96,6 +95,7 @@ class KV:
         previous: bool = False,
         puts: bool = True,
         deletes: bool = True,
+        timeout: Timeout = None,
     ) -> Watch:
         """Watch keys: an iterator of `Events`, each with all that one revision did.
 
@@ -106,14 +106,21 @@ class KV:
 
         It begins with `start`, or with whatever happens once this returns, and goes on after any
         loss of the connection, without missing or repeating anything. It ends if it is cancelled,
-        also by another thread, and with `Compacted` or `HistoryLost`.
+        also by another thread, and with `Compacted` or `HistoryLost`. `timeout` is for beginning:
+        until the server watches; what happens then is waited for without a limit.
         """
         return begin_watch(
             self._thread,
             lambda: self._kv.watch(
-                key, end, prefix=prefix, start=start, previous=previous, puts=puts, deletes=deletes
+                key,
+                end,
+                prefix=prefix,
+                start=start,
+                previous=previous,
+                puts=puts,
+                deletes=deletes,
+                timeout=timeout,
             ),
-            self._ready_s,
         )
 
     def compact(self, revision: int, *, wait: bool = False, timeout: Timeout = None) -> int:

@@ -120,18 +120,11 @@ class Watch:
             self.cancel()
 
 
-def begin_watch(thread: LoopThread, make: Callable[[], interface.Watch], ready_s: float) -> Watch:
-    """Begin a watch, and wait until the server has it: for this long at most."""
+def begin_watch(thread: LoopThread, make: Callable[[], interface.Watch]) -> Watch:
+    """Begin a watch, and wait until the server has it: for as long as its patience lasts."""
 
     async def begin() -> interface.Watch:
-        watch = make()
-        try:
-            async with asyncio.timeout(ready_s):
-                await watch.ready()
-        except BaseException:
-            watch.cancel()
-            raise
-        return watch
+        return await make().__aenter__()
 
     async def undo(watch: interface.Watch) -> None:
         watch.cancel()

@@ -120,3 +120,20 @@ def test_a_connection_can_be_made_twice_from_one_call() -> None:
             await second.close()
 
     asyncio.run(main())
+
+
+def test_a_renewal_by_hand_and_entering_a_watch_have_a_limit() -> None:
+    async def main() -> None:
+        with LocalServer() as server:
+            async with server.connect() as client, client.lease(30.0) as lease:
+                with server.frozen():
+                    with pytest.raises(TimeoutError, match=r"no answer within 0\.2 s"):
+                        await lease.renew(timeout=0.2)
+                    with pytest.raises(TimeoutError, match=r"does not watch after 0\.2 s"):
+                        async with client.kv.watch("a", timeout=0.2):
+                            pass
+                    with pytest.raises(ValueError, match="timeout"):
+                        client.kv.watch("a", timeout=-1)
+                lease.check()
+
+    asyncio.run(main())

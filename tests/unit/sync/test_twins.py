@@ -22,28 +22,11 @@ TWINS: list[tuple[type, type]] = [
 ]
 
 FOR_KEEPERS = {
-    *(
-        "as_lost",
-        "ask_cancel",
-        "ask_cancel_all",
-        "ask_renew",
-        "ask_renew_all",
-        "batch_key",
-        "can_batch",
-    ),
-    *(
-        "ended",
-        "gate_key",
-        "has_trouble",
-        "holding",
-        "jeopardy_in_s",
-        "lasts_until",
-        "lose",
-        "send",
-    ),
-    *("settle", "unwatch", "watch"),
+    *("as_lost", "ask_cancel", "ask_cancel_all", "ask_renew", "ask_renew_all", "batch_key"),
+    *("can_batch", "ended", "gate_key", "has_trouble", "holding", "jeopardy_in_s"),
+    *("lasts_until", "lose", "patience_s", "send", "settle", "unwatch", "watch"),
 }
-"""What the keeper and the renewal manager do with a lease on the loop: nothing for holders."""
+"""What client, keeper and renewal manager do with leases and watches on the loop."""
 
 OF_ANOTHER_TYPE = {"while_healthy", "on_jeopardy", "on_loss", "lease"}
 """Parameters that are or get a lease: of the twin's type, and a check that is not awaited."""
