@@ -223,6 +223,7 @@ class Committer:
 
     def _committed(self, cost_s: float) -> None:
         try:
+            self._store.measure(self._journal.used_bytes)
             self._store.committed()
         except Exception as error:  # noqa: BLE001  who has been told what is not known any more
             self._fail(error)
@@ -231,7 +232,6 @@ class Committer:
     def _note(self, cost_s: float) -> None:
         self.pace.note(cost_s)
         self.costs_s.observe(cost_s)
-        self._store.measure(self._journal.used_bytes)
 
     def _give_up_chores(self, error: Exception) -> None:
         chores, self._chores = self._chores, deque()

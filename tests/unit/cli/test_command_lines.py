@@ -98,7 +98,7 @@ def test_only_the_command_that_is_named_is_looked_at() -> None:
         (["lease", "grant", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["kv", "put", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["status", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
-        (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "sqlite3"]),
+        (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "apsw"]),
         (["serve", "--help"], ["leasehold.client", "leasehold.cli.lease", "leasehold.server.app"]),
     ],
 )
