@@ -292,7 +292,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(ago=back, wait=st.booleans())
     def compact(self, ago: int, wait: bool) -> None:
-        op = Compact(self.model.revision + 1 - ago)
+        op = Compact(max(0, self.model.revision + 1 - ago))
         self.start("compact", op, lambda: self.engine.compact(op.revision, wait=wait))
 
     @rule(ago=st.integers(2, 8), whats=doings | halves, reads=st.booleans(), crashes=st.booleans())

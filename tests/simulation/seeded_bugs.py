@@ -160,7 +160,7 @@ def _indefinite_errors_are_final() -> Patch:
 
 
 def _a_failed_renewal_is_never_retried() -> Patch:
-    return patch.object(renewal_plan, "retry_at", lambda *_args: NEVER)
+    return patch.object(renewal_times, "retry_at", lambda *_args: NEVER)
 
 
 def _renews_when_it_is_too_late() -> Patch:
