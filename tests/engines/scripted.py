@@ -130,6 +130,8 @@ class ScriptedChannel:
 
     def lose(self, why: str = "the connection was lost") -> None:
         """End every stream, as a connection that is lost does."""
+        if self.connected_at is not None:
+            self.connected_at += 1e-6  # the next one is another one
         for stream in list(self.streams):
             stream.end(ConnectionLost(why))
 
@@ -149,8 +151,8 @@ class ScriptedChannel:
         self.hung_up.append(why)
         self.lose(why)
 
-    async def ready(self) -> None:
-        pass
+    async def ready(self, *, wait_for_ready: bool = False) -> None:
+        del wait_for_ready
 
     async def close(self) -> None:
         self.lose("the channel was closed")

@@ -2,7 +2,7 @@
 
 import asyncio
 from random import Random
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -32,15 +32,6 @@ UNANSWERED_S: Final = 0.5
 """How long a server may be silent until whoever gives up looks for another one."""
 
 
-class Answer(Protocol):
-    """A message with a header, as all answers are."""
-
-    @property
-    def header(self) -> pb.ResponseHeader:
-        """Who says it, and at which revision."""
-        ...
-
-
 M = TypeVar("M", bound=Message)
 
 
@@ -66,21 +57,20 @@ class Caller:
         answered which knows nothing of the holder's keys. Raises `HistoryLost`.
         """
         async with self._settling:
-            while (
-                connected_at := self.channel.connected_at
-            ) != self._settled_at or not connected_at:
-                if connected_at is None:
-                    await self.channel.ready(wait_for_ready=True)
-                    continue
+            channel = self.channel
+            while channel.connected_at is None or channel.connected_at != self._settled_at:
+                await channel.ready(wait_for_ready=True)
+                connected_at = channel.connected_at
                 if self.history.cluster_id:
-                    await self.check_history()
+                    await self._ask(
+                        RANGE,
+                        _LATEST,
+                        pb.RangeResponse,
+                        NOTHING,
+                        idempotent=True,
+                        linearizable=True,
+                    )
                 self._settled_at = connected_at
-
-    async def check_history(self) -> None:
-        """Ask for the latest revision: is it one that can follow what we know? `HistoryLost`."""
-        await self._ask(
-            RANGE, _LATEST, pb.RangeResponse, NOTHING, idempotent=True, linearizable=True
-        )
 
     async def ask(
         self,
@@ -100,19 +90,23 @@ class Caller:
         connection or the answer.
         """
         self.history.check()
-        asked_at = asyncio.get_running_loop().time()
-        try:
-            if self.channel.connected_at != self._settled_at:
-                await self.settle_in()
-        except asyncio.CancelledError:
-            self._given_up(asked_at)
-            raise
+        if self.channel.connected_at != self._settled_at:
+            await self._settle_in_time()
         answer = await self._ask(
             method, request, kind, about, idempotent=idempotent, linearizable=linearizable
         )
         if self.channel.connected_at not in (self._settled_at, None):  # it may be of that one
             await self.settle_in()
         return answer
+
+    async def _settle_in_time(self) -> None:
+        """Settle in; whoever gives up meanwhile has the server left, as for any other call."""
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            await self.settle_in()
+        except asyncio.CancelledError:
+            self._given_up(asked_at)
+            raise
 
     async def _ask(
         self,

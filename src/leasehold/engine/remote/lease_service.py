@@ -88,14 +88,15 @@ class LeaseService:
         term_s = granted.ttl_ms / 1000
         return LeaseInfo(granted.id, term_s, term_s, None, 0)
 
-    async def show(self, lease: int) -> HolderLease:
+    async def show(self, lease: int, *, keys: bool = True) -> HolderLease:
         """Say how long a lease has to run, who has it, and its keys. Raises `UnknownLease`."""
-        request = pb.ShowRequest(id=lease, keys=True)
+        request = pb.ShowRequest(id=lease, keys=keys)
         found = await self._caller.ask(_PATH + "Show", request, pb.ShowResponse, idempotent=True)
         if not found.HasField("lease"):
             raise UnknownLease(lease, REASONS.get(found.reason, EndReason.UNKNOWN))
         listed = _listed(found.lease)
-        return listed._replace(info=listed.info._replace(keys=tuple(found.keys)))
+        shown = tuple(found.keys) if keys else None
+        return listed._replace(info=listed.info._replace(keys=shown))
 
     async def pages(
         self, *, holder: str = "", prefix: bytes = b"", page_size: int = 0

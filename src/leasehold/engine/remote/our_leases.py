@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from leasehold.core.duration import to_wire_ms
 from leasehold.engine.remote.caller import Caller
+from leasehold.engine.remote.lease_service import LeaseService
 from leasehold.engine.remote.leases import RemoteLeases, by_end
-from leasehold.engine.remote.refusals import About
 from leasehold.engine.values import LeaseInfo, Renewed
 from leasehold.errors import CallFailed, EndReason, LeaseholdError, Status, UnknownLease
 from leasehold.remote_batch import MAX_BATCH, REASONS
@@ -26,15 +25,11 @@ class OurLeases(RemoteLeases):
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._service = LeaseService(caller)
 
     async def grant(self, ttl_s: float, lease: int) -> LeaseInfo:
         """Begin a lease."""
-        request = pb.GrantRequest(ttl_ms=to_wire_ms(ttl_s), id=lease)
-        granted = await self._caller.ask(
-            _PATH + "Grant", request, pb.GrantResponse, about=About(lease=lease)
-        )
-        term_s = granted.ttl_ms / 1000
-        return LeaseInfo(granted.id, term_s, term_s, None, 0)
+        return await self._service.grant(ttl_s, lease=lease)
 
     async def renew_all(self, leases: Sequence[int]) -> Renewed:
         """Renew leases, each for itself; a part whose call fails, fails for itself."""
@@ -84,23 +79,12 @@ class OurLeases(RemoteLeases):
 
     async def time_to_live(self, lease: int, *, keys: bool) -> LeaseInfo:
         """Say how long a lease has to run."""
-        request = pb.ShowRequest(id=lease, keys=keys)
-        found = await self._caller.ask(_PATH + "Show", request, pb.ShowResponse, idempotent=True)
-        if not found.HasField("lease"):
-            raise UnknownLease(lease, REASONS.get(found.reason, EndReason.UNKNOWN))
-        shown = tuple(found.keys) if keys else None
-        return _info(found.lease)._replace(keys=shown)
+        return (await self._service.show(lease, keys=keys)).info
 
     async def listed(self) -> Sequence[LeaseInfo]:
         """List the leases, page by page."""
-        found: list[LeaseInfo] = []
-        request = pb.ListRequest(page_size=PAGE)
-        while True:
-            page = await self._caller.ask(_PATH + "List", request, pb.ListResponse, idempotent=True)
-            found += map(_info, page.leases)
-            if not page.next_page_token:
-                return by_end(found)
-            request.page_token = page.next_page_token
+        pages = self._service.pages(page_size=PAGE)
+        return by_end([each.info async for page in pages for each in page])
 
     async def close(self) -> None:
         """Nothing is under way that would not end by itself."""
@@ -127,7 +111,3 @@ def _error(failure: pb.LeaseFailure) -> LeaseholdError:
     except ValueError:
         return CallFailed(f"status {failure.status}: {failure.message}")
     return error if isinstance(error, LeaseholdError) else CallFailed(str(error))
-
-
-def _info(listed: pb.ListedLease) -> LeaseInfo:
-    return LeaseInfo(listed.id, listed.ttl_ms / 1000, listed.remaining_ms / 1000, None, listed.keys)

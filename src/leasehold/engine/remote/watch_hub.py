@@ -179,8 +179,6 @@ class WatchHub:
     async def _stream(self) -> None:
         """Open a stream, make watches live, and hand out what comes, until it is lost."""
         await self._caller.settle_in()
-        if self._caller.history.floor:
-            await self._caller.check_history()
         stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
         async with stream as call:
             writer = asyncio.get_running_loop().create_task(self._write(call))
