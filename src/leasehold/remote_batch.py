@@ -105,6 +105,11 @@ def paired(
 def _error(failure: pb.LeaseFailure, lease: Lease, requested: Requested) -> Exception:
     if failure.denied:
         return LeaseDenied(failure.message, lease=lease.cookie, requested=requested)
+    return error_of(failure)
+
+
+def error_of(failure: pb.LeaseFailure) -> Exception:
+    """Give the error that a lease of a batch has met with."""
     try:
         return as_ours(RpcError(Status(failure.status), failure.message))
     except ValueError:

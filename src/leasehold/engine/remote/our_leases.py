@@ -8,10 +8,8 @@ from leasehold.engine.remote.caller import Caller
 from leasehold.engine.remote.lease_service import LeaseService
 from leasehold.engine.remote.leases import RemoteLeases, by_end
 from leasehold.engine.values import LeaseInfo, Renewed
-from leasehold.errors import CallFailed, EndReason, LeaseholdError, Status, UnknownLease
-from leasehold.remote_batch import MAX_BATCH, REASONS
-from leasehold.rpc.failures import as_ours
-from leasehold.rpc.grpc import RpcError
+from leasehold.errors import CallFailed, EndReason, LeaseholdError, UnknownLease
+from leasehold.remote_batch import MAX_BATCH, REASONS, error_of
 from leasehold.wire import leases_pb2 as pb
 
 PAGE: Final = 10_000
@@ -106,8 +104,5 @@ def _failures(
 
 
 def _error(failure: pb.LeaseFailure) -> LeaseholdError:
-    try:
-        error = as_ours(RpcError(Status(failure.status), failure.message))
-    except ValueError:
-        return CallFailed(f"status {failure.status}: {failure.message}")
+    error = error_of(failure)
     return error if isinstance(error, LeaseholdError) else CallFailed(str(error))
