@@ -25,6 +25,7 @@ COMMANDS: Final = (
     "lease",
     "kv",
     "status",
+    "top",
     "completion",
 )
 """Each is a module here, in the order of the help."""

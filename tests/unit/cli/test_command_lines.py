@@ -58,6 +58,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "lease grant 5 --holder=",
             "argument --holder: no name was given: write one, such as anna",
         ),
+        ("top --every 1ms", "argument --every: '1ms' is too short: write 100ms or more, such as 1"),
+        ("top --once --count 2", "argument --count: not allowed with argument --once "),
+        ("top now", "leasehold top: 'now' is one argument too many "),
         ("completion tcsh", "leasehold completion: there is no command 'tcsh': "),
     ],
 )
@@ -98,6 +101,7 @@ def test_only_the_command_that_is_named_is_looked_at() -> None:
         (["lease", "grant", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["kv", "put", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["status", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
+        (["top", "--help"], ["asyncio", "google.protobuf", "leasehold.engine", "termios"]),
         (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "apsw"]),
         (["serve", "--help"], ["leasehold.client", "leasehold.cli.lease", "leasehold.server.app"]),
     ],

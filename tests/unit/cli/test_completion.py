@@ -26,6 +26,7 @@ CASES = [
     ("leasehold status --cacert c", ["ca.pem"]),
     ("leasehold check c", ["ca.pem"]),
     ("leasehold completion f", ["fish"]),
+    ("leasehold top --e", ["--endpoint", "--every"]),
     ("leasehold nothing ", sorted(COMMANDS)),
 ]
 
