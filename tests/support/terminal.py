@@ -48,6 +48,11 @@ class Terminal:
         """Whether what is typed is shown."""
         return bool(termios.tcgetattr(self._number)[3] & termios.ECHO)
 
+    @property
+    def foreground(self) -> int:
+        """The process group that keys are signals for."""
+        return os.tcgetpgrp(self._number)
+
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Read what is drawn until something holds."""
         give_up_at = time.monotonic() + WITHIN_S

@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "check",
     "lease",
     "kv",
+    "lock",
     "status",
     "top",
     "completion",

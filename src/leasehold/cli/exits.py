@@ -10,6 +10,7 @@ NOT_THERE: Final = 3
 NO_SERVER: Final = 4
 NOT_MET: Final = 5
 LOST: Final = 6
+DENIED: Final = 7
 
 MEANINGS: Final = {
     OK: "it is done",
@@ -18,7 +19,8 @@ MEANINGS: Final = {
     NOT_THERE: "there is no such key, or no such lease",
     NO_SERVER: "no server could be connected to, or none has answered in time",
     NOT_MET: "the conditions do not hold, and what is under --else was done",
-    LOST: "a lease that was to be kept is lost",
+    LOST: "a lease or a lock that was to be kept is lost",
+    DENIED: "somebody else has the lock",
 }
 _ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)
 
