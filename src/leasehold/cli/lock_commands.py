@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _acquired(lock: Lock, arguments: argparse.Namespace) -> Guard:
-    noting = asyncio.ensure_future(_note_holder(lock, is_quiet=arguments.quiet))
+    is_quiet = arguments.quiet or arguments.wait == 0
+    noting = asyncio.ensure_future(_note_holder(lock, is_quiet=is_quiet))
     try:
         # Who waits goes on doing so if the place in line was lost; who only asks does not wait.
         return await lock.acquire(timeout=arguments.wait, ask_again=arguments.wait != 0)
