@@ -26,9 +26,9 @@ EVERYWHERE = "0.0.0.0:2379"
 EXAMPLES = re.compile(r"^(?:example|examples|then):\n((?:  .*\n?)+)", re.MULTILINE)
 ENDLESS = re.compile(
     r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep|"
-    r"top(?!.*--(count|once)))"
+    r"top(?!.*--(count|once))|lock (?!.* -- ))"
 )
-CLIENTS = ("lease ", "kv ", "status", "top")
+CLIENTS = ("lease ", "kv ", "lock", "status", "top")
 
 
 def _helps(

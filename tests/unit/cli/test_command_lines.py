@@ -102,6 +102,7 @@ def test_only_the_command_that_is_named_is_looked_at() -> None:
         (["kv", "put", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["status", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["top", "--help"], ["asyncio", "google.protobuf", "leasehold.engine", "termios"]),
+        (["lock", "--help"], ["asyncio", "google.protobuf", "leasehold.engine", "subprocess"]),
         (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "apsw"]),
         (["serve", "--help"], ["leasehold.client", "leasehold.cli.lease", "leasehold.server.app"]),
     ],

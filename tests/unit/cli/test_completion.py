@@ -14,7 +14,7 @@ WITHIN_S = 60.0
 KV = ["del", "get", "put", "txn", "watch"]
 CASES = [
     ("leasehold ", sorted(COMMANDS)),
-    ("leasehold l", ["lease"]),
+    ("leasehold l", ["lease", "lock"]),
     ("leasehold kv ", KV),
     ("leasehold kv --help ", KV),
     ("leasehold lease re", ["renew", "revoke"]),
@@ -27,6 +27,7 @@ CASES = [
     ("leasehold check c", ["ca.pem"]),
     ("leasehold completion f", ["fish"]),
     ("leasehold top --e", ["--endpoint", "--every"]),
+    ("leasehold lock a --t", ["--timeout", "--token-env", "--ttl"]),
     ("leasehold nothing ", sorted(COMMANDS)),
 ]
 

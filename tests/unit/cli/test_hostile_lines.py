@@ -12,7 +12,18 @@ _COMMANDS = st.sampled_from(
     [
         *([f"lease {name}" for name in ("grant", "renew", "revoke", "show", "list", "watch")]),
         *([f"kv {name}" for name in ("get", "put", "del", "watch", "txn")]),
-        *("lease", "kv", "status", "top", "completion", "completion fish", "", "lease keep"),
+        *(
+            "lease",
+            "kv",
+            "status",
+            "top",
+            "lock",
+            "lock a",
+            "completion",
+            "completion fish",
+            "",
+            "lease keep",
+        ),
     ]
 )
 _FLAGS = st.sampled_from(
@@ -30,7 +41,7 @@ _FLAGS = st.sampled_from(
         ),
         *("--holder", "--timeout", "--endpoint", "--id", "--limit", "--cacert", "--start", "-h"),
         *("-x", "--", "-", "--json=1", "--no-revoke", "--keys-only", "--key"),
-        *("--every", "--once"),
+        *("--every", "--once", "--wait", "--ttl", "--grace", "-q", "--token-env", "--denied-code"),
     ]
 )
 _TEXTS = st.sampled_from(
