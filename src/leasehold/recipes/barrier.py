@@ -18,17 +18,19 @@ import asyncio
 import json
 from typing import Final
 
+from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets
 from leasehold.core.ops import Compare, Delete, Put, Relation, Target
 from leasehold.engine.interface import Watch
 from leasehold.engine.values import Event, Events
 from leasehold.errors import Compacted, SessionExpired
 from leasehold.recipes.counted import CountedLine, check_count
-from leasehold.recipes.errand import Errand, Wait, check_wait
+from leasehold.recipes.errand import Errand
 from leasehold.recipes.line import Place
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import Claim, name_of, text_of
-from leasehold.recipes.session import AGAIN_MIN_S, OutcomeUnknown
+from leasehold.recipes.options import check_wait
+from leasehold.recipes.session import AGAIN_MIN_S, NOT_EXECUTED, OutcomeUnknown
 from leasehold.recipes.token import Token
 
 OPENED: Final = b"opened"
@@ -50,7 +52,7 @@ class _Arrival(Place):
     """A place at a barrier. It can tell whether it was opened for it."""
 
     def __init__(self, lines: Lines, line: CountedLine) -> None:
-        super().__init__(lines, line, Claim(lines.sessions.who).encode())
+        super().__init__(lines, line, Claim(lines.who).encode())
         self.opened = line.prefix + OPENED
         self.began_at = 0
         """A revision before that of its key."""
@@ -92,7 +94,7 @@ class _Arrival(Place):
         start = max(self.created, self.began_at) + 1
         watch = self._engine.watch(*self.line.span, start=start)
         try:
-            async with asyncio.timeout(self._lines.patience.timeout_s):
+            async with asyncio.timeout(self.lines.patience.timeout_s):
                 return await self._read_history(watch, until)
         except Compacted as error:
             why = "its key is gone, and whether the barrier was opened for it was compacted"
@@ -194,11 +196,11 @@ class _Meeting(Errand[Token]):
                 for key, created in revisions.items()
             ]
             names = {place.tail_of(key): created for key, created in revisions.items()}
-            said = json.dumps({"who": self._lines.sessions.who, "passed": names}).encode()
+            said = json.dumps({"who": self._lines.who, "passed": names}).encode()
             put = Put(place.opened, said, place.session.lease.id)
             try:
                 done = await place.session.write(compares, [*map(Delete, revisions), put])
-            except OutcomeUnknown:
+            except (OutcomeUnknown, *NOT_EXECUTED):
                 await asyncio.sleep(AGAIN_MIN_S)
             else:
                 if done.succeeded:
@@ -221,7 +223,7 @@ class Barrier:
         """How many it opens for."""
         self._line = CountedLine(octets, b"parties", parties, "parties")
 
-    async def wait(self, timeout: Wait = None) -> Token:  # noqa: ASYNC109
+    async def wait(self, timeout: Timeout = None) -> Token:  # noqa: ASYNC109
         """Wait until all are there, and give the token of the opening, the same to each of them.
 
         `timeout` is how long to wait for others: None for as long as it takes, 0 only if this is

@@ -19,11 +19,11 @@ from leasehold.core.ops import Compare, Put, Relation, SortBy, Target
 from leasehold.engine.values import Events, KeyValue
 from leasehold.errors import Compacted, LeaseholdError, is_definite
 from leasehold.pending import Pending
-from leasehold.recipes.errand import Wait, check_wait
 from leasehold.recipes.line import LEASE_HEX, Line, Place
 from leasehold.recipes.line_guard import LineGuard, OnLoss
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import name_of, text_of
+from leasehold.recipes.options import check_wait
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown
 from leasehold.recipes.stay import stay
 from leasehold.recipes.token import Token
@@ -86,8 +86,6 @@ class Leadership(LineGuard):
         cancel_on_loss: bool = False,
     ) -> None:
         super().__init__(place, on_loss=on_loss, cancel_on_loss=cancel_on_loss)
-        self.key = place.key
-        """The leader's key."""
         self.value = value
         """What was proclaimed last."""
         self._turn = asyncio.Lock()
@@ -143,7 +141,7 @@ class Election:
     def campaign(
         self,
         value: Octets,
-        timeout: Wait = None,
+        timeout: Timeout = None,
         *,
         on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,

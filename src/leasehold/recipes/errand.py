@@ -8,28 +8,14 @@ is left.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from datetime import timedelta
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-from leasehold.core.duration import check_requested, check_seconds
 from leasehold.errors import Closed
 from leasehold.recipes.lines import Lines
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Wait: TypeAlias = float | timedelta | None
-"""Seconds to wait for others: None for as long as it takes, 0 to only ask."""
-
-
-def check_wait(timeout: Wait) -> float | None:
-    """Check how long somebody wants to wait."""
-    if timeout is None:
-        return None
-    if check_requested(timeout, "timeout") == 0.0:
-        return 0.0
-    return check_seconds(timeout, "timeout")
 
 
 class Errand(ABC, Generic[T]):

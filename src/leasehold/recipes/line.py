@@ -21,13 +21,12 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Target
 from leasehold.engine.interface import prefix_end
-from leasehold.engine.values import Event, KeyValue, TxnResult
-from leasehold.errors import Compacted, LeaseholdError, SessionExpired, is_definite
+from leasehold.engine.values import Event, KeyValue
+from leasehold.errors import Compacted, LeaseholdError, LeaseLost, SessionExpired, is_definite
 from leasehold.recipes.feeds import Subscription
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import text_of, who_has
@@ -94,7 +93,7 @@ class Place:
     """One key in a line. Its methods are for one task; it is told of what happens meanwhile."""
 
     def __init__(self, lines: Lines, line: Line, value: bytes) -> None:
-        self._lines = lines
+        self.lines = lines
         self._engine = lines.engine
         self.line = line
         self._value = value
@@ -106,9 +105,9 @@ class Place:
         """Those with lower create revisions, in order."""
         self.is_wanted = True
         """Whether somebody still wants it."""
-        self.loss: LeaseholdError | None = None
+        self.loss: LeaseLost | None = None
         """Why it is over, if it is."""
-        self.on_loss: Callable[[LeaseholdError, BaseException | None], object] | None = None
+        self.on_loss: Callable[[LeaseLost, BaseException | None], object] | None = None
         """Told of that, at once, and of what is behind it if that is known."""
         self.on_other: Callable[[Event], object] | None = None
         """Told of keys that do not count in the line."""
@@ -130,11 +129,11 @@ class Place:
 
     async def join(self) -> None:
         """Put the key there, behind all others. Whatever happens, `leave` has to follow."""
-        self.session = await self._lines.sessions.live()
+        self.session = await self.lines.sessions.live()
         self.session.use()
         self._is_joined = True
         self._stop_listening = self.session.on_lost(self._session_lost)
-        number = self._lines.next_number()
+        number = self.lines.next_number()
         self.key = self.line.prefix + self.line.tail(self.session.hex, number)
         cause: BaseException | None = None
         for _ in range(PUTS):
@@ -177,7 +176,7 @@ class Place:
 
     async def look(self) -> bool:
         """Read who is ahead, now; False if its own key is not there: then it is over."""
-        done = await self._read()
+        done = await self.session.read([Range(self.key), self._range()])
         self._looked_at = done.revision
         own = done.results[0].pairs
         if not own or (self.created and own[0].create_revision != self.created):
@@ -198,19 +197,9 @@ class Place:
                 raise gap
             await self.look()
 
-    async def pause(self, seconds: float) -> None:
-        """Wait for so long, or until it is over, or not wanted any more."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-
     def was_deleted(self) -> None:
         """Learn that its key is not there any more."""
-        self._lose(self.as_deleted(), None)
-
-    def as_deleted(self) -> SessionExpired:
-        """Make the error for a key that was taken away."""
-        return SessionExpired(self.session.lease.id, DELETED)
+        self.lose(SessionExpired(self.session.lease.id, DELETED), None)
 
     def give_notice(self) -> None:
         """See that whoever waits for a change looks."""
@@ -229,20 +218,6 @@ class Place:
             first, last, sort_by=SortBy.CREATE_REVISION, max_create_revision=max(before, 0)
         )
 
-    async def _read(self) -> TxnResult:
-        """Read its own key and those ahead, at one revision."""
-        pause_s = AGAIN_MIN_S
-        while True:
-            self.session.check()
-            try:
-                async with asyncio.timeout(self.session.call_s):
-                    return await self._engine.txn((), [Range(self.key), self._range()])
-            except (LeaseholdError, OSError) as error:
-                if is_definite(error):
-                    raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
-
     def _follow(self, revision: int, pairs: Sequence[KeyValue]) -> None:
         """Take what was read at a revision, and follow what happens after it."""
         self.ahead = {
@@ -251,9 +226,9 @@ class Place:
             if pair.create_revision < self.created and self.line.counts(pair.key)
         }
         self._stop_following()
-        feeds = self._lines.feeds
+        feeds = self.lines.feeds
         self._subscription = feeds.subscribe(
-            self.line.prefix, revision + 1, self._on_event, self.missed
+            self.line.prefix, revision + 1, self._on_event, self._missed
         )
 
     def _stop_following(self) -> None:
@@ -270,15 +245,16 @@ class Place:
         elif self.on_other is not None and not self.line.counts(event.key):
             self.on_other(event)
 
-    def missed(self, error: LeaseholdError) -> None:
+    def _missed(self, error: LeaseholdError) -> None:
         """Learn that what happens now is not told any more."""
         self._gap = error
         self._changed.set()
 
     def _session_lost(self, error: BaseException | None) -> None:
-        self._lose(self.session.as_expired(), error)
+        self.lose(self.session.as_expired(), error)
 
-    def _lose(self, loss: LeaseholdError, error: BaseException | None) -> None:
+    def lose(self, loss: LeaseLost, error: BaseException | None) -> None:
+        """Learn that it is over, and what is behind that."""
         if self.loss is not None:
             return
         self.loss = loss
@@ -318,8 +294,9 @@ class Place:
             except SessionExpired:
                 return False  # it goes with the lease
             except (LeaseholdError, OSError, ValueError) as error:
-                logger.warning("key %r is left to its lease, undeleted: %s", self.key, error)
-                return False
+                if is_definite(error):
+                    logger.warning("key %r is left to its lease, undeleted: %s", self.key, error)
+                    return False
             else:
                 return done.succeeded
             await asyncio.sleep(pause_s)

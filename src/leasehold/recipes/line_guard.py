@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 from leasehold.client.body import Body
 from leasehold.client.signal import Signal
 from leasehold.core.duration import Duration
-from leasehold.errors import LeaseholdError, LeaseLost, LockLost, NotHeld
+from leasehold.errors import LeaseLost, LockLost, NotHeld
 from leasehold.recipes.line import Place
 from leasehold.recipes.naming import text_of
 from leasehold.recipes.token import Token
@@ -28,10 +28,13 @@ class LineGuard:
     ) -> None:
         self._place = place
         self._session = place.session
+        self._lines = place.lines
         self.name = text_of(place.line.name)
         """What it is a guard of."""
         self.token = Token(place.created, 1)
-        """The fencing token: whoever is let in later has a higher one."""
+        """The fencing token: whoever came later has a higher one."""
+        self.key = place.key
+        """The key that stands for it at the server: it is there while it is held."""
         self.lost = Signal()
         """Set when it is lost: a notification; `check` says whether it is."""
         self._on_loss = on_loss
@@ -61,6 +64,7 @@ class LineGuard:
 
     def check(self) -> None:
         """Raise `LockLost` unless it can be relied on now; `NotHeld` once it was released."""
+        self._lines.check()
         if self._is_released:
             raise self._not_held()
         if (loss := self._find_loss()) is not None:
@@ -71,11 +75,11 @@ class LineGuard:
 
         Raises `NotHeld` if it was released before, and `LockLost` if it was lost before.
         """
-        if self._is_released:
+        if self._is_released or self._lines.is_forked:
+            self._lines.check()
             raise self._not_held()
         loss = self._find_loss()
-        if loss is None or isinstance(loss, LockLost):
-            self._leave()
+        self._leave()
         if loss is not None:
             raise loss
 
@@ -96,8 +100,8 @@ class LineGuard:
         traceback: TracebackType | None,
     ) -> None:
         is_cancelled = self._body is not None and self._body.leave()
-        if self._is_released:
-            return
+        if self._is_released or self._lines.is_forked:
+            return  # released in the block; or it is the parent's
         loss = self._find_loss()
         self._leave()
         if loss is None:
@@ -117,21 +121,14 @@ class LineGuard:
     def _not_held(self) -> NotHeld:
         return NotHeld(f"{self.name!r} is not held: this guard was released before")
 
-    def _find_loss(self) -> LeaseholdError | None:
+    def _find_loss(self) -> LockLost | None:
         """Say why it cannot be relied on; None while it can."""
-        loss: LeaseholdError | None = self._place.loss
-        if loss is None:
-            try:
-                self._session.lease.check()
-            except LeaseLost as error:
-                loss = error
-            except LeaseholdError as error:  # in a child process, or after the end
-                return error
-        if isinstance(loss, LeaseLost):
-            return LockLost(self.name, loss.lease, loss.why)
-        return loss
+        loss = self._place.loss
+        if loss is None and not self._session.is_live:
+            loss = self._session.as_expired()
+        return None if loss is None else LockLost(self.name, loss.lease, loss.why)
 
-    def _lose(self, loss: LeaseholdError, error: BaseException | None) -> None:
+    def _lose(self, loss: LeaseLost, error: BaseException | None) -> None:
         """Learn that it is lost."""
         if self._is_released:
             return

@@ -11,10 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from leasehold.client.ending import END_S
-from leasehold.client.patience import Patience
-from leasehold.engine.interface import Engine
 from leasehold.recipes.feeds import Feeds
-from leasehold.recipes.sessions import Sessions
+from leasehold.recipes.locks import Locks
 
 LEAVE_S: Final = END_S
 """How long the end of a client waits for places that are being left."""
@@ -23,23 +21,30 @@ LEAVE_S: Final = END_S
 class Lines:
     """What the places of one client have in common."""
 
-    def __init__(self, sessions: Sessions, feeds: Feeds, patience: Patience) -> None:
-        self.sessions = sessions
-        self.feeds = feeds
-        self.patience = patience
+    def __init__(self, locks: Locks) -> None:
+        self._locks = locks
+        self.engine = locks.engine
+        self.sessions = locks.sessions
+        self.patience = locks.patience
+        self.who = locks.who
         self._numbers = itertools.count(1)
         self._tasks: dict[asyncio.Task[None], Callable[[], object]] = {}
         """What is under way, and how it is told to come to its end."""
         self._turns: dict[bytes, asyncio.Lock] = {}
 
     @property
-    def engine(self) -> Engine:
-        """Where the lines are."""
-        return self.sessions.engine
+    def feeds(self) -> Feeds:
+        """What happens to the lines."""
+        return self._locks.feeds
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process whose places these are."""
+        return self._locks.is_forked
 
     def check(self) -> None:
         """Refuse to work after the end, and in a child process."""
-        self.sessions.keeper.check()
+        self._locks.check()
 
     def next_number(self) -> int:
         """Give a number that no other place of this client has had."""

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from leasehold.callbacks import check_plain_callback
+from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets
 from leasehold.engine.values import KeyValue
 from leasehold.pending import Pending
-from leasehold.recipes.errand import Wait, check_wait
 from leasehold.recipes.line import LEASE_HEX, Line, Place
 from leasehold.recipes.line_guard import LineGuard, OnLoss
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import Claim, name_of, text_of
+from leasehold.recipes.options import check_wait
 from leasehold.recipes.stay import stay
 
 READ: Final = b".read"
@@ -48,7 +49,7 @@ class RWLock:
 
     def read(
         self,
-        timeout: Wait = None,
+        timeout: Timeout = None,
         *,
         on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,
@@ -63,7 +64,7 @@ class RWLock:
 
     def write(
         self,
-        timeout: Wait = None,
+        timeout: Timeout = None,
         *,
         on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,
@@ -72,12 +73,12 @@ class RWLock:
         return self._acquire(WRITE, timeout, on_loss, cancel_on_loss=cancel_on_loss)
 
     def _acquire(
-        self, role: bytes, timeout: Wait, on_loss: OnLoss | None, *, cancel_on_loss: bool
+        self, role: bytes, timeout: Timeout, on_loss: OnLoss | None, *, cancel_on_loss: bool
     ) -> Pending[LineGuard]:
         timeout_s = check_wait(timeout)
         check_plain_callback(on_loss, "on_loss")
         line = _ReadersAndWriters(self._name, role)
-        value = Claim(self._lines.sessions.who).encode()
+        value = Claim(self._lines.who).encode()
 
         def guard(place: Place) -> LineGuard:
             return LineGuard(place, on_loss=on_loss, cancel_on_loss=cancel_on_loss)

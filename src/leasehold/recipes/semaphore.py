@@ -9,14 +9,15 @@ from types import TracebackType
 from typing import Final
 
 from leasehold.callbacks import check_plain_callback
+from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets
 from leasehold.pending import Pending
 from leasehold.recipes.counted import CountedLine, check_count
-from leasehold.recipes.errand import Wait, check_wait
 from leasehold.recipes.line import Place
 from leasehold.recipes.line_guard import LineGuard, OnLoss
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import Claim, name_of, text_of
+from leasehold.recipes.options import check_wait
 from leasehold.recipes.stay import stay
 
 MAX_LIMIT: Final = 1_000_000
@@ -34,7 +35,7 @@ class Semaphore:
         name: Octets,
         limit: int,
         *,
-        timeout: Wait = None,
+        timeout: Timeout = None,
         on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,
     ) -> None:
@@ -51,14 +52,14 @@ class Semaphore:
         self._cancel_on_loss = cancel_on_loss
         self._entered: dict[asyncio.Task[object] | None, list[LineGuard]] = {}
 
-    def acquire(self, timeout: Wait | object = DEFAULT) -> Pending[LineGuard]:
+    def acquire(self, timeout: Timeout | object = DEFAULT) -> Pending[LineGuard]:
         """Be one of those that are let in: to be awaited, or entered with `async with`.
 
         `timeout` is how long to wait for others, as the semaphore was made with unless told
         otherwise: None for as long as it takes, 0 only asks; `LockDenied` then.
         """
         wait_s = self._timeout_s if timeout is DEFAULT else check_wait(timeout)  # type: ignore[arg-type]
-        value = Claim(self._lines.sessions.who).encode()
+        value = Claim(self._lines.who).encode()
         return Pending(lambda: stay(self._lines, self._line, value, self._guard, wait_s))
 
     def _guard(self, place: Place) -> LineGuard:

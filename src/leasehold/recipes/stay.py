@@ -1,29 +1,16 @@
 """`Stay`: one acquisition, from asking for a place until it was left; and how one is asked for."""
 
-import logging
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from leasehold.errors import (
-    Closed,
-    Compacted,
-    HistoryLost,
-    LeaseholdError,
-    LockDenied,
-    SessionExpired,
-)
+from leasehold.errors import LeaseholdError, LockDenied, SessionExpired
 from leasehold.recipes.errand import Errand
 from leasehold.recipes.line import Line, Place
 from leasehold.recipes.line_guard import LineGuard
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import text_of
 
-logger = logging.getLogger(__name__)
-
 G = TypeVar("G", bound=LineGuard)
-
-FOLLOW_AGAIN_S: Final = 1.0
-"""The pause before something that is held is followed again, after that was refused."""
 
 
 class Stay(Errand[G], Generic[G]):
@@ -53,7 +40,7 @@ class Stay(Errand[G], Generic[G]):
         place = self._place
         name = text_of(place.line.name)
         if self._waits_for_turn:
-            return LockDenied(name, self._lines.sessions.who, waited_s)
+            return LockDenied(name, self._lines.who, waited_s)
         if not place.created:
             why = self._lines.engine.trouble
             said = f"{name!r}: no answer within {waited_s:g} s"
@@ -124,12 +111,11 @@ class Stay(Errand[G], Generic[G]):
         while place.is_wanted and place.loss is None:
             try:
                 await place.change()
-            except (Closed, HistoryLost, SessionExpired):
-                pass  # the end of the client, or of the session, is told otherwise
+            except SessionExpired as expired:
+                place.lose(expired, None)
             except (LeaseholdError, OSError) as error:
-                logger.warning("%r cannot be followed: %s", place.key, error)
-                await place.pause(FOLLOW_AGAIN_S)
-                place.missed(Compacted(place.created, 0))
+                lease = place.session.lease.id
+                place.lose(SessionExpired(lease, f"it cannot be watched: {error}"), error)
 
 
 async def stay(
