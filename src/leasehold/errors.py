@@ -4,6 +4,7 @@
     ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
     ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
     ├── LeaseLost          FAILED_PRECONDITION  a holder can rely on its lease no longer
+    ├── StaleToken         FAILED_PRECONDITION  a resource has seen a higher fencing token
     ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
     ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
     ├── EmptyKey           INVALID_ARGUMENT     a key has no name
@@ -124,6 +125,28 @@ class LeaseLost(LeaseholdError):
 
     def __str__(self) -> str:
         return f"lease {self.lease} is lost: {self.why}"
+
+
+class StaleToken(LeaseholdError):
+    """A fenced resource has refused a token: it has `seen` a higher one. Nothing was changed.
+
+    Both are `Token`s.
+    """
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(self, token: tuple[int, int], seen: tuple[int, int], resource: str) -> None:
+        super().__init__(token, seen, resource)
+        self.token = token
+        self.seen = seen
+        self.resource = resource
+
+    def __str__(self) -> str:
+        return (
+            f"{self.resource} refuses token {self.token}, since it has seen {self.seen}: somebody "
+            "has got the lock later. Drop what was to be written, acquire the lock again, and "
+            "begin anew from what is there then"
+        )
 
 
 class LeaseFull(LeaseholdError):
