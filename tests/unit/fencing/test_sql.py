@@ -175,9 +175,14 @@ def test_of_any_order_of_tokens_those_that_are_written_never_go_down(tokens: lis
 
 
 class Meddling(sqlite3.Connection):
-    """Lets another one in between two statements on the fence."""
+    """Lets others in between two statements; as in PostgreSQL, an error ends the transaction."""
 
     meddle: Any = None
+    is_aborted = False
+
+    def rollback(self) -> None:
+        self.is_aborted = False
+        super().rollback()
 
     def cursor(self, factory: Any = None) -> Any:
         return super().cursor(factory or MeddlingCursor)
@@ -185,10 +190,17 @@ class Meddling(sqlite3.Connection):
 
 class MeddlingCursor(sqlite3.Cursor):
     def execute(self, statement: str, *args: Any) -> Any:
-        assert isinstance(self.connection, Meddling)
-        if self.connection.meddle is not None:
-            self.connection.meddle(statement)
-        return super().execute(statement, *args)
+        connection = self.connection
+        assert isinstance(connection, Meddling)
+        if connection.is_aborted:
+            raise sqlite3.InternalError("the transaction is aborted")
+        try:
+            if connection.meddle is not None:
+                connection.meddle(statement)
+            return super().execute(statement, *args)
+        except sqlite3.Error:
+            connection.is_aborted = True
+            raise
 
 
 @pytest.fixture
