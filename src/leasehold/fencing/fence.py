@@ -24,7 +24,7 @@ def check_token(given: object, name: str = "token") -> Token:
     else:
         advice = "; read it with Token.parse" if isinstance(given, str) else ""
         raise TypeError(f"{name} must be a Token or an int, not {given!r}{advice}")
-    if not all(0 <= part <= MAX_PART for part in token):
+    if not (0 <= token.revision <= MAX_PART and 0 <= token.count <= MAX_PART):
         raise ValueError(f"{name} must have parts from 0 to {MAX_PART}, not {token!r}")
     return token
 
