@@ -214,3 +214,7 @@ def test_without_a_fence_the_same_threads_write_in_a_wrong_order() -> None:
     written: list[Token] = []
     _write_from_many_threads(written.append)
     assert written != sorted(written)
+
+
+def test_a_fence_says_what_it_has_seen() -> None:
+    assert repr(Fence(Token(58, 1), name="the warehouse")) == "<Fence 'the warehouse', seen 58.1>"

@@ -332,3 +332,7 @@ def test_of_two_processes_at_once_the_content_never_goes_back(path: Path) -> Non
     assert read == sorted(read)
     assert set(read) <= set(taken)
     assert path.read_text() == str(max(taken)) == "40.2"
+
+
+def test_a_fenced_file_says_where_it_is(path: Path) -> None:
+    assert repr(FencedFile(path)) == f"<FencedFile '{path}'>"
