@@ -293,13 +293,15 @@ def test_own_key_deleted_by_somebody_else_loses_the_lock_at_once() -> None:
     async def scene(world: World) -> None:
         a = world.client("a")
         told: list[str] = []
-        with pytest.raises(LockLost, match="its key was deleted"):
-            async with a.lock("x", on_loss=lambda guard, _: told.append(guard.name)) as guard:
-                await world.engine.delete(guard.key)
-                async with asyncio.timeout(0.1):
-                    await guard.lost.wait()
-                assert not guard.is_held
+        lock = a.lock("x", on_loss=lambda guard, _: told.append(guard.name))
+        guard = await lock.acquire()
+        await world.engine.delete(guard.key)
+        async with asyncio.timeout(0.1):
+            await guard.lost.wait()
+        assert not guard.is_held
         assert told == ["x"]
+        with pytest.raises(LockLost, match="its key was deleted"):
+            guard.release()
         async with a.lock("x") as guard:
             assert guard.is_held
 
@@ -309,12 +311,13 @@ def test_own_key_deleted_by_somebody_else_loses_the_lock_at_once() -> None:
 def test_own_key_made_again_by_somebody_else_loses_the_lock() -> None:
     async def scene(world: World) -> None:
         a = world.client("a")
+        guard = await a.lock("x").acquire()
+        await world.engine.delete(guard.key)
+        await world.engine.put(guard.key, b"mine now")
+        async with asyncio.timeout(0.1):
+            await guard.lost.wait()
         with pytest.raises(LockLost, match="its key was deleted"):
-            async with a.lock("x") as guard:
-                await world.engine.delete(guard.key)
-                await world.engine.put(guard.key, b"mine now")
-                async with asyncio.timeout(0.1):
-                    await guard.lost.wait()
+            guard.check()
         await world.engine.delete(guard.key)
 
     play(scene)
@@ -324,11 +327,16 @@ def test_a_block_is_cancelled_when_its_lock_is_lost_if_asked_for() -> None:
     async def scene(world: World) -> None:
         a = world.client("a")
         reached = False
-        with pytest.raises(LockLost):
+
+        async def work() -> None:
+            nonlocal reached
             async with a.lock("x", cancel_on_loss=True) as guard:
                 await world.engine.delete(guard.key)
                 await asyncio.sleep(1_000)
                 reached = True
+
+        with pytest.raises(LockLost):
+            await work()
         assert not reached
 
     play(scene)

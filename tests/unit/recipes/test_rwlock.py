@@ -14,7 +14,7 @@ def test_readers_share_and_a_writer_is_alone() -> None:
         one = await a.rwlock("config").read()
         two = await b.rwlock("config").read()
         three = await b.rwlock("config").read()  # of one client, too
-        assert one.is_held and two.is_held and three.is_held
+        assert all(guard.is_held for guard in (one, two, three))
         with pytest.raises(LockDenied) as denied:
             await b.rwlock("config").write(timeout=0)
         assert denied.value.holder == "a"
