@@ -109,13 +109,14 @@ class Guard:
         return self._tenure.as_lost()
 
     def again(self) -> "Guard":
-        """Acquire it once more, for whoever has it already: it is free when both are released."""
+        """Acquire it once more, for whoever has it already: it is free when both are released.
+
+        The token is the same: to a resource they are one holder.
+        """
         self.check()
         claim = self._claims[0]
         claim.append(1)
-        tenure = self._tenure
-        tenure.count = count = tenure.count + 1
-        return Guard(tenure, claim, Token(tenure.revision, count), self.options)
+        return Guard(self._tenure, claim, self.token, self.options)
 
     def _not_held(self) -> NotHeld:
         tenure = self._tenure
