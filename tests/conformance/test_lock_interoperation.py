@@ -163,3 +163,39 @@ def test_a_lock_in_use_does_not_yield_to_etcdctl(
                 await asyncio.to_thread(end, theirs)
 
     asyncio.run(scenario())
+
+
+# Elections.
+
+
+def test_etcdctl_and_ours_lead_one_after_the_other_and_hear_of_each_other(
+    server: RunningServer, etcdctl: Etcdctl, locks: Locks, names: Names
+) -> None:
+    name = names.elect
+    with (
+        etcdctl.going_on("elect", name, "theirs") as theirs,
+        leasehold_going_on(server, "elect", name, "--listen") as we_hear,
+    ):
+        their_key, _ = theirs.lines(2)
+        assert we_hear.lines(2) == [their_key, "theirs"]
+        with (
+            leasehold_going_on(server, "elect", name, "ours", "-q") as ours,
+            etcdctl.going_on("elect", "-l", name) as they_hear,
+        ):
+            assert they_hear.lines(2) == [their_key, "theirs"]
+            locks.waiting(name.encode(), 2)
+            assert not ours.has_said(0.2)
+            end(theirs)
+            our_key, value = ours.lines(2)
+            assert value == "ours"
+            assert they_hear.lines(2) == we_hear.lines(2) == [our_key, "ours"]
+            end(they_hear)
+            with etcdctl.going_on("elect", name, "again") as again:
+                locks.waiting(name.encode(), 2)
+                assert not again.has_said(0.2)
+                end(ours)
+                again_key, _ = again.lines(2)
+                assert we_hear.lines(2) == [again_key, "again"]
+                end(again)
+        end(we_hear)
+    locks.waiting(name.encode(), 0)

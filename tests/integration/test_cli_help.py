@@ -26,9 +26,9 @@ EVERYWHERE = "0.0.0.0:2379"
 EXAMPLES = re.compile(r"^(?:example|examples|then):\n((?:  .*\n?)+)", re.MULTILINE)
 ENDLESS = re.compile(
     r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep|"
-    r"top(?!.*--(count|once))|lock (?!.* -- ))"
+    r"top(?!.*--(count|once))|(lock|elect) (?!.* -- |.*--listen))"
 )
-CLIENTS = ("lease ", "kv ", "lock", "status", "top")
+CLIENTS = ("lease ", "kv ", "lock", "elect", "status", "top")
 
 
 def _helps(
@@ -146,7 +146,7 @@ def _goes_on(line: str, place: Path, endpoint: str) -> None:
             assert process.stderr is not None
             said = (process.stderr if " watch" in line else process.stdout).readline()
             assert said.startswith(
-                ("leasehold serves", "lease ", "watching ", "Leasehold (etcd")
+                ("leasehold serves", "lease ", "watching ", "Leasehold (etcd", "deploy/", "jobs/")
             ), (line, said)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=WITHIN_S)

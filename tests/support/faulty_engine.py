@@ -116,9 +116,7 @@ class FaultyEngine(Engine):
         return await self._call("revoke", lambda: self._shared.revoke(lease))
 
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
-        return await self._call(
-            "time_to_live", lambda: self._shared.time_to_live(lease, keys=keys)
-        )
+        return await self._call("time_to_live", lambda: self._shared.time_to_live(lease, keys=keys))
 
     async def leases(self) -> Sequence[LeaseInfo]:
         return await self._call("leases", self._shared.leases)

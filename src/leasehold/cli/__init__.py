@@ -25,6 +25,7 @@ COMMANDS: Final = (
     "lease",
     "kv",
     "lock",
+    "elect",
     "status",
     "top",
     "completion",

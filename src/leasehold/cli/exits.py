@@ -20,7 +20,7 @@ MEANINGS: Final = {
     NO_SERVER: "no server could be connected to, or none has answered in time",
     NOT_MET: "the conditions do not hold, and what is under --else was done",
     LOST: "a lease or a lock that was to be kept is lost",
-    DENIED: "somebody else has the lock",
+    DENIED: "somebody else has the lock, or leads",
 }
 _ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)
 

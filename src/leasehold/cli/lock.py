@@ -44,13 +44,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument("name", type=name, metavar="NAME", help="its name")
     add_holding(parser, "the lock")
-    parser.add_argument(
-        "--denied-code",
-        type=_code,
-        default=DENIED,
-        metavar="N",
-        help="the exit code if somebody else has it (default: 7)",
-    )
+    add_denied_code(parser, "somebody else has it")
     add_connection(parser)
     parser.set_defaults(run=run)
 
@@ -95,6 +89,17 @@ def add_holding(parser: argparse.ArgumentParser, what: str) -> None:
         "--quiet",
         action="store_true",
         help="do not tell who else has it",
+    )
+
+
+def add_denied_code(parser: argparse.ArgumentParser, when: str) -> None:
+    """Add what the exit code is if it cannot be had in time."""
+    parser.add_argument(
+        "--denied-code",
+        type=_code,
+        default=DENIED,
+        metavar="N",
+        help=f"the exit code if {when} (default: {DENIED})",
     )
 
 

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol
 from leasehold.cli.signals import SIGNALS, exit_code
 from leasehold.client.signal import Signal
 from leasehold.clock import SYSTEM_CLOCK
+from leasehold.core.duration import Duration, seconds_of
 
 WARDEN: Final = Path(__file__).with_name("warden.py")
 
@@ -57,7 +58,7 @@ class Guarded(Protocol):
     """What a command runs under."""
 
     @property
-    def remaining(self) -> float:
+    def remaining(self) -> Duration:
         """How long it may be relied on; 0 once it is lost."""
 
     @property
@@ -99,7 +100,7 @@ class Supervised:
         self._guard = guard
         self._command = list(command)
         self._grace_s = grace_s
-        self._lead_s = lead_s(grace_s, term_s, guard.remaining)
+        self._lead_s = lead_s(grace_s, term_s, seconds_of(guard.remaining))
         self._tell_s = min(TELL_MAX_S, TELL * term_s)
         self._control = -1
         self._pid: int | None = None
@@ -140,7 +141,7 @@ class Supervised:
             os.close(report)
 
     def _until_s(self) -> float:
-        return SYSTEM_CLOCK.boottime() + self._guard.remaining - self._lead_s
+        return SYSTEM_CLOCK.boottime() + seconds_of(self._guard.remaining) - self._lead_s
 
     # While it runs.
 
