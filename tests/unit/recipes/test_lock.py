@@ -48,7 +48,7 @@ def test_one_holder_at_a_time_in_the_order_of_asking() -> None:
         tasks = []
         for n, client in enumerate(clients):
             tasks.append(asyncio.ensure_future(work(client, f"c{n}")))
-            await world.until(lambda n=n: len(world.pairs(b"a/")) == n + 1)
+            await world.until(lambda: len(world.pairs(b"a/")) == len(tasks))
         await asyncio.gather(*tasks)
         assert order == ["c0", "c1", "c2", "c3", "c4"]
 
