@@ -127,6 +127,12 @@ class HeldEngine(EmbeddedEngine):
         """Where they begin."""
         return sorted(watch.key for watch in self.open)
 
+    def hold(self) -> None:
+        """Hold back what is not being waited for already."""
+        self.holds = True
+        for watch in self.open:
+            watch.is_free = False
+
     def free(self) -> None:
         """Hold nothing back any more."""
         self.holds = False
