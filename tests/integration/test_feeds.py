@@ -17,7 +17,7 @@ from tests.engines.conftest import remote_engine
 from tests.support.asynchronous import asynchronous, until
 
 COUNT = 40
-ROUNDS = 5
+ROUNDS = 3
 
 
 def prefix(number: int) -> bytes:
@@ -80,7 +80,7 @@ async def test_subscriptions_become_one_watch_while_connections_are_cut() -> Non
         async with audience(server) as there:
             for number in range(COUNT):
                 await there.join(number)
-                if number % 7 == 0:
+                if number % 9 == 8:
                     await there.cut_off()
             for turn in range(ROUNDS):
                 await there.change(range(turn, COUNT))
