@@ -27,7 +27,7 @@ from typing import Final
 
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import Event
-from leasehold.errors import CallRefused, Closed, Compacted, LeaseholdError
+from leasehold.errors import CallRefused, Closed, Compacted, HistoryLost, LeaseholdError
 from leasehold.recipes.feed_places import (
     GROUP_FROM,
     MAX_ALONE,
@@ -234,6 +234,8 @@ class Feeds:
         """Have everybody go on without a watch who can, and tell the others."""
         if isinstance(error, Compacted):
             self._compacted = max(self._compacted, error.revision)
+        elif isinstance(error, HistoryLost):
+            self._compacted = 0  # that was another keyspace's
         if self._groups.get(watch.place) is watch:
             lost = self._dissolve(watch)
             if isinstance(error, CallRefused):
