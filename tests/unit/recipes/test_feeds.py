@@ -191,6 +191,32 @@ def test_a_subscriber_may_cancel_and_subscribe_when_it_is_told() -> None:
     play(scene)
 
 
+def test_a_subscriber_may_cancel_others_of_the_same_prefix_when_it_is_told() -> None:
+    async def scene(stage: Stage) -> None:
+        told = list[bytes]()
+        subscriptions = list[Subscription]()
+
+        def leave(event: Event) -> None:
+            told.append(event.key)
+            for subscription in subscriptions:
+                subscription.cancel()
+
+        def fail(error: LeaseholdError) -> None:
+            raise AssertionError(error)
+
+        await stage.crowd(1)
+        for _ in range(3):
+            subscriptions.append(stage.feeds.subscribe(job(1), 1, leave, fail))
+        await settled()
+        await stage.put(b"jobs/1/k", b"jobs/1/l")
+        await settled()
+        assert told == [b"jobs/1/k"]
+        assert len(stage.told[job(1)]) == 2
+        assert not stage.gaps
+
+    play(scene)
+
+
 def test_nothing_is_told_after_a_cancel_and_the_last_takes_the_watch_along() -> None:
     async def scene(stage: Stage) -> None:
         await stage.crowd(1)
@@ -287,9 +313,13 @@ def test_a_group_that_comes_too_late_ends_no_watch_that_does_not(
         await settled()
         assert list(stage.gaps) == [job(2)]
         assert stage.engine.open_keys == [job(0), job(1)]
+        stage.subscribe(job(3), 5)  # and so is this, but now it is known what is
+        await settled()
+        assert list(stage.gaps) == [job(2), job(3)]
+        assert stage.engine.open_keys == [b"jobs/"]
         stage.subscribe(job(2), 21)
         await settled()
-        assert stage.engine.open_keys[0] == b"jobs/"
+        assert stage.engine.open_keys == [b"jobs/"]
         last = await stage.put(job(0) + b"k", job(1) + b"k", job(2) + b"k")
         await settled()
         assert [stage.revisions(job(number)) for number in range(3)] == [[last]] * 3
@@ -556,8 +586,9 @@ def test_names_that_have_nothing_in_common_share_a_watch_only_if_there_are_very_
             stage.subscribe(name, now)
         await settled()
         assert stage.engine.open_keys == [b"\0"]
+        made = len(stage.engine.made)
         await stage.noise(1000, b"else")
-        assert stage.engine.open_keys == [b"\0"]
+        assert len(stage.engine.made) == made
         assert await stage.put(names[0] + b"k") == stage.engine._store.revision
         await settled()
         assert len(stage.told[names[0]]) == 1
