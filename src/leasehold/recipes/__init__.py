@@ -1,1 +1,1 @@
-"""What clients build of keys, leases and watches: locks, and what is made of them."""
+"""Recipes: locks and what is built from them. They run in the client, on any engine."""

@@ -38,6 +38,8 @@ from leasehold.recipes.feed_places import (
 )
 from leasehold.recipes.feed_watch import FeedWatch, Subscription, call
 
+__all__ = ["Feeds", "Subscription"]
+
 REPLAYED_EACH: Final = 4
 """Revisions for each subscription by which a new group may begin before its latest one."""
 
