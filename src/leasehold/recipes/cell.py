@@ -96,11 +96,6 @@ class Cell:
         """Refuse to work after the client's end, and in a child process."""
         self._locks.check()
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child of the process that has it."""
-        return self._locks.is_forked
-
     def check_process(self) -> None:
         """Refuse to work in a child process."""
         self._locks.check_process()

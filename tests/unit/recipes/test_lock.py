@@ -71,6 +71,31 @@ def test_a_cached_lock_is_answered_without_a_message() -> None:
     play(scene)
 
 
+def test_who_takes_a_cached_lock_again_and_again_does_not_starve_the_loop() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        lock = a.lock("x")
+        async with lock:
+            pass
+        others = 0
+
+        async def other() -> None:
+            nonlocal others
+            while True:
+                others += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(other())
+        for _ in range(5_000):
+            async with lock:
+                pass
+            (await lock.acquire()).release()
+        assert 5 <= others <= 50
+        task.cancel()
+
+    play(scene)
+
+
 def test_a_cached_lock_past_its_trusted_end_is_contended_for_again() -> None:
     async def scene(world: World) -> None:
         a = world.client("a", session_ttl=TTL_S)
