@@ -65,10 +65,10 @@ from leasehold.testing.faults import Faults
 from leasehold.testing.host import Host
 from leasehold.testing.local_server import LocalServer
 from leasehold.testing.network import Network
+from leasehold.testing.packets import Counters
 from leasehold.testing.seeds import seeds
 from leasehold.testing.simulation import Simulation
 from leasehold.testing.virtual import current_host, run_virtual
-from leasehold.testing.wire import Counters
 
 __all__ = [
     "Connection",

@@ -23,7 +23,7 @@ class Counters:
     duplicated: int = 0
 
 
-class Wire:
+class Packets:
     """Carries packets between all pairs of hosts."""
 
     def __init__(self, world: World, faults: Faults) -> None:
