@@ -42,7 +42,7 @@ async def test_a_delete_on_a_connection_that_was_lost_comes_after_a_later_put(
             await client.kv.put("straggling", "first")
             wire.hold_current()
             deleting = asyncio.create_task(client.kv.delete("straggling"))
-            await until(lambda: wire.held_bytes("to_server") > 0)
+            await until(lambda: wire.holds("straggling", "to_server"))
             wire.hang_up_held()
             with pytest.raises(leasehold.ConnectionLost):
                 await deleting

@@ -68,21 +68,31 @@ class LocalServer:
         """The address for clients, as `leasehold.connect` takes it."""
         return f"{HOST}:{self.port}"
 
-    def connect(self, *, timeout: "float | timedelta | None" = None) -> "Pending[Client]":
-        """Give a client for the caller's own event loop: to be awaited, or entered.
+    def connect(
+        self,
+        *,
+        timeout: "float | timedelta | None" = None,
+        session_ttl: "float | timedelta | None" = None,
+        name: str | None = None,
+    ) -> "Pending[Client]":
+        """Give a client for the caller's own event loop, as `leasehold.connect` does.
 
         It has a wire of its own, so `disconnect` can cut it off.
         """
         from leasehold.client.connecting import connect  # noqa: PLC0415  it is long
         from leasehold.client.patience import TIMEOUT_S  # noqa: PLC0415
         from leasehold.pending import Pending  # noqa: PLC0415
+        from leasehold.recipes.sessions import SESSION_TTL_S  # noqa: PLC0415
 
         timeout_s = TIMEOUT_S if timeout is None else check_seconds(timeout, "timeout")
+        ttl_s = SESSION_TTL_S if session_ttl is None else check_seconds(session_ttl, "session_ttl")
 
         async def make() -> "Client":
             wire = self.wire()
             try:
-                client = await connect(wire.endpoint, timeout=timeout_s)
+                client = await connect(
+                    wire.endpoint, timeout=timeout_s, session_ttl=ttl_s, name=name
+                )
             except BaseException:
                 wire.let_go()
                 raise

@@ -58,9 +58,9 @@ class Strand:
         """Whether what comes in goes out."""
         return way not in self._cut and way not in self.held
 
-    def waiting_bytes(self, way: Way) -> int:
-        """How much waits."""
-        return len((self.client if way == "to_server" else self.server).waiting)
+    def waiting(self, way: Way) -> bytearray:
+        """What waits."""
+        return (self.client if way == "to_server" else self.server).waiting
 
     def changed(self) -> None:
         """Do what may be done, now that it is cut or held otherwise."""

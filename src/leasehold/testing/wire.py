@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 
+from leasehold.client.texts import Octets, octets_of
 from leasehold.core.duration import check_seconds
 from leasehold.rpc.addresses import TcpAddress, parse_address
 from leasehold.testing.background import Background
@@ -120,11 +121,18 @@ class Wire:
         self._do(self._release_on_loop)
 
     def held_bytes(self, direction: Direction = "both") -> int:
-        """Tell how much waits, by a cut or on held connections: whether a request is on its way."""
+        """Tell how much waits, by a cut or on held connections."""
         ways = _ways_of(direction)
-        return self._do(
-            lambda: sum(strand.waiting_bytes(way) for strand in self._strands for way in ways)
-        )
+        return self._do(lambda: sum(len(each) for each in self._waiting(ways)))
+
+    def holds(self, octets: Octets, direction: Direction = "both") -> bool:
+        """Tell whether these bytes are among those that wait.
+
+        Keys and values are sent as they are, if there is no TLS: so it can be known that a request
+        for a key is under way.
+        """
+        ways, sought = _ways_of(direction), octets_of(octets, "octets")
+        return self._do(lambda: any(sought in each for each in self._waiting(ways)))
 
     # The end.
 
@@ -213,6 +221,9 @@ class Wire:
         for strand in self._strands:
             strand.held.clear()
         self._changed()
+
+    def _waiting(self, ways: tuple[Way, ...]) -> Iterator[bytearray]:
+        return (strand.waiting(way) for strand in self._strands for way in ways)
 
     def _changed(self) -> None:
         for strand in list(self._strands):

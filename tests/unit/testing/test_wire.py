@@ -188,6 +188,9 @@ def test_a_cut_lets_nothing_through_and_what_was_sent_arrives_when_it_is_mended(
     client.sendall(b"two")
     until(lambda: wire.held_bytes("to_server") == 6)
     assert wire.held_bytes("to_client") == 6
+    assert wire.holds("etw")
+    assert wire.holds(b"etw", "to_server")
+    assert not wire.holds("etw", "to_client")
     assert _is_silent(client)
     assert _is_silent(accepted)
     wire.mend()
@@ -509,6 +512,8 @@ def test_what_is_wrong_is_refused(wire: Wire) -> None:
         Wire(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not 'up'"):
         wire.cut("up")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="octets must be bytes or str"):
+        wire.holds(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not None"):
         wire.hold_current(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="seconds must be more than zero"):
