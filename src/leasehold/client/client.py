@@ -19,6 +19,7 @@ from leasehold.core.duration import FOREVER, Forever, check_seconds
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import LeaseInfo
 from leasehold.pending import Pending
+from leasehold.recipes.permits import Permits
 
 
 class Client:
@@ -41,6 +42,8 @@ class Client:
         self._closing: asyncio.Future[None] | None = None
         self.kv = KV(engine, self._patience)
         """Keys and values."""
+        self.permits = Permits(engine, self._keeper, self._patience)
+        """Who may do what, for as long as a lease lasts."""
 
     def lease(
         self,
@@ -136,6 +139,7 @@ class Client:
 
     async def _close(self) -> None:
         try:
+            await self.permits.cache.close()
             await self._keeper.close()
         finally:
             await self.engine.close()

@@ -16,6 +16,7 @@ from leasehold.sync.client import Client
 from leasehold.sync.connecting import connect
 from leasehold.sync.held_lease import HeldLease
 from leasehold.sync.kv import KV, TxnBuilder
+from leasehold.sync.permits import Permits
 from leasehold.sync.signals import Signal
 from leasehold.sync.watch import Watch
 
@@ -30,4 +31,14 @@ else:
         return importlib.import_module("leasehold.sync.opening").open_client
 
 
-__all__ = ["KV", "Client", "HeldLease", "Signal", "TxnBuilder", "Watch", "connect", "open"]
+__all__ = [
+    "KV",
+    "Client",
+    "HeldLease",
+    "Permits",
+    "Signal",
+    "TxnBuilder",
+    "Watch",
+    "connect",
+    "open",
+]

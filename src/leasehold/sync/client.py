@@ -14,6 +14,7 @@ from leasehold.sync.health import Check, run_aside
 from leasehold.sync.held_lease import Callback, HeldLease, on_loop_of
 from leasehold.sync.kv import KV
 from leasehold.sync.loop_thread import LoopThread
+from leasehold.sync.permits import Permits
 
 
 class Client:
@@ -27,6 +28,8 @@ class Client:
         self._client = client
         self.kv = KV(thread, client.kv)
         """Keys and values."""
+        self.permits = Permits(thread, client.permits)
+        """Who may do what, for as long as a lease lasts."""
 
     def lease(
         self,
