@@ -8,7 +8,8 @@ server cannot end the lease before, unless somebody revokes it, and that is what
 - one watch of all permits drops an answer as soon as its key is changed or deleted. It begins with
   the revision after the first answer, so nothing between the two is missed. An answer that is older
   than the watch is given, but not kept;
-- what is changed while a question is under way spoils its answer: given, but not kept;
+- what is changed while a question is under way, and after what it has read, spoils its answer:
+  given, but not kept. News that is older than an answer says nothing about it;
 - a watch that ends (`Compacted`, `HistoryLost`, the end of the engine) takes all answers with it,
   and the next question begins another one. A watch that is merely out of touch cannot be told from
   one that has nothing to tell: then answers are good until their trusted end, and no longer. After
@@ -30,6 +31,7 @@ from collections import defaultdict
 from typing import Final, NamedTuple
 
 from leasehold.clock import Clock
+from leasehold.core.duration import NEVER
 from leasehold.core.holding import session_margin_s
 from leasehold.engine.interface import Engine, Watch
 from leasehold.errors import LeaseholdError, UnknownLease
@@ -49,15 +51,17 @@ take to reach a client whose watch is cut off."""
 class _Kept(NamedTuple):
     permit: Permit
     end: float
+    revision: int
+    """The one that it was read at."""
 
 
 class _Question:
-    """One that is under way."""
+    """One that is under way, and the last revision that is known to have changed its permit."""
 
-    __slots__ = ("is_spoiled",)
+    __slots__ = ("changed_at",)
 
     def __init__(self) -> None:
-        self.is_spoiled = False
+        self.changed_at: float = 0
 
 
 class PermitCache:
@@ -112,13 +116,14 @@ class PermitCache:
         left_s = info.remaining - session_margin_s(info.remaining)
         if self._clock.boottime() >= sent_at + left_s:
             return None
-        if question is not None and not question.is_spoiled and self._covers(found.revision):
-            self._keep(key, _Kept(permit, sent_at + min(left_s, MAX_AGE_S)))
+        if question is not None and self._is_current(question, found.revision):
+            self._keep(key, _Kept(permit, sent_at + min(left_s, MAX_AGE_S), found.revision))
         return permit
 
-    def _covers(self, revision: int) -> bool:
-        """Say whether all is told that has happened since a revision."""
-        return self._watch is not None and self._watched_from <= revision + 1
+    def _is_current(self, question: _Question, revision: int) -> bool:
+        """Say whether all that has happened since a revision is told, and has changed nothing."""
+        is_told = self.is_watching and self._watched_from <= revision + 1
+        return is_told and question.changed_at <= revision
 
     def _keep(self, key: bytes, kept: _Kept) -> None:
         self._kept.pop(key, None)  # so that the first one is the oldest
@@ -127,20 +132,28 @@ class PermitCache:
         self._kept[key] = kept
         self._last_end = max(self._last_end, kept.end)
 
-    def drop(self, key: bytes) -> None:
-        """Forget a permit, which was changed: also what is being asked for just now."""
-        self._kept.pop(key, None)
+    def drop(self, key: bytes, revision: float = NEVER) -> None:
+        """Forget a permit that was changed, at this revision or who knows when.
+
+        What is being asked for just now is not kept either.
+        """
+        kept = self._kept.get(key)
+        if kept is not None and kept.revision < revision:
+            del self._kept[key]
         for question in self._questions.get(key, ()):
-            question.is_spoiled = True
+            question.changed_at = max(question.changed_at, revision)
 
     def clear(self) -> None:
         """Forget all permits."""
-        self._kept.clear()
-        for questions in self._questions.values():
-            for question in questions:
-                question.is_spoiled = True
+        for key in [*self._kept, *self._questions]:
+            self.drop(key)
 
     # The watch.
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it is told of changes."""
+        return self._watch is not None
 
     def _begin_watch(self, start: int) -> None:
         if self._watch is not None:
@@ -153,7 +166,7 @@ class PermitCache:
         try:
             async for events in watch:
                 for event in events.events:
-                    self.drop(event.key)
+                    self.drop(event.key, event.revision)
                 if self._clock.boottime() >= self._last_end:
                     return
         except LeaseholdError as error:

@@ -16,17 +16,18 @@ must not be, once a later call has seen what there is: a permit that was revoked
 would be there again. So a grant is *taken back* first: its lease is ended, without which a put is
 refused; or for a lease that was given, the key is deleted that its transaction compares, and which
 was put under that lease before (`naming.CALLS`). Later grants and revocations of the same permit by
-this client wait for that. A transaction that deletes a permit harms nobody later: what is granted
-then has another revision.
+this client wait for that. A revocation without an answer is carried through: done late it harms
+nobody, since what is granted then has another revision; so it may as well be done.
 """
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
 
-from leasehold.client.ending import END_S, PAUSE_MAX_S, PAUSE_MIN_S, end_one
+from leasehold.client.ending import LOOKS, PAUSE_MAX_S, PAUSE_MIN_S, end_one
 from leasehold.client.keeper import LOST_S, Keeper
 from leasehold.client.key import Key
 from leasehold.core.ops import Step
@@ -46,7 +47,7 @@ TRIES: Final = 32
 class _Attempt:
     """A grant under way, and what it has met with."""
 
-    __slots__ = ("before", "call", "is_own", "lease", "names")
+    __slots__ = ("before", "call", "has_called", "is_own", "lease", "names")
 
     def __init__(self, names: Names, lease: int, *, is_own: bool) -> None:
         self.names = names
@@ -54,6 +55,8 @@ class _Attempt:
         self.is_own = is_own
         self.call = b"" if is_own else naming.CALLS + secrets.token_hex(8).encode()
         """The key that must be there, for a lease that was given."""
+        self.has_called = False
+        """Whether it was put there, with an answer."""
         self.before: Permit | None = None
         """What is replaced, as it was seen last."""
 
@@ -66,7 +69,7 @@ class Grants:
         self._keeper = keeper
         self._on_change = on_change
         """Told of each key before and after it is written."""
-        self._taking_back: dict[bytes, asyncio.Task[object]] = {}
+        self._settling: dict[bytes, asyncio.Task[object]] = {}
         """What has yet to be settled before a permit is written again. It has a limit in time."""
 
     # Granting.
@@ -92,13 +95,12 @@ class Grants:
         try:
             permit = await self._write(attempt, rights, granted_by)
         except BaseException:
-            self._see_to_taking_back(attempt)
+            self._settle_later(key, partial(self._take_back, attempt))
             raise
         finally:
             self._on_change(key)
-        before = attempt.before
-        if before is not None and before.lease != permit.lease:
-            await self._end_soon(before)
+        if attempt.before is not None and attempt.before.lease != permit.lease:
+            self._end_unused_later(attempt.before)
         return permit
 
     async def _write(self, attempt: _Attempt, rights: frozenset[str], granted_by: str) -> Permit:
@@ -107,6 +109,7 @@ class Grants:
         closes: list[Step] = []
         if attempt.call:
             await self._engine.put(attempt.call, b"", lease=lease)
+            attempt.has_called = True
             needs, closes = [Key(attempt.call).exists()], [Key(attempt.call).delete()]
         found = (await self._engine.range(key)).pairs
         for _ in range(TRIES):
@@ -134,40 +137,48 @@ class Grants:
         key = names.key
         await self._settled(key)
         self._on_change(key)
-        before: Permit | None = None
         try:
             found = (await self._engine.range(key)).pairs
             for _ in range(TRIES):
                 if not found:
                     return False
-                before = read(found[0])
-                done = await self._delete(key, found[0])
+                seen = found[0]
+                try:
+                    done = await self._delete(seen)
+                except BaseException as error:
+                    if not is_definite(error):
+                        self._settle_later(key, partial(self._carry_through, seen))
+                    raise
                 if done.succeeded:
                     break
                 found = done.results[0].pairs
             else:
                 raise _too_often(names)
-        except BaseException:
-            if before is not None:
-                self._keeper.see_to(self._end_unused(before))
-            raise
         finally:
             self._on_change(key)
-        if before is not None:
-            await self._end_soon(before)
+        if (before := read(seen)) is not None:
+            self._end_unused_later(before)
         return True
 
-    async def _delete(self, key: bytes, seen: KeyValue) -> TxnResult:
+    async def _delete(self, seen: KeyValue) -> TxnResult:
+        key = Key(seen.key)
         return await self._engine.txn(
-            [Key(key).mod_revision == seen.mod_revision], [Key(key).delete()], [Key(key).get()]
+            [key.mod_revision == seen.mod_revision], [key.delete()], [key.get()]
         )
+
+    async def _carry_through(self, seen: KeyValue) -> None:
+        """Have a revocation done that had no answer."""
+        await _until_answered(lambda: self._delete(seen), f"permit {seen.key!r}")
+        self._on_change(seen.key)
+        if (before := read(seen)) is not None:
+            await self._end_unused(before)
 
     # Leases, and calls without an answer.
 
-    async def _end_soon(self, permit: Permit) -> None:
-        """End the lease of a permit that is no more; what takes long goes on behind the caller."""
+    def _end_unused_later(self, permit: Permit) -> None:
+        """End the lease of a permit that is no more, if it has no other use."""
         if permit.own_lease:
-            await asyncio.wait([self._keeper.see_to(self._end_unused(permit))], timeout=END_S)
+            self._keeper.see_to(self._end_unused(permit))
 
     async def _end_unused(self, permit: Permit) -> None:
         if not permit.own_lease:
@@ -193,33 +204,43 @@ class Grants:
         if attempt.is_own:
             await end_one(self._engine, attempt.lease, LOST_S)
         else:
-            what = f"key {attempt.call!r}"
-            await _until_answered(lambda: self._engine.delete(attempt.call), what)
+            await self._hang_up(attempt)
         if attempt.before is not None and attempt.before.lease != attempt.lease:
             await self._end_unused(attempt.before)
 
-    def _see_to_taking_back(self, attempt: _Attempt) -> None:
-        key = attempt.names.key
-        earlier = self._taking_back.get(key)
+    async def _hang_up(self, attempt: _Attempt) -> None:
+        """Delete the key of a call; one whose put had no answer may appear yet."""
 
-        async def take_back() -> None:
+        async def delete() -> None:
+            for look in range(1 if attempt.has_called else LOOKS):
+                await asyncio.sleep(PAUSE_MIN_S * (2**look - 1))
+                if (await self._engine.delete(attempt.call)).deleted:
+                    return
+
+        await _until_answered(delete, f"key {attempt.call!r}")
+
+    def _settle_later(self, key: bytes, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do what must be done before the permit is written again."""
+        earlier = self._settling.get(key)
+
+        async def settle() -> None:
             if earlier is not None:
                 await asyncio.wait([earlier])
-            await self._take_back(attempt)
+            await work()
 
         def done(task: asyncio.Task[object]) -> None:
-            if self._taking_back.get(key) is task:
-                del self._taking_back[key]
+            if self._settling.get(key) is task:
+                del self._settling[key]
 
-        task = self._taking_back[key] = self._keeper.see_to(take_back())
+        task = self._settling[key] = self._keeper.see_to(settle())
         task.add_done_callback(done)
 
     async def _settled(self, key: bytes) -> None:
         """Wait until what was given up can do no more."""
         self._keeper.check()
-        taking_back = self._taking_back.get(key)
-        if taking_back is not None:
-            await asyncio.wait([taking_back])
+        settling = self._settling.get(key)
+        if settling is not None:
+            await asyncio.wait([settling])
 
 
 async def _until_answered(call: Callable[[], Awaitable[object]], what: str) -> None:
