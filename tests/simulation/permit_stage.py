@@ -43,8 +43,11 @@ class Line(FarKeyspace):
         """Which message from now on; 0 for none."""
         self.answers_late: dict[str, float] = {}
         """How long answers take, by the name of the call."""
+        self.sends_late: dict[str, float] = {}
+        """How long it takes until a call is sent."""
 
     async def _send(self, name: str, *args: Any, **named: Any) -> Answer:
+        await asyncio.sleep(self.sends_late.get(name, 0.0))
         befallen = False
         if name != "connect" and self.befalls_in:
             self.befalls_in -= 1

@@ -112,8 +112,9 @@ def _check_rights(
         assert rights in (old, done)
 
 
+@pytest.mark.parametrize("slow_s", [0.0, 2.0])
 @pytest.mark.parametrize("call", [grant, grant_under])
-def test_what_was_given_up_does_not_come_back_after_a_revocation(call: Call) -> None:
+def test_what_was_given_up_does_not_come_back_after_a_revocation(call: Call, slow_s: float) -> None:
     was_late = 0
     for number in range(1, MESSAGES):
         with Play("nothing") as play:
@@ -124,6 +125,7 @@ def test_what_was_given_up_does_not_come_back_after_a_revocation(call: Call) -> 
             except ConnectionError:
                 was_late += 1
             line.befalls_in = 0
+            line.sends_late = {"revoke": slow_s, "delete": slow_s}  # what takes it back
             play.do(play.admin, revoke)
             assert not play.is_there()
             for _ in range(100):
