@@ -151,12 +151,12 @@ async def test_a_lease_with_another_use_is_not_ended(place: Place) -> None:
 async def test_a_revocation_reaches_what_is_cached_at_once(place: Place) -> None:
     async with client_of(place) as client:
         anna, permits = subject_of(place), client.permits
-        key = names_of(anna, "hall").key
+        names = names_of(anna, "hall")
         await permits.grant(anna, "hall", {"read"}, ttl=LONG_S)
         assert await permits.check(anna, "hall", "read")
-        assert permits.cache.get(key) is not None
-        await client.kv.delete(key)  # as another client would, or etcdctl
-        await until(lambda: permits.cache.get(key) is None)
+        assert permits.cache.get(names) is not None
+        await client.kv.delete(names.key)  # as another client would, or etcdctl
+        await until(lambda: permits.cache.get(names) is None)
         assert not await permits.check(anna, "hall", "read")
         await permits.grant(anna, "hall", {"read"}, ttl=LONG_S)
         assert await permits.check(anna, "hall", "read")

@@ -38,7 +38,7 @@ def yes_until(stage: Stage, user: User, at_most_s: float = 100.0) -> float:
 
 def end_of_trust(user: User) -> float:
     """Give the trusted end of what a client has cached, in its own time."""
-    return user.permits.cache._kept[NAMES.key].end
+    return user.permits.cache._kept[NAMES].end
 
 
 def is_watching(user: User) -> bool:
@@ -126,7 +126,7 @@ def test_the_cache_has_a_limit_and_the_oldest_goes(monkeypatch: pytest.MonkeyPat
         for number in range(5):
             stage.do(gate, partial(_grant_and_check, admin=gate, subject=str(number)))
         assert len(gate.permits.cache) == 3
-        kept = [str(n) for n in range(5) if gate.permits.cache.get(names_of(str(n), "x").key)]
+        kept = [str(n) for n in range(5) if gate.permits.cache.get(names_of(str(n), "x"))]
         assert kept == ["2", "3", "4"]
 
 
@@ -138,11 +138,11 @@ def test_news_that_is_older_than_an_answer_does_not_spoil_it() -> None:
             work = partial(_grant_and_check, admin=stage.gate, subject=str(number))
             stage.do(stage.gate, work)
             stage.run_for(GRAIN_S)  # of the grant the gate is told at any time until now
-            assert stage.gate.permits.cache.get(names_of(str(number), "x").key)
-        kept = stage.gate.permits.cache._kept[NAMES.key]
+            assert stage.gate.permits.cache.get(names_of(str(number), "x"))
+        kept = stage.gate.permits.cache._kept[NAMES]
         for revision, is_left in ((kept.revision, True), (kept.revision + 1, False)):
-            stage.gate.permits.cache.drop(NAMES.key, revision)
-            assert (NAMES.key in stage.gate.permits.cache._kept) == is_left
+            stage.gate.permits.cache.drop(NAMES, revision)
+            assert (NAMES in stage.gate.permits.cache._kept) == is_left
 
 
 async def _grant_and_check(permits: Permits, admin: User, subject: str) -> None:

@@ -81,7 +81,7 @@ class Permits:
             self._thread.check_process()
             names = names_of(subject, resource)
             check_name(right, "right")
-            permit = self._permits.cache.get(names.key)
+            permit = self._permits.cache.get(names)
             if permit is not None:
                 return permit.allows(right)
         return self._thread.run(

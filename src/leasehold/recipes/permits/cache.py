@@ -36,6 +36,7 @@ from leasehold.core.holding import session_margin_s
 from leasehold.engine.interface import Engine, Watch
 from leasehold.errors import LeaseholdError, UnknownLease
 from leasehold.recipes.permits import naming
+from leasehold.recipes.permits.naming import Names, read_names
 from leasehold.recipes.permits.permit import Permit, read
 
 logger = logging.getLogger(__name__)
@@ -70,8 +71,8 @@ class PermitCache:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._kept: dict[bytes, _Kept] = {}
-        self._questions: defaultdict[bytes, set[_Question]] = defaultdict(set)
+        self._kept: dict[Names, _Kept] = {}
+        self._questions: defaultdict[Names, set[_Question]] = defaultdict(set)
         self._watch: Watch | None = None
         self._watched_from = 0
         self._following: asyncio.Task[None] | None = None
@@ -81,28 +82,28 @@ class PermitCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, key: bytes) -> Permit | None:
+    def get(self, names: Names) -> Permit | None:
         """Give a permit that can be relied on now; None if that is not known here."""
         self._engine.check()
-        kept = self._kept.get(key)
+        kept = self._kept.get(names)
         return kept.permit if kept is not None and self._clock.boottime() < kept.end else None
 
-    async def ask(self, key: bytes, *, keep: bool) -> Permit | None:
+    async def ask(self, names: Names, *, keep: bool) -> Permit | None:
         """Ask for a permit that can be relied on now, and keep it; None if there is none.
 
         One whose trusted end has passed when the answer comes is none.
         """
         question = _Question()
-        self._questions[key].add(question)
+        self._questions[names].add(question)
         try:
-            return await self._ask(key, question if keep else None)
+            return await self._ask(names, question if keep else None)
         finally:
-            self._questions[key].discard(question)
-            if not self._questions[key]:
-                del self._questions[key]
+            self._questions[names].discard(question)
+            if not self._questions[names]:
+                del self._questions[names]
 
-    async def _ask(self, key: bytes, question: _Question | None) -> Permit | None:
-        found = await self._engine.range(key)
+    async def _ask(self, names: Names, question: _Question | None) -> Permit | None:
+        found = await self._engine.range(names.key)
         permit = read(found.pairs[0]) if found.pairs else None
         if permit is None:
             return None
@@ -117,7 +118,7 @@ class PermitCache:
         if self._clock.boottime() >= sent_at + left_s:
             return None
         if question is not None and self._is_current(question, found.revision):
-            self._keep(key, _Kept(permit, sent_at + min(left_s, MAX_AGE_S), found.revision))
+            self._keep(names, _Kept(permit, sent_at + min(left_s, MAX_AGE_S), found.revision))
         return permit
 
     def _is_current(self, question: _Question, revision: int) -> bool:
@@ -125,28 +126,28 @@ class PermitCache:
         is_told = self.is_watching and self._watched_from <= revision + 1
         return is_told and question.changed_at <= revision
 
-    def _keep(self, key: bytes, kept: _Kept) -> None:
-        self._kept.pop(key, None)  # so that the first one is the oldest
+    def _keep(self, names: Names, kept: _Kept) -> None:
+        self._kept.pop(names, None)  # so that the first one is the oldest
         while len(self._kept) >= MAX_CACHED:
             del self._kept[next(iter(self._kept))]
-        self._kept[key] = kept
+        self._kept[names] = kept
         self._last_end = max(self._last_end, kept.end)
 
-    def drop(self, key: bytes, revision: float = NEVER) -> None:
+    def drop(self, names: Names, revision: float = NEVER) -> None:
         """Forget a permit that was changed, at this revision or who knows when.
 
         What is being asked for just now is not kept either.
         """
-        kept = self._kept.get(key)
+        kept = self._kept.get(names)
         if kept is not None and kept.revision < revision:
-            del self._kept[key]
-        for question in self._questions.get(key, ()):
+            del self._kept[names]
+        for question in self._questions.get(names, ()):
             question.changed_at = max(question.changed_at, revision)
 
     def clear(self) -> None:
         """Forget all permits."""
-        for key in [*self._kept, *self._questions]:
-            self.drop(key)
+        for names in [*self._kept, *self._questions]:
+            self.drop(names)
 
     # The watch.
 
@@ -166,7 +167,8 @@ class PermitCache:
         try:
             async for events in watch:
                 for event in events.events:
-                    self.drop(event.key, event.revision)
+                    if (names := read_names(event.key)) is not None:
+                        self.drop(names, event.revision)
                 if self._clock.boottime() >= self._last_end:
                     return
         except LeaseholdError as error:
@@ -182,4 +184,7 @@ class PermitCache:
         if following is not None and not following.done():
             following.cancel()
             await asyncio.wait([following])
+        if self._watch is not None:  # the task was cancelled before it began
+            self._watch.cancel()
+            self._watch = None
         self.clear()

@@ -64,11 +64,11 @@ class _Attempt:
 class Grants:
     """Writes permits, and sees to their leases."""
 
-    def __init__(self, engine: Engine, keeper: Keeper, on_change: Callable[[bytes], None]) -> None:
+    def __init__(self, engine: Engine, keeper: Keeper, on_change: Callable[[Names], None]) -> None:
         self._engine = engine
         self._keeper = keeper
         self._on_change = on_change
-        """Told of each key before and after it is written."""
+        """Told of each permit before and after it is written."""
         self._settling: dict[bytes, asyncio.Task[object]] = {}
         """What has yet to be settled before a permit is written again. It has a limit in time."""
 
@@ -91,14 +91,14 @@ class Grants:
 
     async def _grant(self, attempt: _Attempt, rights: frozenset[str], granted_by: str) -> Permit:
         key = attempt.names.key
-        self._on_change(key)
+        self._on_change(attempt.names)
         try:
             permit = await self._write(attempt, rights, granted_by)
         except BaseException:
             self._settle_later(key, partial(self._take_back, attempt))
             raise
         finally:
-            self._on_change(key)
+            self._on_change(attempt.names)
         if attempt.before is not None and attempt.before.lease != permit.lease:
             self._end_unused_later(attempt.before)
         return permit
@@ -136,7 +136,7 @@ class Grants:
         """Delete a permit; False if there is none."""
         key = names.key
         await self._settled(key)
-        self._on_change(key)
+        self._on_change(names)
         try:
             found = (await self._engine.range(key)).pairs
             for _ in range(TRIES):
@@ -147,7 +147,7 @@ class Grants:
                     done = await self._delete(seen)
                 except BaseException as error:
                     if not is_definite(error):
-                        self._settle_later(key, partial(self._carry_through, seen))
+                        self._settle_later(key, partial(self._carry_through, names, seen))
                     raise
                 if done.succeeded:
                     break
@@ -155,7 +155,7 @@ class Grants:
             else:
                 raise _too_often(names)
         finally:
-            self._on_change(key)
+            self._on_change(names)
         if (before := read(seen)) is not None:
             self._end_unused_later(before)
         return True
@@ -166,10 +166,10 @@ class Grants:
             [key.mod_revision == seen.mod_revision], [key.delete()], [key.get()]
         )
 
-    async def _carry_through(self, seen: KeyValue) -> None:
+    async def _carry_through(self, names: Names, seen: KeyValue) -> None:
         """Have a revocation done that had no answer."""
         await _until_answered(lambda: self._delete(seen), f"permit {seen.key!r}")
-        self._on_change(seen.key)
+        self._on_change(names)
         if (before := read(seen)) is not None:
             await self._end_unused(before)
 

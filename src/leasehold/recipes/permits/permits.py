@@ -91,11 +91,11 @@ class Permits:
         sure to last, and only until it hears of a change. With `cache` False the server is asked.
         If it must be asked and does not answer, that is an error, never a yes.
         """
-        key = names_of(subject, resource).key
+        names = names_of(subject, resource)
         check_name(right, "right")
-        permit = self.cache.get(key) if cache else None
+        permit = self.cache.get(names) if cache else None
         if permit is None:
-            permit = await self._patience.wait(self.cache.ask(key, keep=cache), timeout)
+            permit = await self._patience.wait(self.cache.ask(names, keep=cache), timeout)
         return permit is not None and permit.allows(right)
 
     async def get(
