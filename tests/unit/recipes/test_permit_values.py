@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import leasehold
+from leasehold.recipes.permits import permits as permits_module
 from leasehold.recipes.permits.naming import names_of, read_names
 from leasehold.recipes.permits.permit import check_rights, read
 from tests.support.asynchronous import asynchronous
@@ -91,6 +92,20 @@ async def test_a_key_without_a_lease_would_never_end_and_is_no_permit() -> None:
 )
 def test_a_key_that_is_written_otherwise_is_no_permit(key: bytes) -> None:
     assert read_names(key) is None
+
+
+@asynchronous
+async def test_a_list_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permits_module, "PAGE", 2)
+    async with leasehold.open("memory:") as client, client.lease(60) as lease:
+        names = [(subject, resource) for subject in "abc" for resource in "xyz"]
+        for subject, resource in reversed(names):
+            await client.permits.grant(subject, resource, ["in"], lease=lease)
+        await client.kv.put("leasehold/permits/a/x/y", "of somebody else", lease=lease)
+        listed = await client.permits.list()
+        assert [(each.subject, each.resource) for each in listed] == names
+        assert [each.resource for each in await client.permits.list("b")] == ["x", "y", "z"]
+        assert [each.subject for each in await client.permits.list(resource="y")] == ["a", "b", "c"]
 
 
 # What is refused.

@@ -43,11 +43,14 @@ logger = logging.getLogger(__name__)
 TRIES: Final = 32
 """How often a write is tried if others change the permit each time."""
 
+SETTLED_AT_ONCE: Final = 64
+"""Calls without an answer that are seen to at the same time; the others wait."""
+
 
 class _Attempt:
     """A grant under way, and what it has met with."""
 
-    __slots__ = ("before", "call", "has_called", "is_own", "lease", "names")
+    __slots__ = ("before", "call", "has_begun", "is_own", "lease", "names")
 
     def __init__(self, names: Names, lease: int, *, is_own: bool) -> None:
         self.names = names
@@ -55,8 +58,8 @@ class _Attempt:
         self.is_own = is_own
         self.call = b"" if is_own else naming.CALLS + secrets.token_hex(8).encode()
         """The key that must be there, for a lease that was given."""
-        self.has_called = False
-        """Whether it was put there, with an answer."""
+        self.has_begun = is_own
+        """Whether there is something to be taken back: the lease, or that key, with an answer."""
         self.before: Permit | None = None
         """What is replaced, as it was seen last."""
 
@@ -71,6 +74,7 @@ class Grants:
         """Told of each permit before and after it is written."""
         self._settling: dict[bytes, asyncio.Task[object]] = {}
         """What has yet to be settled before a permit is written again. It has a limit in time."""
+        self._turns = asyncio.Semaphore(SETTLED_AT_ONCE)
 
     # Granting.
 
@@ -94,8 +98,9 @@ class Grants:
         self._on_change(attempt.names)
         try:
             permit = await self._write(attempt, rights, granted_by)
-        except BaseException:
-            self._settle_later(key, partial(self._take_back, attempt))
+        except BaseException as error:
+            if attempt.has_begun or not is_definite(error):
+                self._settle_later(key, partial(self._take_back, attempt))
             raise
         finally:
             self._on_change(attempt.names)
@@ -109,7 +114,7 @@ class Grants:
         closes: list[Step] = []
         if attempt.call:
             await self._engine.put(attempt.call, b"", lease=lease)
-            attempt.has_called = True
+            attempt.has_begun = True
             needs, closes = [Key(attempt.call).exists()], [Key(attempt.call).delete()]
         found = (await self._engine.range(key)).pairs
         for _ in range(TRIES):
@@ -212,7 +217,7 @@ class Grants:
         """Delete the key of a call; one whose put had no answer may appear yet."""
 
         async def delete() -> None:
-            for look in range(1 if attempt.has_called else LOOKS):
+            for look in range(1 if attempt.has_begun else LOOKS):
                 await asyncio.sleep(PAUSE_MIN_S * (2**look - 1))
                 if (await self._engine.delete(attempt.call)).deleted:
                     return
@@ -226,7 +231,8 @@ class Grants:
         async def settle() -> None:
             if earlier is not None:
                 await asyncio.wait([earlier])
-            await work()
+            async with self._turns:
+                await work()
 
         def done(task: asyncio.Task[object]) -> None:
             if self._settling.get(key) is task:
