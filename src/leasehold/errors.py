@@ -4,11 +4,12 @@
     ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
     ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
     ├── LeaseLost          FAILED_PRECONDITION  a holder can rely on its lease no longer
-    │   ├── SessionExpired FAILED_PRECONDITION  so with the lease that all locks of a client are under
-    │   └── LockLost       FAILED_PRECONDITION  a lock, or the like, was lost before it was released
+    │   ├── SessionExpired FAILED_PRECONDITION  the lease that all locks of a client are under
+    │   └── LockLost       FAILED_PRECONDITION  a lock was lost before it was released
     ├── LockDenied         ABORTED              somebody else has it; `holder` says who
     │                                           (also a builtin TimeoutError)
     ├── NotHeld            FAILED_PRECONDITION  what is to be released is not held
+    ├── StaleToken         FAILED_PRECONDITION  a resource has seen a higher fencing token
     ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
     ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
     ├── EmptyKey           INVALID_ARGUMENT     a key has no name
@@ -137,6 +138,8 @@ class SessionExpired(LeaseLost):
     Whoever waited has lost its place in line, and may ask again.
     """
 
+    status = Status.FAILED_PRECONDITION
+
     def __str__(self) -> str:
         return f"the session (lease {self.lease:x}) is over: {self.why}"
 
@@ -146,6 +149,8 @@ class LockLost(LeaseLost):
 
     `name` is its name; `lease` the session's that it was under.
     """
+
+    status = Status.FAILED_PRECONDITION
 
     def __init__(self, name: str, lease: object, why: str) -> None:
         super().__init__(lease, why)
@@ -180,6 +185,28 @@ class NotHeld(LeaseholdError):
     """What is to be released is not held: it never was, or was released before."""
 
     status = Status.FAILED_PRECONDITION
+
+
+class StaleToken(LeaseholdError):
+    """A fenced resource has refused a token: it has `seen` a higher one. Nothing was changed.
+
+    Both are `Token`s.
+    """
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(self, token: tuple[int, int], seen: tuple[int, int], resource: str) -> None:
+        super().__init__(token, seen, resource)
+        self.token = token
+        self.seen = seen
+        self.resource = resource
+
+    def __str__(self) -> str:
+        return (
+            f"{self.resource} refuses token {self.token}, since it has seen {self.seen}: somebody "
+            "has got the lock later. Drop what was to be written, acquire the lock again, and "
+            "begin anew from what is there then"
+        )
 
 
 class LeaseFull(LeaseholdError):

@@ -14,8 +14,10 @@ import typing
 
 from leasehold.sync.client import Client
 from leasehold.sync.connecting import connect
+from leasehold.sync.guard import Guard
 from leasehold.sync.held_lease import HeldLease
 from leasehold.sync.kv import KV, TxnBuilder
+from leasehold.sync.lock import Lock
 from leasehold.sync.permits import Permits
 from leasehold.sync.signals import Signal
 from leasehold.sync.watch import Watch
@@ -34,7 +36,9 @@ else:
 __all__ = [
     "KV",
     "Client",
+    "Guard",
     "HeldLease",
+    "Lock",
     "Permits",
     "Signal",
     "TxnBuilder",

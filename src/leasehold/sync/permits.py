@@ -40,7 +40,8 @@ class Permits:
 
         With `ttl` a lease is begun for the subject, who keeps it alive, with
         `client.keep(permit.lease)`, or lets it end. With `lease` it is one that is there, such as
-        the subject's own; `UnknownLease` if it is not.
+        the subject's own; `UnknownLease` if it is not. `granted_by` is the client's name, unless
+        told otherwise.
 
         A permit that the subject has for the resource is replaced, all at once. Its lease is ended
         if it was begun for it and has no other key; else it is left to whoever has it.

@@ -1,7 +1,5 @@
 """`client.permits`: who may do what with which resource, for as long as a lease lasts."""
 
-import os
-import socket
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -31,9 +29,10 @@ class Permits:
     seconds.
     """
 
-    def __init__(self, engine: Engine, keeper: Keeper, patience: Patience) -> None:
+    def __init__(self, engine: Engine, keeper: Keeper, patience: Patience, who: str) -> None:
         self._engine = engine
         self._patience = patience
+        self._who = who
         self.cache = PermitCache(engine, keeper.clock)
         """For the client, and for the twin of `leasehold.sync`."""
         self.grants = Grants(engine, keeper, self.cache.drop)
@@ -53,7 +52,8 @@ class Permits:
 
         With `ttl` a lease is begun for the subject, who keeps it alive, with
         `client.keep(permit.lease)`, or lets it end. With `lease` it is one that is there, such as
-        the subject's own; `UnknownLease` if it is not.
+        the subject's own; `UnknownLease` if it is not. `granted_by` is the client's name, unless
+        told otherwise.
 
         A permit that the subject has for the resource is replaced, all at once. Its lease is ended
         if it was begun for it and has no other key; else it is left to whoever has it.
@@ -64,7 +64,7 @@ class Permits:
         """
         names = names_of(subject, resource)
         checked = check_rights(rights)
-        by = _who() if granted_by is None else check_name(granted_by, "granted_by")
+        by = self._who if granted_by is None else check_name(granted_by, "granted_by")
         if (ttl is None) == (lease is None):
             raise ValueError("give either ttl or lease: a term, or a lease that is there")
         if ttl is not None:
@@ -155,7 +155,3 @@ class Permits:
             revision, more = page.revision, page.more
             first = page.pairs[-1].key + b"\0" if page.pairs else end
         return [permit for _, permit in sorted(found.items())]
-
-
-def _who() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
