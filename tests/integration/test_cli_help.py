@@ -28,7 +28,7 @@ ENDLESS = re.compile(
     r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep|"
     r"top(?!.*--(count|once))|(lock|elect) (?!.* -- |.*--listen))"
 )
-CLIENTS = ("lease ", "kv ", "lock", "elect", "status", "top")
+CLIENTS = ("lease ", "kv ", "lock", "elect", "permit ", "status", "top")
 
 
 def _helps(

@@ -26,6 +26,7 @@ COMMANDS: Final = (
     "kv",
     "lock",
     "elect",
+    "permit",
     "status",
     "top",
     "completion",
