@@ -195,7 +195,7 @@ class FaultyWatch(Watch):
                 await asyncio.wait([told, self._failure], return_when=asyncio.FIRST_COMPLETED)
                 if self._failure.done():
                     return self._failure.result()
-                if not self._engine.is_deaf:
+                if not self._engine.is_deaf or told.exception() is not None:
                     return told.result()
             finally:
                 told.cancel()

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from leasehold.client.body import Body
 from leasehold.client.signal import Signal
-from leasehold.errors import LockLost, NotHeld
+from leasehold.errors import Forked, LockLost, NotHeld
 from leasehold.recipes.events import LockEventKind
 from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.options import LockOptions, OnLoss
@@ -21,7 +22,10 @@ class Guard(AnyGuard):
     def __init__(
         self, tenure: "Tenure", claim: list[int], token: Token, options: LockOptions
     ) -> None:
-        super().__init__(token)
+        # All here and not by `super`, as in `enter` and `leave`: cached locks are acquired often.
+        self.token = token
+        self._body = None
+        self.twin = None
         self._tenure = tenure
         self._claims = [claim]
         self.options = options
@@ -91,13 +95,14 @@ class Guard(AnyGuard):
         return self._tenure.as_lost()
 
     def again(self) -> "Guard":
-        """Acquire it once more, for whoever has it already: it is free when both are released."""
+        """Acquire it once more, for whoever has it already: it is free when both are released.
+
+        The token is the same: to a resource they are one holder.
+        """
         self.check()
         claim = self._claims[0]
         claim.append(1)
-        tenure = self._tenure
-        tenure.count = count = tenure.count + 1
-        return Guard(tenure, claim, Token(tenure.revision, count), self.options)
+        return Guard(self._tenure, claim, self.token, self.options)
 
     def _not_held(self) -> NotHeld:
         tenure = self._tenure
@@ -105,11 +110,29 @@ class Guard(AnyGuard):
             tenure.log.say("application", LockEventKind.RELEASE_NOT_HELD, tenure.name)
         return NotHeld(f"this guard of {tenure.name!r} was released before")
 
-    # What its recipe says of it.
+    def enter(self) -> None:
+        """Begin its block, in the running task."""
+        if self.options.cancel_on_loss:
+            self._body = Body()
+            self._body.enter()
 
-    @property
-    def _is_forked(self) -> bool:
-        return self._tenure.cell.is_forked
+    def leave(self, exc_type: type[BaseException] | None) -> None:
+        """End its block; `LockLost` if it was lost, unless the block has failed of something."""
+        if self._body is not None:
+            super().leave(exc_type)
+            return
+        if not self._claims:
+            return  # released in the block
+        try:
+            if not self.put_back():
+                self.put_by()
+        except Forked:
+            return  # the parent has it still
+        except LockLost:
+            if exc_type is None:
+                raise
+
+    # What its recipe says of it.
 
     @property
     def _on_loss(self) -> OnLoss | None:

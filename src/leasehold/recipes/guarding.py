@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from leasehold.client.body import Body
 from leasehold.client.signal import Signal
-from leasehold.errors import LockLost
+from leasehold.errors import Forked, LockLost
 from leasehold.recipes.token import Token
 
 logger = logging.getLogger(__name__)
@@ -95,11 +95,6 @@ class AnyGuard(ABC):
 
     @property
     @abstractmethod
-    def _is_forked(self) -> bool:
-        """Whether this is a child of the process that has it."""
-
-    @property
-    @abstractmethod
     def _on_loss(self) -> Callable[[Any, BaseException | None], object] | None:
         """Who is told if it is lost."""
 
@@ -148,10 +143,13 @@ class AnyGuard(ABC):
     def leave(self, exc_type: type[BaseException] | None) -> None:
         """End its block; `LockLost` if it was lost, unless the block has failed of something."""
         is_cancelled = self._body is not None and self._body.leave()
-        if self.is_released or self._is_forked:
-            return  # released in the block; or it is the parent's
+        if self.is_released:
+            return  # in the block
         try:
-            self.release()
+            if not self.put_back():
+                self.put_by()
+        except Forked:
+            return  # the parent has it still
         except LockLost:
             if exc_type is None or (is_cancelled and exc_type is asyncio.CancelledError):
                 raise
