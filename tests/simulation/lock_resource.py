@@ -16,7 +16,7 @@ from leasehold.testing import Host, Network
 TIMEOUT_S: Final = 5.0
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """Somebody with a higher token was there."""
 
 

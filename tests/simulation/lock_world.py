@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from leasehold import Client, HistoryLost, LeaseholdError, LeaseLost
 from leasehold.errors import Closed, LockDenied, NotHeld
+from leasehold.recipes.token import Token
 from leasehold.testing import Faults, Host, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer, Stragglers
@@ -136,7 +137,12 @@ class LockWorld:
         engine = FarKeyspace(self.server, process.host)
         await engine.start()
         process.history = self.server.histories
-        client = Client(engine, clock=process.host.clock, session_ttl=process.ttl_s)
+        client = Client(
+            engine,
+            clock=process.host.clock,
+            session_ttl=process.ttl_s,
+            name=f"{process.host.name}.{process.host.incarnation}",
+        )
         client._keeper._random = self.sim.random
         process.client = client
         return client
@@ -260,7 +266,7 @@ class LockWorld:
     async def _work_unlocked(self, process: Process, name: str) -> None:
         """Do the same without asking anybody."""
         self._unlocked += 1
-        held = Held(name, None, process.host, 0, 0, _next_token(self._unlocked))
+        held = Held(name, None, process.host, 0, 0, Token(self._unlocked, 0))
         try:
             base = await self.resource.read(process.host, name, held.token)
             await asyncio.sleep(self.sim.random.uniform(*self.habits.work_s))
@@ -290,10 +296,11 @@ class LockWorld:
     def check_everybody_gets_everything(self, within_s: float = 120.0) -> None:
         """Each process gets each lock, over a healthy network."""
         before = {process: Counter(process.got) for process in self.ours}
-        tasks = []
-        for process in self.ours:
-            for name in self.names:
-                tasks.append(process.host.start(self._get_once, process, name))
+        tasks = [
+            process.host.start(self._get_once, process, name)
+            for process in self.ours
+            for name in self.names
+        ]
         try:
             self.sim.run_until(lambda: all(task.done() for task in tasks), within=within_s)
         except AssertionError:
@@ -354,10 +361,11 @@ class LockWorld:
     def wind_down(self) -> None:
         """Close all clients: then there is no key and no lease."""
         self.is_over = True
-        closing = []
-        for process in self.processes:
-            if process.client is not None:
-                closing.append(process.host.start(process.client.close))
+        closing = [
+            process.host.start(process.client.close)
+            for process in self.processes
+            if process.client is not None
+        ]
         self.sim.run_until(lambda: all(task.done() for task in closing), within=60.0)
         for task in closing:
             task.result()
@@ -368,12 +376,6 @@ class LockWorld:
             raise Violation(f"{len(leases)} leases are left after all clients were closed")
         if self.oracle.violations:
             raise Violation(self.oracle.violations[0])
-
-
-def _next_token(number: int) -> Any:
-    from leasehold.recipes.token import Token
-
-    return Token(number, 0)
 
 
 async def cancelled_at(work: Coroutine[Any, Any, None], await_number: int) -> None:
