@@ -8,7 +8,8 @@
 - No update is lost.
 
 A server that was restored from a backup knows nothing of who holds what: there these promises hold
-for the guards of one history. But for tokens: they go on rising if it was restored by the book.
+for the guards of one history. But for tokens: they go on rising. Of one whose disk has gone back to
+an earlier state, which looks the same to whoever has seen no more than that, nothing can be said.
 """
 
 from collections import Counter
@@ -18,11 +19,12 @@ from typing import Any, Final
 from leasehold.recipes.naming import is_contender
 from leasehold.recipes.token import Token
 from leasehold.testing import Host, Simulation
+from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import KeyspaceServer
 from tests.simulation.lock_resource import Resource
 from tests.simulation.oracle import Violation
 
-LOOK_S: Final = 0.05
+LOOK_S: Final = 0.1
 
 
 @dataclass(eq=False)
@@ -31,7 +33,7 @@ class Held:
 
     lock: str
     guard: Any
-    host: Host
+    engine: FarKeyspace
     incarnation: int
     history: int
     """Which of the server's histories its owner knows."""
@@ -39,6 +41,11 @@ class Held:
     is_over: bool = False
     """Whether it was seen that it cannot be relied on."""
     is_released: bool = False
+
+    @property
+    def host(self) -> Host:
+        """Where its owner is."""
+        return self.engine.host
 
     @property
     def passes(self) -> bool:
@@ -58,11 +65,13 @@ class LockOracle:
     server: KeyspaceServer
     resource: Resource
     live: dict[str, list[Held]] = field(default_factory=dict)
-    tokens: dict[tuple[str, int], set[Token]] = field(default_factory=dict)
+    tokens: dict[str, set[Token]] = field(default_factory=dict)
     highest: dict[str, dict[int, Token]] = field(default_factory=dict)
     grants: Counter[str] = field(default_factory=Counter)
-    rolled_back: bool = False
-    """Whether revisions have gone back: then tokens have, too."""
+    has_gone_back: bool = False
+    """Whether the server's disk has gone back to an earlier state."""
+    knows_owners: bool = True
+    """Whether nobody but their owners deletes keys."""
     violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,17 +89,18 @@ class LockOracle:
 
         self.sim.after(0.0, say)
 
-    def granted(self, lock: str, guard: Any, host: Host, history: int) -> Held:
-        """See an acquisition, at the moment when its owner gets it, and which history it knows."""
+    def granted(self, lock: str, guard: Any, engine: FarKeyspace) -> Held:
+        """See an acquisition, at the moment when its owner gets it."""
         token: Token = guard.token
-        held = Held(lock, guard, host, host.incarnation, history, token)
+        host, history = engine.host, self.server.histories[engine.cluster_id]
+        held = Held(lock, guard, engine, host.incarnation, history, token)
         self.sim.record(f"has {lock} with {token}", host.name)
         self.grants[lock] += 1
-        known = self.tokens.setdefault((lock, history if self.rolled_back else 0), set())
-        if token in known:
+        known = self.tokens.setdefault(lock, set())
+        if token in known and not self.has_gone_back:
             self.fail(f"{lock} was acquired twice with {token}")
         known.add(token)
-        if held.passes:
+        if held.passes and not self.has_gone_back:
             self._rises(held)
         self.live.setdefault(lock, []).append(held)
         self.look()
@@ -99,8 +109,7 @@ class LockOracle:
     def _rises(self, held: Held) -> None:
         highest = self.highest.setdefault(held.lock, {})
         for history, before in highest.items():
-            is_earlier = history <= held.history and not self.rolled_back
-            if (history == held.history or is_earlier) and held.token < before:
+            if history <= held.history and held.token < before:
                 self.fail(f"{held.lock} was acquired with {held.token} after {before}")
         highest[held.history] = max(held.token, highest.get(held.history, held.token))
 
@@ -119,17 +128,20 @@ class LockOracle:
             for held in entries:
                 if not held.passes:
                     held.is_over = True
+                elif held.engine.history.lost is not None:
+                    self.fail(f"{lock}: {held} can be relied on, and its keyspace is gone")
                 elif held.is_over:
                     self.fail(f"{lock}: {held} could not be relied on, and now it can")
                 else:
                     passing.append(held)
-            newest = self.server.histories
+            if self.has_gone_back:
+                continue
             for history in {held.history for held in passing}:
                 these = [held for held in passing if held.history == history]
                 if len(these) > 1:
                     self.fail(f"{lock} is held twice: by {these[0]} and {these[1]}")
-            current = [held for held in passing if held.history == newest]
-            if current and not self.server.host.down:
+            current = [held for held in passing if held.history == self.server.history]
+            if current and self.knows_owners and not self.server.host.down:
                 owners = self._owners() if owners is None else owners
                 for held in current:
                     if owners.get(lock) != int(held.token):
@@ -155,5 +167,5 @@ class LockOracle:
 
     def _refused(self, lock: str, token: Token, highest: Token) -> None:
         for held in self.live.get(lock, ()):
-            if held.token == token and held.history == self.server.histories and held.passes:
+            if held.token == token and held.history == self.server.history and held.passes:
                 self.fail(f"{lock}: {token} is refused after {highest}, and could be relied on")

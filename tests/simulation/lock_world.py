@@ -29,7 +29,7 @@ QUIET: Final = Faults(delay=(0.001, 0.02))
 STORMY: Final = Faults(loss=0.03, delay=(0.001, 0.1), spike=0.03, spike_delay=(0.1, 3.0))
 TERMS_S: Final = (2.0, 3.0, 5.0, 10.0)
 NAMES: Final = ("a", "a/b", "b")
-CALM_S: Final = 40.0
+CALM_S: Final = 20.0
 FOREIGN_TTL_S: Final = 4.0
 
 
@@ -55,6 +55,9 @@ class Habits:
     """How often the lock is not to be cached."""
 
 
+BRIEF: Final = Habits(work_s=(0.0, 0.05), rounds=1)
+
+
 @dataclass(eq=False)
 class Process:
     """A program that uses locks."""
@@ -63,7 +66,6 @@ class Process:
     ttl_s: float
     is_foreign: bool = False
     client: Client | None = None
-    history: int = 0
     uses: Counter[str] = field(default_factory=Counter)
     """How many of its tasks ask for a lock, or have it."""
     got: Counter[str] = field(default_factory=Counter)
@@ -81,8 +83,8 @@ class LockWorld:
         faults: Faults = QUIET,
         *,
         habits: Habits = Habits(),  # noqa: B008  it is immutable
-        processes: int = 20,
-        foreigners: int = 2,
+        processes: int | None = None,
+        foreigners: int = 1,
         tasks: int = 2,
         names: tuple[str, ...] = NAMES,
         ttl_s: float | None = None,
@@ -104,6 +106,7 @@ class LockWorld:
         self._tasks = tasks
         self._unlocked = 0
         self.cancelled = 0
+        processes = sim.random.randint(3, 7) if processes is None else processes
         self.processes = [
             Process(
                 self._host(f"client{n}" if n < processes else f"foreign{n}"),
@@ -136,7 +139,6 @@ class LockWorld:
         """Give a process a client."""
         engine = FarKeyspace(self.server, process.host)
         await engine.start()
-        process.history = self.server.histories
         client = Client(
             engine,
             clock=process.host.clock,
@@ -171,17 +173,17 @@ class LockWorld:
                 process.uses[name] -= 1
 
     async def _begin_anew(self, process: Process) -> None:
-        """Connect again, if no other task of the process has done so."""
+        """Connect again, if no other task of the process does so."""
         client = process.client
-        assert client is not None
+        if client is None:
+            await asyncio.sleep(0.1)
+            return
         try:
             client.engine.check()
         except LeaseholdError:
             process.client = None
             await client.close()
             await self.connect(process)
-        else:
-            return
 
     async def _maybe_cancelled(self, work: Coroutine[Any, Any, None]) -> None:
         if self.sim.random.random() >= self.habits.cancels:
@@ -209,13 +211,15 @@ class LockWorld:
         elif random.random() < habits.hurries:
             limit = random.uniform(0.05, 3.0)
         lock = client.lock(name, cache=random.random() >= habits.uncached)
+        ask_again, asked_at = random.random() < 0.2, process.host.clock.boottime()
         try:
-            guard = await lock.acquire(timeout=limit, ask_again=random.random() < 0.2)
+            guard = await lock.acquire(timeout=limit, ask_again=ask_again)
         except LockDenied:
             process.denied += 1
             return
-        held = self.oracle.granted(name, guard, process.host, process.history)
-        process.got[name] += 1
+        held = self.granted(process, client, name, guard)
+        if not held.passes and process.host.clock.boottime() == asked_at:
+            self.oracle.fail(f"{name}: {held} was answered from the cache, and was over")
         try:
             await self._work(process, held)
         except LeaseLost:
@@ -223,6 +227,13 @@ class LockWorld:
         finally:
             self.oracle.released(held)
             self._release(process, guard)
+
+    def granted(self, process: Process, client: Client, name: str, guard: Any) -> Held:
+        """Have the oracle see what a process has got."""
+        process.got[name] += 1
+        engine = client.engine
+        assert isinstance(engine, FarKeyspace)
+        return self.oracle.granted(name, guard, engine)
 
     def _release(self, process: Process, guard: Any) -> None:
         is_held = guard.is_held
@@ -237,8 +248,7 @@ class LockWorld:
         if client is None or "/" in name or any(each.startswith(f"{name}/") for each in self.names):
             return  # Go's recipe takes keys of `a/b` for contenders of `a`
         async with GoMutex(client, name, FOREIGN_TTL_S) as guard:
-            held = self.oracle.granted(name, guard, process.host, process.history)
-            process.got[name] += 1
+            held = self.granted(process, client, name, guard)
             try:
                 await self._work(process, held)
             except LeaseLost:
@@ -266,11 +276,11 @@ class LockWorld:
     async def _work_unlocked(self, process: Process, name: str) -> None:
         """Do the same without asking anybody."""
         self._unlocked += 1
-        held = Held(name, None, process.host, 0, 0, Token(self._unlocked, 0))
+        token = Token(self._unlocked, 0)
         try:
-            base = await self.resource.read(process.host, name, held.token)
+            base = await self.resource.read(process.host, name, token)
             await asyncio.sleep(self.sim.random.uniform(*self.habits.work_s))
-            await self.resource.write(process.host, name, held.token, base)
+            await self.resource.write(process.host, name, token, base)
         except (Refused, TimeoutError):
             return
 
@@ -280,7 +290,7 @@ class LockWorld:
         """End all faults, and let things settle."""
         sim, server = self.sim, self.server
         server.stragglers = Stragglers()
-        self.habits = Habits()
+        self.habits = BRIEF
         self.network.heal()
         self.network.default = QUIET
         if server.host.down:
@@ -330,8 +340,7 @@ class LockWorld:
             except (LeaseholdError, OSError):
                 await asyncio.sleep(0.1)
                 continue
-            held = self.oracle.granted(name, guard, process.host, process.history)
-            process.got[name] += 1
+            held = self.granted(process, client, name, guard)
             try:
                 await self._work(process, held)
             finally:
@@ -421,15 +430,20 @@ def mishap(world: LockWorld) -> None:
         lambda: world.network.partition({process.host}, {server.host}, one_way=True),
         lambda: world.network.partition({server.host}, {process.host}, one_way=True),
         lambda: world.network.partition({server.host}),
-        lambda: server.host.down or server.host.stop(for_s),
+        lambda: _unless_down(server.host, server.host.stop, for_s),
         lambda: crash_server(world, for_s),
-        lambda: process.host.down or process.host.stop(for_s),
-        lambda: process.host.down or process.host.suspend(for_s),
+        lambda: _unless_down(process.host, process.host.stop, for_s),
+        lambda: _unless_down(process.host, process.host.suspend, for_s),
         lambda: crash_process(world, process, for_s),
         lambda: _straggle(world, for_s),
     ]
     random.choice(what)()
     sim.after(for_s, world.network.heal)
+
+
+def _unless_down(host: Host, befall: Callable[[float], None], for_s: float) -> None:
+    if not host.down:
+        befall(for_s)
 
 
 def _victim(world: LockWorld) -> Process:

@@ -146,13 +146,28 @@ class Cell:
 
     # The claim.
 
-    def returned(self, tenure: Tenure) -> None:
-        """Have the claim in hand: give it to who is next, keep it, or give up the key."""
+    def returned(self, tenure: Tenure, *, is_new: bool = False) -> None:
+        """Have the claim in hand: give it to who is next, keep it, or give up the key.
+
+        Others in line come before those who ask here, unless this is our turn in that line: then
+        one of ours is served first, or clients would hand it round for ever.
+        """
         if tenure is not self.tenure or not tenure.is_live:
             return
-        if self._waiters and tenure.options.recall:
-            self._yield(tenure)
+        is_recalled = bool(self._waiters) and tenure.options.recall
+        if (not is_recalled or is_new) and self._serve_next(tenure):
             return
+        self._note_wanted()
+        if tenure.options.cache and not is_recalled:
+            tenure.let()
+            self._locks.sessions.look_by(tenure.options.idle_s)
+            if tenure.wanted:
+                self._look_at_claim(tenure)
+        else:
+            self._yield(tenure)
+
+    def _serve_next(self, tenure: Tenure) -> bool:
+        """Give it to the first who asks here; False if nobody does."""
         while self._askers:
             asker = self._askers.popleft()
             if asker.is_waiting:
@@ -161,15 +176,8 @@ class Cell:
                     continue
                 asker.grant(tenure.give(asker.options))
                 self._note_wanted()
-                return
-        self._note_wanted()
-        if tenure.options.cache:
-            tenure.let()
-            self._locks.sessions.look_by(tenure.options.idle_s)
-            if tenure.wanted:
-                self._look_at_claim(tenure)
-        else:
-            self._yield(tenure)
+                return True
+        return False
 
     def _look_at_claim(self, tenure: Tenure) -> None:
         """Take the claim if it is idle, and see who gets it."""
@@ -385,7 +393,7 @@ class Cell:
         self._locks.sessions.tenants[self] = None
         self._log.say("client", Kind.GRANTED, self.text)
         self._follow(seen)
-        self.returned(self.tenure)
+        self.returned(self.tenure, is_new=True)
 
     # Having it.
 
