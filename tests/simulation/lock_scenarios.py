@@ -25,6 +25,9 @@ STALLING: Final = Habits(pause_s=(0.0, 0.3), work_s=(0.0, 0.3), stalls=0.2)
 HASTY: Final = Habits(
     pause_s=(0.0, 0.2), work_s=(0.0, 0.1), cancels=0.6, tries=0.3, hurries=0.3, uncached=0.5
 )
+FICKLE: Final = Habits(
+    pause_s=(0.0, 0.3), work_s=(0.0, 0.1), cancels=0.3, tries=0.4, hurries=0.4, uncached=0.3
+)
 SERENE: Final = Habits(pause_s=(0.0, 0.3), work_s=(0.0, 0.1), tries=0.0, hurries=0.0, uncached=0.0)
 HANDOVER_S: Final = 1.0
 """How long it may take at most, over a quiet network, until who is next has a lock."""
@@ -143,6 +146,15 @@ def quiet(seed: int, **options: Any) -> LockWorld:
         world.check_no_waiter_is_left()
         world.wind_down()
         return world
+
+
+def fickle(seed: int, **options: Any) -> LockWorld:
+    """People only ask, give up after a while, are cancelled: nobody loses or fails by that."""
+    with Simulation(seed) as sim:
+        world = LockWorld(sim, QUIET, habits=FICKLE, names=("a", "b"), tasks=3, **options)
+        sim.run_for(30.0)
+        _check_nobody_lost(world)
+        return _finish(world)
 
 
 async def _count(world: LockWorld) -> dict[str, int]:

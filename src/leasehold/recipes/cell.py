@@ -96,11 +96,6 @@ class Cell:
         """Refuse to work after the client's end, and in a child process."""
         self._locks.check()
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child of the process that has it."""
-        return self._locks.is_forked
-
     def check_process(self) -> None:
         """Refuse to work in a child process."""
         self._locks.check_process()
@@ -146,38 +141,35 @@ class Cell:
 
     # The claim.
 
-    def returned(self, tenure: Tenure, *, is_new: bool = False) -> None:
-        """Have the claim in hand: give it to who is next, keep it, or give up the key.
-
-        Others in line come before those who ask here, unless this is our turn in that line: then
-        one of ours is served first, or clients would hand it round for ever.
-        """
+    def returned(self, tenure: Tenure) -> None:
+        """Have the claim in hand: give it to who is next, keep it, or give up the key."""
         if tenure is not self.tenure or not tenure.is_live:
             return
-        is_recalled = bool(self._waiters) and tenure.options.recall
-        if (not is_recalled or is_new) and self._serve_next(tenure):
-            return
+        if self._waiters and tenure.options.recall:
+            self._yield(tenure)
+        else:
+            self._hand_out(tenure)
+
+    def _hand_out(self, tenure: Tenure) -> None:
+        """Give the claim in hand to who is next here; keep it, or give up the key, if nobody is."""
+        is_given = False
+        while self._askers and not is_given:
+            asker = self._askers.popleft()
+            if asker.counts:
+                asker.count(tenure.total)
+            elif asker.is_waiting:
+                asker.grant(tenure.give(asker.options))
+                is_given = True
         self._note_wanted()
-        if tenure.options.cache and not is_recalled:
+        self._locks.sessions.look_by(tenure.options.idle_s)
+        if is_given:
+            return
+        if tenure.options.cache and not (self._waiters and tenure.options.recall):
             tenure.let()
-            self._locks.sessions.look_by(tenure.options.idle_s)
             if tenure.wanted:
                 self._look_at_claim(tenure)
         else:
             self._yield(tenure)
-
-    def _serve_next(self, tenure: Tenure) -> bool:
-        """Give it to the first who asks here; False if nobody does."""
-        while self._askers:
-            asker = self._askers.popleft()
-            if asker.is_waiting:
-                if asker.counts:
-                    asker.count(tenure.total)
-                    continue
-                asker.grant(tenure.give(asker.options))
-                self._note_wanted()
-                return True
-        return False
 
     def _look_at_claim(self, tenure: Tenure) -> None:
         """Take the claim if it is idle, and see who gets it."""
@@ -393,7 +385,7 @@ class Cell:
         self._locks.sessions.tenants[self] = None
         self._log.say("client", Kind.GRANTED, self.text)
         self._follow(seen)
-        self.returned(self.tenure, is_new=True)
+        self._hand_out(self.tenure)  # whoever waits elsewhere: it was our turn
 
     # Having it.
 
@@ -421,7 +413,7 @@ class Cell:
     def _changed(self, event: Event) -> None:
         """Hear of a change of the line."""
         tenure = self.tenure
-        if tenure is None or not is_contender(self._prefix, event.key):
+        if tenure is None or self._is_yielding or not is_contender(self._prefix, event.key):
             return
         if event.key == tenure.key:
             if event.pair is None:
@@ -503,8 +495,9 @@ class Cell:
         self._locks.forget_if_unused(self)
 
     def close(self, error: BaseException) -> None:
-        """End with the client."""
-        self._fail(error)
+        """End with the client, whose leases take all keys along."""
+        self._attempt = None
         self._forget("the client was closed")
+        self._fail(error)
         if self._driver is not None:
             self._driver.cancel()
