@@ -166,7 +166,10 @@ async def _count(world: LockWorld) -> dict[str, int]:
 def _check_nobody_lost(world: LockWorld) -> None:
     for process in world.processes:
         if process.lost or process.failed:
-            raise Violation(f"{process.host.name} lost {process.lost}, failed {process.failed}")
+            why = f"{process.why_failed!r}"
+            raise Violation(
+                f"{process.host.name} lost {process.lost}, failed {process.failed}: {why}"
+            )
 
 
 async def _take(world: LockWorld, process: Process, name: str) -> Guard:

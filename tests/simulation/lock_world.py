@@ -72,6 +72,7 @@ class Process:
     lost: int = 0
     denied: int = 0
     failed: int = 0
+    why_failed: BaseException | None = None
 
 
 class LockWorld:
@@ -167,8 +168,10 @@ class LockWorld:
                 await self._begin_anew(process)
             except Closed:
                 await asyncio.sleep(0.1)  # another task of it begins anew
-            except (LeaseholdError, OSError):
+            except (LeaseholdError, OSError) as error:
+                self.sim.record(f"failed: {name}: {error!r}", process.host.name)
                 process.failed += 1
+                process.why_failed = error
             finally:
                 process.uses[name] -= 1
 
