@@ -109,6 +109,8 @@ class Cell:
 
     def add(self, asker: Asker) -> None:
         """Let somebody wait for it, after those who do already."""
+        if self.tenure is not None and not self.tenure.is_live:
+            self.lost(None)  # which nobody has noticed yet
         tenure = self.tenure
         self._options = asker.options
         if asker.tries and (self._askers or (tenure is not None and not self._is_yielding)):
@@ -286,7 +288,8 @@ class Cell:
 
     def is_unused(self) -> bool:
         """Whether there is nothing to remember."""
-        return self.tenure is None and not self._askers and self._driver is None
+        is_idle = self._driver is None and self._attempt is None
+        return is_idle and self.tenure is None and not self._askers
 
     # Getting it.
 
