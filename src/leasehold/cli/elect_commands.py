@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-from contextlib import aclosing
 from typing import Any, Final
 
 from leasehold.cli.connection import note, until_told, with_client
@@ -15,7 +14,8 @@ from leasehold.cli.reporting import complain
 from leasehold.cli.words import shown_id
 from leasehold.client.client import Client
 from leasehold.errors import LeaseholdError, LockDenied, LockLost, SessionExpired
-from leasehold.recipes.election import Election, Leader, Leadership
+from leasehold.recipes.election import Election, Leadership
+from leasehold.recipes.observation import Leader
 
 NOTE_S: Final = 1.0
 """After this time, who waits is told for whom."""
@@ -101,12 +101,11 @@ def _listen(arguments: argparse.Namespace) -> int:
 
     async def work(client: Client) -> int:
         told = 0
-        async with aclosing(client.election(arguments.name).observe()) as leaders:
-            async for leader in leaders:
-                _say(leader.key, leader.value, _facts_of(leader), arguments)
-                told += 1
-                if told == arguments.count:
-                    break
+        async for leader in client.election(arguments.name).observe():
+            _say(leader.key, leader.value, _facts_of(leader), arguments)
+            told += 1
+            if told == arguments.count:
+                break
         return OK
 
     return with_client(arguments, until_told(work))
