@@ -4,6 +4,11 @@
     ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
     ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
     ├── LeaseLost          FAILED_PRECONDITION  a holder can rely on its lease no longer
+    │   ├── SessionExpired FAILED_PRECONDITION  so with the lease that all locks of a client are under
+    │   └── LockLost       FAILED_PRECONDITION  a lock, or the like, was lost before it was released
+    ├── LockDenied         ABORTED              somebody else has it; `holder` says who
+    │                                           (also a builtin TimeoutError)
+    ├── NotHeld            FAILED_PRECONDITION  what is to be released is not held
     ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
     ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
     ├── EmptyKey           INVALID_ARGUMENT     a key has no name
@@ -124,6 +129,57 @@ class LeaseLost(LeaseholdError):
 
     def __str__(self) -> str:
         return f"lease {self.lease} is lost: {self.why}"
+
+
+class SessionExpired(LeaseLost):
+    """The session is over: the one lease that all locks of a client are under, and its waiters.
+
+    Whoever waited has lost its place in line, and may ask again.
+    """
+
+    def __str__(self) -> str:
+        return f"the session (lease {self.lease:x}) is over: {self.why}"
+
+
+class LockLost(LeaseLost):
+    """A lock, or a thing like it, was lost: somebody else may have it by now.
+
+    `name` is its name; `lease` the session's that it was under.
+    """
+
+    def __init__(self, name: str, lease: object, why: str) -> None:
+        super().__init__(lease, why)
+        self.args = (name, lease, why)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is lost: {self.why}"
+
+
+class LockDenied(LeaseholdError, TimeoutError):
+    """Somebody else has it, and did not give it up in the time that was allowed for that.
+
+    `holder` says who has it, as far as that is known.
+    """
+
+    status = Status.ABORTED
+
+    def __init__(self, name: str, holder: str = "", waited_s: float = 0.0) -> None:
+        super().__init__(name, holder, waited_s)
+        self.name = name
+        self.holder = holder
+        self.waited_s = waited_s
+
+    def __str__(self) -> str:
+        who = self.holder or "somebody else"
+        waited = f", and was after {self.waited_s:g} s" if self.waited_s else ""
+        return f"{self.name!r} is held by {who}{waited}"
+
+
+class NotHeld(LeaseholdError):
+    """What is to be released is not held: it never was, or was released before."""
+
+    status = Status.FAILED_PRECONDITION
 
 
 class LeaseFull(LeaseholdError):

@@ -68,6 +68,7 @@ class HeldLease(Lease):
         "_keeper",
         "_on_jeopardy",
         "_on_loss",
+        "_on_renewed",
         "_trouble",
         "_why_lost",
         "id",
@@ -87,6 +88,7 @@ class HeldLease(Lease):
         on_jeopardy: Callback | None = None,
         on_loss: Callback | None = None,
         cancel_on_loss: bool = False,
+        on_renewed: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(granted, sent_at=sent_at, clock=keeper.clock, margin=session_margin_s)
         self._keeper = keeper
@@ -103,6 +105,7 @@ class HeldLease(Lease):
         self._health = None if while_healthy is None else Health(lease, while_healthy)
         self._on_jeopardy = on_jeopardy
         self._on_loss = on_loss
+        self._on_renewed = on_renewed
         self._body = Body() if cancel_on_loss else None
         self._is_ended = False
         self._why_lost: BaseException | None = None
@@ -287,6 +290,8 @@ class HeldLease(Lease):
         if self.jeopardy and not self.lost:
             self.jeopardy.clear()
             logger.warning("lease %s is renewed again", self.id)
+        if self._on_renewed is not None:
+            self._on_renewed()
 
     @property
     def jeopardy_in_s(self) -> float:

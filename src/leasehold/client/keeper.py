@@ -8,7 +8,7 @@ would keep others waiting for it.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from random import Random, SystemRandom
 from typing import Any, Final
 
@@ -93,8 +93,9 @@ class Keeper:
         on_jeopardy: Callback | None = None,
         on_loss: Callback | None = None,
         cancel_on_loss: bool = False,
+        on_renewed: Callable[[], object] | None = None,
     ) -> HeldLease:
-        """Begin a lease, and keep it."""
+        """Begin a lease, and keep it. `on_renewed` is told of each renewal that is answered."""
         self.check()
         lease = self._random.randint(1, MAX_ID)
         sent_at = self.clock.boottime()
@@ -109,6 +110,7 @@ class Keeper:
             on_jeopardy=on_jeopardy,
             on_loss=on_loss,
             cancel_on_loss=cancel_on_loss,
+            on_renewed=on_renewed,
         )
         return self._keep(held, renew_for_s)
 
@@ -166,6 +168,16 @@ class Keeper:
             if lease in self._manager:
                 self._manager.remove(lease)
             lease.lose(error)
+
+    def give_up(self, lease: HeldLease, error: BaseException) -> None:
+        """Learn that a lease is of no use to its holder any more: it is lost, and ended."""
+        if lease.is_ended or lease.lost:
+            return
+        self._held.pop(lease, None)
+        if lease in self._manager:
+            self._manager.remove(lease)
+        lease.lose(error)
+        self._end_later(lease.id)
 
     def release(self, lease: HeldLease) -> None:
         """Keep a lease no longer, and leave it to its term."""

@@ -1,0 +1,116 @@
+"""Keys of locks: what they are called, which of them count, and what they say.
+
+The layout is etcd's own: `<name>/<lease in hex>`, so that `etcdctl lock` and Go's
+`concurrency.Mutex` stand in the same line. Only keys of exactly this shape count: lock `a` does not
+see those of lock `a/b`.
+
+The value of a key of ours says who put it there. The line goes by create revisions alone: what is
+written here tells others something, and nobody's lock depends on it.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from leasehold.client.texts import Octets, octets_of
+from leasehold.core.ops import Range, SortBy
+from leasehold.engine.values import KeyValue
+
+SESSIONS: Final = b"leasehold/sessions/"
+"""Where each session has its own key."""
+
+MAX_WHO: Final = 200
+"""Characters of what a client calls itself."""
+
+_HEX: Final = re.compile(rb"[1-9a-f][0-9a-f]{0,15}")
+
+
+def hex_of(lease: int) -> bytes:
+    """Give a lease's number as keys have it."""
+    return b"%x" % lease
+
+
+def name_of(name: Octets) -> bytes:
+    """Check the name of a lock."""
+    octets = octets_of(name, "name")
+    if not octets:
+        raise ValueError("name must have at least one character; it is empty")
+    return octets
+
+
+def text_of(name: bytes) -> str:
+    """Give a name as people read it."""
+    return name.decode(errors="backslashreplace")
+
+
+def prefix_of(name: bytes) -> bytes:
+    """Give what the keys of a lock begin with."""
+    return name + b"/"
+
+
+def is_contender(prefix: bytes, key: bytes) -> bool:
+    """Say whether a key counts in the line of a lock."""
+    return key.startswith(prefix) and _HEX.fullmatch(key, len(prefix)) is not None
+
+
+def line(
+    name: bytes, *, limit: int, descending: bool = False, after: int = 0, before: int = 0
+) -> Range:
+    """Read the keys that may be in the line of a lock, by their create revisions.
+
+    Those that cannot be are left out as far as their first byte tells.
+    """
+    prefix = prefix_of(name)
+    return Range(
+        prefix + b"0",
+        prefix + b"g",
+        limit=limit,
+        sort_by=SortBy.CREATE_REVISION,
+        descending=descending,
+        min_create_revision=after + 1 if after else 0,
+        max_create_revision=before - 1 if before else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the key of one of our clients says."""
+
+    who: str
+    count: int = 0
+    """How often the lock was acquired, by its holder and by those it got it from."""
+    tries: bool = False
+    """Whether a definite no is waited for."""
+    denies: int = 0
+    """The create revision of the waiter who is told no."""
+
+    def encode(self) -> bytes:
+        """Write it."""
+        said: dict[str, Any] = {"who": self.who}
+        if self.count:
+            said["count"] = self.count
+        if self.tries:
+            said["tries"] = True
+        if self.denies:
+            said["denies"] = self.denies
+        return json.dumps(said, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self | None:
+        """Read it; None if it is not one of ours."""
+        try:
+            said = json.loads(value)
+            who, count = said["who"], said.get("count", 0)
+            tries, denies = said.get("tries", False), said.get("denies", 0)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        if not isinstance(who, str) or type(count) is not int or type(denies) is not int:
+            return None
+        return cls(who[:MAX_WHO], count, tries is True, denies)
+
+
+def who_has(pair: KeyValue) -> str:
+    """Say who has put a key there, for people."""
+    claim = Claim.decode(pair.value)
+    return claim.who if claim is not None else f"lease {pair.lease:x}"
