@@ -1,4 +1,4 @@
-"""Whose locks are measured: the library, the server it keeps them on, and where its packages are."""
+"""Whose locks are measured: libraries, the servers they keep them on, where their packages are."""
 
 import sys
 from importlib.util import find_spec
@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.client.clients import Absent
+from benchmarks.etcd.servers import ETCD, OURS
 from benchmarks.locks.messages import GRPC, JUTE, RESP
-from benchmarks.locks.servers import ETCD, OURS, REDIS, ZOOKEEPER
+from benchmarks.locks.servers import REDIS, ZOOKEEPER
 from tools.client_environments import directory_of, is_ready
 
 CACHED, CACHED_SYNC = "ours, asyncio, cached", "ours, threads, cached"
@@ -30,7 +31,7 @@ class Contender(NamedTuple):
     package: str
     options: dict[str, Any]
     has_environment: bool = False
-    """Whether its packages are in an environment of their own, because ours are of other versions."""
+    """Whether its packages are apart from ours, because they need other versions."""
 
 
 def _ours(server: str, module: str, **options: Any) -> Contender:

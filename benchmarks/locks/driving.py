@@ -3,7 +3,7 @@
 - *Re-acquiring*: one client acquires and releases a lock that nobody else wants, again and again.
 - *Handing over*: one client holds the lock and another one waits for it. From just before the
   first one's release to the other one's acquire having returned; then the other way round. Between
-  two hand-overs there is a pause of some random length, so that nobody who polls is lucky each time.
+  two hand-overs there is a pause of some random length: nobody who polls is lucky each time.
 - *A crowd*: many clients want one lock, each several times; how long until all have had it.
 
 Libraries for asyncio run on one event loop, each client with a connection of its own; libraries
@@ -12,7 +12,7 @@ it needs nothing but Python.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Order:
 class AsyncLock(Protocol):
     """A lock as one client has it. Both raise if the answer is not as it should be."""
 
-    async def acquire(self) -> None:
+    def acquire(self) -> Awaitable[object]:
         """Wait for it."""
         ...
 
@@ -86,11 +86,11 @@ class AsyncLock(Protocol):
 class PlainLock(Protocol):
     """The same for threads; a lock is always used from the same one."""
 
-    def acquire(self) -> None:
+    def acquire(self) -> object:
         """Wait for it."""
         ...
 
-    def release(self) -> None:
+    def release(self) -> object:
         """Let go of it."""
         ...
 
@@ -169,7 +169,8 @@ async def _reacquire(lock: AsyncLock, order: Order) -> Figures:
 
 async def _hand_over(locks: Sequence[AsyncLock], order: Order) -> Figures:
     holder, waiter = locks
-    random, waited_s = Random(0), []
+    random = Random()
+    waited_s: list[float] = []
 
     async def wait(lock: AsyncLock) -> float:
         await lock.acquire()
@@ -248,7 +249,8 @@ def _hand_over_between_threads(
     those: Sequence[tuple[PlainLock, Executor]], order: Order
 ) -> Figures:
     holder, waiter = those
-    random, waited_s = Random(0), []
+    random = Random()
+    waited_s: list[float] = []
 
     def acquire(lock: PlainLock) -> float:
         lock.acquire()

@@ -79,5 +79,5 @@ def share_of_no_lease(load: Workload, term_s: float, delays: Delays = USUAL) -> 
 
 
 def benefit(load: Workload) -> float:
-    """Their factor α: where it exceeds 1, some term is better than none."""
+    """Their factor alpha: where it exceeds 1, some term is better than none."""
     return 2 * load.reads_per_s / (load.sharing * load.writes_per_s)

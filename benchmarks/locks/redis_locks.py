@@ -30,7 +30,5 @@ def measure(order: Order, protocol: str) -> Figures:
 
 
 def _open(stack: ExitStack, order: Order, port: int) -> list[PlainLock]:
-    clients = [
-        stack.enter_context(redis.Redis(port=port)) for _ in range(order.connections)
-    ]
+    clients = [stack.enter_context(redis.Redis(port=port)) for _ in range(order.connections)]
     return [_Lock(client, order.ttl_s) for client in clients]

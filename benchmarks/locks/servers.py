@@ -90,9 +90,7 @@ def _zookeeper(data: Path, port: int) -> list[str]:
     if not script.exists():
         raise CannotStart("ZooKeeper is not there: apt-get install zookeeper")
     settings = data / "zoo.cfg"
-    settings.write_text(
-        _ZOOKEEPER_SETTINGS.format(data=data / "data", port=port), encoding="utf-8"
-    )
+    settings.write_text(_ZOOKEEPER_SETTINGS.format(data=data / "data", port=port), encoding="utf-8")
     return [str(script), "start-foreground", str(settings)]
 
 
