@@ -65,7 +65,11 @@ from leasehold.errors import (
     LeaseFull,
     LeaseholdError,
     LeaseLost,
+    LockDenied,
+    LockLost,
     NoSpace,
+    NotHeld,
+    SessionExpired,
     Status,
     StorageError,
     TooBusy,
@@ -78,6 +82,10 @@ from leasehold.errors import (
 from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
 from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
 from leasehold.lease import Lease, Outcome
+from leasehold.recipes.events import LockEvent, LockEventKind
+from leasehold.recipes.guard import Guard
+from leasehold.recipes.lock import Holder, Lock
+from leasehold.recipes.token import Token
 from leasehold.remote_landlord import RemoteLandlord, RemoteLease
 from leasehold.renewal import Listener, RenewalManager, RenewalNotice
 from leasehold.rpc.tls import client_tls
@@ -122,8 +130,10 @@ __all__ = [
     "Forever",
     "Forked",
     "FutureRevision",
+    "Guard",
     "HeldLease",
     "HistoryLost",
+    "Holder",
     "JournalFailed",
     "Key",
     "KeyValue",
@@ -147,7 +157,13 @@ __all__ = [
     "Limits",
     "Listener",
     "LoadPolicy",
+    "Lock",
+    "LockDenied",
+    "LockEvent",
+    "LockEventKind",
+    "LockLost",
     "NoSpace",
+    "NotHeld",
     "NoticeKind",
     "Outcome",
     "Put",
@@ -161,12 +177,14 @@ __all__ = [
     "RenewalNotice",
     "Renewed",
     "Requested",
+    "SessionExpired",
     "Signal",
     "SortBy",
     "Status",
     "StorageError",
     "SystemClock",
     "Target",
+    "Token",
     "TooBusy",
     "TooManyOperations",
     "Txn",

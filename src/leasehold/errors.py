@@ -4,8 +4,8 @@
     ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
     ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
     ├── LeaseLost          FAILED_PRECONDITION  a holder can rely on its lease no longer
-    │   ├── SessionExpired FAILED_PRECONDITION  so with the lease that all locks of a client are under
-    │   └── LockLost       FAILED_PRECONDITION  a lock, or the like, was lost before it was released
+    │   ├── SessionExpired FAILED_PRECONDITION  the lease that all locks of a client are under
+    │   └── LockLost       FAILED_PRECONDITION  a lock was lost before it was released
     ├── LockDenied         ABORTED              somebody else has it; `holder` says who
     │                                           (also a builtin TimeoutError)
     ├── NotHeld            FAILED_PRECONDITION  what is to be released is not held
@@ -137,6 +137,8 @@ class SessionExpired(LeaseLost):
     Whoever waited has lost its place in line, and may ask again.
     """
 
+    status = Status.FAILED_PRECONDITION
+
     def __str__(self) -> str:
         return f"the session (lease {self.lease:x}) is over: {self.why}"
 
@@ -146,6 +148,8 @@ class LockLost(LeaseLost):
 
     `name` is its name; `lease` the session's that it was under.
     """
+
+    status = Status.FAILED_PRECONDITION
 
     def __init__(self, name: str, lease: object, why: str) -> None:
         super().__init__(lease, why)

@@ -1,7 +1,7 @@
 """`Client`: what a program uses every day, on any engine."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -14,11 +14,18 @@ from leasehold.client.keeper import Keeper
 from leasehold.client.kv import KV
 from leasehold.client.lease_like import lease_id
 from leasehold.client.patience import TIMEOUT_S, Patience, Timeout
+from leasehold.client.texts import Octets
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, Forever, check_seconds
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import LeaseInfo
 from leasehold.pending import Pending
+from leasehold.recipes.events import Listener
+from leasehold.recipes.lock import Lock, options_of
+from leasehold.recipes.locks import Locks, check_who, this_process
+from leasehold.recipes.naming import name_of
+from leasehold.recipes.options import RECALL_S, OnLoss, check_wait
+from leasehold.recipes.sessions import SESSION_TTL_S, Sessions
 
 
 class Client:
@@ -32,12 +39,21 @@ class Client:
         engine: Engine,
         *,
         timeout: float | timedelta = TIMEOUT_S,
+        session_ttl: float | timedelta = SESSION_TTL_S,
+        name: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Make one on an engine, which it closes in the end. `timeout` is for each call."""
+        """Make one on an engine, which it closes in the end.
+
+        `timeout` is for each call; `session_ttl` is the term of the one lease that all its locks
+        are under, and `name` what it is called as their holder.
+        """
         self.engine = engine
         self._patience = Patience(engine, timeout)
         self._keeper = Keeper(engine, clock)
+        session_ttl_s, who = check_client(session_ttl, name)
+        self._sessions = Sessions(engine, self._keeper, session_ttl_s, who)
+        self._locks = Locks(engine, self._sessions, self._patience)
         self._closing: asyncio.Future[None] | None = None
         self.kv = KV(engine, self._patience)
         """Keys and values."""
@@ -123,6 +139,58 @@ class Client:
         """List all leases, those first that end first."""
         return await self._patience.wait(self.engine.leases(), timeout)
 
+    def lock(
+        self,
+        name: Octets,
+        *,
+        timeout: Timeout = None,
+        cache: bool = True,
+        recall: bool = True,
+        idle_timeout: float | timedelta | None = None,
+        recall_timeout: float | timedelta = RECALL_S,
+        reentrant: bool = False,
+        on_loss: OnLoss | None = None,
+        cancel_on_loss: bool = False,
+    ) -> Lock:
+        """Give a handle of a lock: to be entered with `async with`, or acquired.
+
+            async with client.lock("cron/backup") as guard:
+                ...
+                guard.check()
+
+        It waits for as long as it takes, or for `timeout` seconds; 0 only asks. `LockDenied` names
+        the holder. A lock that is released is kept in the cache for `idle_timeout` (a session's
+        term) and given up when somebody else wants it, unless `cache` or `recall` say otherwise.
+        `recall_timeout` is how long who only asks waits for a holder that says nothing.
+
+        `on_loss(guard, error)` is told if it is lost; with `cancel_on_loss` the block is cancelled,
+        and raises `LockLost`. With `reentrant` this handle may be acquired again while it is held.
+        """
+        octets = name_of(name)
+        options = options_of(
+            self._locks,
+            cache=cache,
+            recall=recall,
+            idle_timeout=idle_timeout,
+            recall_timeout=recall_timeout,
+            on_loss=on_loss,
+            cancel_on_loss=cancel_on_loss,
+        )
+        timeout_s = check_wait(timeout)
+        return Lock(self._locks, octets, options, timeout_s=timeout_s, is_reentrant=reentrant)
+
+    async def count_acquisitions(self, *names: Octets) -> dict[str, int]:
+        """Collect from all holders how often locks were acquired, since somebody has had them.
+
+        The count goes along when a lock is handed over, and ends when nobody has it any more.
+        """
+        return await self._locks.count_all([name_of(name) for name in names])
+
+    def on_lock_event(self, listener: Listener) -> Callable[[], None]:
+        """Have `listener(event)` told what happens to locks; what is returned ends that."""
+        check_plain_callback(listener, "listener")
+        return self._locks.log.listen(listener)
+
     async def close(self) -> None:
         """End all leases of this client, then let the engine go.
 
@@ -136,6 +204,7 @@ class Client:
 
     async def _close(self) -> None:
         try:
+            await self._locks.close()
             await self._keeper.close()
         finally:
             await self.engine.close()
@@ -151,6 +220,12 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def check_client(session_ttl: float | timedelta, name: str | None) -> tuple[float, str]:
+    """Check a session's term, and what a client is to be called."""
+    who = this_process() if name is None else check_who(name)
+    return check_seconds(session_ttl, "session_ttl"), who
 
 
 def _number_of(lease: HeldLease | int) -> int:

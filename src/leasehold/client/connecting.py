@@ -8,11 +8,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from leasehold.client.client import Client
+from leasehold.client.client import Client, check_client
 from leasehold.client.patience import TIMEOUT_S
 from leasehold.core.duration import check_seconds
 from leasehold.engine.remote.engine import RemoteEngine
 from leasehold.pending import Pending
+from leasehold.recipes.sessions import SESSION_TTL_S
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.endpoints import Endpoints
 
@@ -43,6 +44,8 @@ def connect(
     *,
     tls: ssl.SSLContext | None = None,
     timeout: float | timedelta = TIMEOUT_S,
+    session_ttl: float | timedelta = SESSION_TTL_S,
+    name: str | None = None,
 ) -> Pending[Client]:
     """Connect to a Leasehold server, or an etcd cluster: to be awaited, or entered.
 
@@ -51,7 +54,9 @@ def connect(
 
     `endpoints` is one address or several of one cluster; without it `LEASEHOLD_ENDPOINTS` counts,
     and else 127.0.0.1:2379. `tls` is a context as `client_tls` makes it. `timeout` is for
-    connecting and for each call. Raises `ConnectFailed` if nobody answers.
+    connecting and for each call. `session_ttl` is the term of the lease that all locks of the
+    client are under, and `name` what others see as their holder: `host:pid` unless told otherwise.
+    Raises `ConnectFailed` if nobody answers.
     """
     places = endpoints_of(endpoints)
     timeout_s = check_seconds(timeout, "timeout")
@@ -63,6 +68,8 @@ def connect(
         keepalive_timeout=KEEPALIVE_TIMEOUT_S,
         reconnect_max=RECONNECT_MAX_S,
     )
+    make_client = partial(Client, timeout=timeout_s, session_ttl=session_ttl, name=name)
+    check_client(session_ttl, name)
     make_channel()  # what is wrong is refused here and now
 
     async def make() -> Client:
@@ -77,6 +84,6 @@ def connect(
                 why = f": {trouble}" if trouble else ""
                 raise TimeoutError(f"no answer within {timeout_s:g} s{why}") from error
             raise
-        return Client(engine, timeout=timeout_s)
+        return make_client(engine)
 
     return Pending(make)

@@ -24,7 +24,15 @@ from leasehold.client.held_lease import HeldLease
 from leasehold.core.ops import Compare, Put, Range, Relation, Step, Target
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import TxnResult
-from leasehold.errors import LeaseholdError, SessionExpired, UnknownLease, is_definite
+from leasehold.errors import (
+    ConnectFailed,
+    LeaseholdError,
+    NoSpace,
+    SessionExpired,
+    TooBusy,
+    UnknownLease,
+    is_definite,
+)
 from leasehold.recipes.naming import SESSIONS, hex_of
 
 if TYPE_CHECKING:
@@ -34,12 +42,15 @@ CALL: Final = 0.5
 CALL_MAX_S: Final = 10.0
 """How long one call may take: a part of a term, so that there is time for another one."""
 
+NOT_EXECUTED: Final = (ConnectFailed, NoSpace, TooBusy)
+"""Refusals that may go away, and leave no doubt: nothing was done, and nothing will be."""
+
 AGAIN_MIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
-"""The pauses between attempts to begin a new epoch, twice as long each time."""
+"""The pauses between attempts to read, or to begin a new epoch, twice as long each time."""
 
 
-class OutcomeUnknown(Exception):  # noqa: N818  it is no error: whoever gets it has to look
+class OutcomeUnknown(Exception):
     """A write had no answer, and cannot be executed any more: what is there now stays."""
 
 
@@ -151,7 +162,7 @@ class Session:
             except (LeaseholdError, OSError) as error:
                 if isinstance(error, UnknownLease):
                     raise self._gone() from error
-                if is_definite(error):
+                if is_definite(error) or isinstance(error, NOT_EXECUTED):
                     raise
                 self._doubted = max(self._doubted, epoch)
                 await self._settle()
@@ -196,23 +207,29 @@ class Session:
     async def _rewrite(self) -> None:
         """Begin a new epoch, with an answer."""
         is_ours = Compare(self._key, Target.CREATE_REVISION, Relation.EQUAL, self._created)
+        done = await self._insist([is_ours], [Put(self._key, self._who, self.lease.id)])
+        if not done.succeeded:
+            raise self._gone()
+        self._epoch = max(self._epoch, done.revision)
+
+    async def read(self, steps: Sequence[Range]) -> TxnResult:
+        """Read, all at one revision, as often as it takes while the session lives."""
+        return await self._insist([], steps)
+
+    async def _insist(self, compares: Sequence[Compare], steps: Sequence[Step]) -> TxnResult:
+        """Ask for what may be done twice until there is an answer, or the session is over."""
         pause_s = AGAIN_MIN_S
         while True:
             self.check()
             try:
-                done = await self._ask([is_ours], [Put(self._key, self._who, self.lease.id)], [])
+                return await self._ask(compares, steps, [])
             except (LeaseholdError, OSError) as error:
                 if isinstance(error, UnknownLease):
                     raise self._gone() from error
                 if is_definite(error):
                     raise
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, AGAIN_MAX_S)
-                continue
-            if not done.succeeded:
-                raise self._gone()
-            self._epoch = max(self._epoch, done.revision)
-            return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     async def _ask(
         self, compares: Sequence[Compare], success: Sequence[Step], failure: Sequence[Step]

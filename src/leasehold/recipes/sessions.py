@@ -33,7 +33,7 @@ class Tenant(Protocol):
     """Something that is cached under the session, in use or idle."""
 
     def idle_at(self) -> float:
-        """When it will have been idle for long enough; NEVER while it is in use."""
+        """When it may have been idle for long enough, at the earliest."""
         ...
 
     def seize(self) -> bool:

@@ -1,0 +1,493 @@
+"""`Cell`: one lock of one client, and all who ask for it there.
+
+Theory of operation. To the others in line a client is one contender, whoever of its tasks and
+threads wants the lock. The cell is in one of these states:
+
+- *free*: no key of ours is there;
+- *contending*: a driver puts our key in line and waits, for the sake of those who ask;
+- *owned*: there is a `Tenure`; its claim is idle, in use by a guard, or in the loop's hands;
+- *yielding*: the claim is in the driver's hands, for good: the key is being deleted.
+
+All that talks to the engine is done by the driver, one task, one thing after the other. It is never
+cancelled by those who ask: they wait for a future each, in order, and may leave at any time. So
+nothing is left half done because somebody has lost patience; a driver that finds nobody left takes
+the key back.
+
+While it owns the lock the cell hears of every change of the line. A waiter that appears is given
+the lock at once if it is idle; that is one step, after which the cache answers nobody. If it is in
+use, who only asks is told no, and the others get it when it is released, before those who wait
+here.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from leasehold.engine.values import Event, KeyValue
+from leasehold.errors import (
+    Compacted,
+    LeaseholdError,
+    LockDenied,
+    SessionExpired,
+    is_definite,
+)
+from leasehold.recipes import yielding
+from leasehold.recipes.asker import Asker
+from leasehold.recipes.contending import Contention, Look, holder_of, look
+from leasehold.recipes.events import LockEventKind as Kind
+from leasehold.recipes.feeds import Subscription
+from leasehold.recipes.naming import Claim, is_contender, prefix_of, text_of, who_has
+from leasehold.recipes.session import Session
+from leasehold.recipes.tenure import Tenure
+
+if TYPE_CHECKING:
+    from leasehold.recipes.locks import Locks
+
+logger = logging.getLogger(__name__)
+
+AGAIN_MIN_S: Final = 0.05
+AGAIN_MAX_S: Final = 1.0
+"""The pauses between attempts while there is trouble, twice as long each time."""
+
+
+class Answer(NamedTuple):
+    """The no of a lock's owner."""
+
+    kind: Kind
+    total: int | None = None
+    """How often it was acquired, if the owner has said so."""
+
+
+class Cell:
+    """What one client does about one lock."""
+
+    def __init__(self, locks: "Locks", name: bytes) -> None:
+        self._locks = locks
+        self._log = locks.log
+        self.name = name
+        self.text = text_of(name)
+        self._prefix = prefix_of(name)
+        self.tenure: Tenure | None = None
+        """What we have of it; may be read in any thread."""
+        self._askers: deque[Asker] = deque()
+        self.stir = asyncio.Event()
+        """Set when the driver has something to look at."""
+        self._driver: asyncio.Task[None] | None = None
+        self._attempt: Contention | None = None
+        """Our key in line, or on its way there."""
+        self._is_yielding = False
+        self._must_look = False
+        self._is_cut_off = False
+        """Whether there are more in line than we know."""
+        self._waiters: dict[bytes, KeyValue] = {}
+        """Others in line behind us, in order."""
+        self._unanswered: deque[KeyValue] = deque()
+        """Those of them who wait for a definite no."""
+        self._subscription: Subscription | None = None
+        self._unlisten: Callable[[], object] | None = None
+        self._options = locks.defaults
+        """As of who has asked last."""
+        self._holder = ""
+        self._trouble: BaseException | None = None
+
+    def check(self) -> None:
+        """Refuse to work after the client's end, and in a child process."""
+        self._locks.check()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that has it."""
+        return self._locks.is_forked
+
+    def check_process(self) -> None:
+        """Refuse to work in a child process."""
+        self._locks.check_process()
+
+    # Those who ask.
+
+    @property
+    def has_askers(self) -> bool:
+        """Whether anybody waits for it here."""
+        return bool(self._askers)
+
+    def add(self, asker: Asker) -> None:
+        """Let somebody wait for it, after those who do already."""
+        tenure = self.tenure
+        self._options = asker.options
+        if asker.tries and (self._askers or (tenure is not None and not self._is_yielding)):
+            # It is in use here, or others wait: no message could change that.
+            if tenure is None or not tenure.seize():
+                asker.deny(self._locks.who if tenure is not None else self._holder)
+                return
+            tenure.let()
+        self._askers.append(asker)
+        if tenure is not None:
+            tenure.wanted = True
+            self._look_at_claim(tenure)
+        self._kick()
+
+    def remove(self, asker: Asker) -> None:
+        """Let somebody go who has waited long enough."""
+        try:
+            self._askers.remove(asker)
+        except ValueError:
+            return
+        self._note_wanted()
+        self.stir.set()
+
+    def denial(self, waited_s: float) -> TimeoutError:
+        """Say why somebody has not got it."""
+        if self._trouble is not None and not self._holder:
+            return TimeoutError(f"no answer within {waited_s:g} s: {self._trouble}")
+        holder = self._holder if self.tenure is None else self._locks.who
+        return LockDenied(self.text, holder, waited_s)
+
+    # The claim.
+
+    def returned(self, tenure: Tenure) -> None:
+        """Have the claim in hand: give it to who is next, keep it, or give up the key."""
+        if tenure is not self.tenure or not tenure.is_live:
+            return
+        if self._waiters and tenure.options.recall:
+            self._yield(tenure)
+            return
+        while self._askers:
+            asker = self._askers.popleft()
+            if asker.is_waiting:
+                if asker.counts:
+                    asker.count(tenure.total)
+                    continue
+                asker.grant(tenure.give(asker.options))
+                self._note_wanted()
+                return
+        self._note_wanted()
+        if tenure.options.cache:
+            tenure.let()
+            self._locks.sessions.look_by(tenure.options.idle_s)
+            if tenure.wanted:
+                self._look_at_claim(tenure)
+        else:
+            self._yield(tenure)
+
+    def _look_at_claim(self, tenure: Tenure) -> None:
+        """Take the claim if it is idle, and see who gets it."""
+        if tenure.seize():
+            self.returned(tenure)
+
+    def _note_wanted(self) -> None:
+        tenure = self.tenure
+        if tenure is not None and not tenure.is_over:
+            is_recalled = bool(self._waiters) and tenure.options.recall
+            tenure.wanted = bool(self._askers) or is_recalled
+
+    def _yield(self, tenure: Tenure) -> None:
+        """Give up the key: from now on, nobody is answered from the cache."""
+        tenure.wanted = True
+        self._is_yielding = True
+        self._kick()
+
+    # What a session does with what is idle for long (`sessions.Tenant`).
+
+    def idle_at(self) -> float:
+        """When it may have been idle for long enough, at the earliest."""
+        assert self.tenure is not None
+        return self.tenure.idle_at()
+
+    def seize(self) -> bool:
+        """Answer nobody from now on; False if it is in use, after all."""
+        return self.tenure is not None and self.tenure.seize()
+
+    def drop(self) -> None:
+        """Be forgotten: its key goes with the session."""
+        self._forget("its session has ended: it was idle")
+
+    def give_up(self) -> None:
+        """Delete its key."""
+        if self.tenure is not None:
+            self._yield(self.tenure)
+
+    # The driver.
+
+    def _kick(self) -> None:
+        """See that somebody does what there is to do."""
+        if self._driver is None:
+            self._driver = asyncio.get_running_loop().create_task(self._drive())
+        self.stir.set()
+
+    async def _drive(self) -> None:
+        pause_s = AGAIN_MIN_S
+        try:
+            while await self._has_work():
+                try:
+                    await self._step()
+                    pause_s = AGAIN_MIN_S
+                except (LeaseholdError, OSError) as error:
+                    self._trouble = error
+                    if is_definite(error):
+                        self._fail(error)
+                        continue
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, AGAIN_MAX_S)
+        except Exception as error:
+            logger.exception("lock %r has failed", self.text)
+            self._fail(error)
+        finally:
+            self._driver = None
+            self._locks.forget_if_unused(self)
+
+    async def _has_work(self) -> bool:
+        tenure = self.tenure
+        if tenure is None:
+            return bool(self._askers) or self._attempt is not None
+        if not tenure.is_live:
+            if not tenure.is_over:
+                self.lost(None)
+            return self.tenure is None and bool(self._askers)
+        return self._is_yielding or self._must_look or bool(self._unanswered)
+
+    async def _step(self) -> None:
+        tenure = self.tenure
+        if tenure is None:
+            await self._contend()
+        elif self._is_yielding:
+            await self._give_up(tenure)
+        elif self._must_look:
+            await self._look_again(tenure)
+        else:
+            waiter = self._unanswered.popleft()
+            if waiter.key in self._waiters:
+                self._log.say("client", Kind.REFUSED, self.text, who_has(waiter))
+                await yielding.refuse(tenure, self._locks.who, waiter.create_revision)
+        self._trouble = None
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell all who wait that they wait for nothing."""
+        askers, self._askers = self._askers, deque()
+        for asker in askers:
+            asker.fail(error)
+        attempt = self._attempt
+        if attempt is not None and (not askers or isinstance(error, SessionExpired)):
+            # It cannot be taken back, or is gone already: it goes with the session at the latest.
+            self._attempt = None
+            self._locks.sessions.give_up(attempt.session, error)
+        if self.tenure is not None and self._is_yielding:
+            self._forget(f"{error}")
+
+    def is_unused(self) -> bool:
+        """Whether there is nothing to remember."""
+        return self.tenure is None and not self._askers and self._driver is None
+
+    # Getting it.
+
+    async def _contend(self) -> None:
+        attempt = self._attempt
+        if attempt is None or not attempt.session.is_live:
+            session = await self._locks.sessions.live()
+            if not self._askers:
+                return
+            self._attempt = attempt = Contention(self, self._locks.engine, session)
+        with attempt.session.used():
+            seen = await self._stand_in_line(attempt)
+        self._attempt = None
+        if seen is not None:
+            self._own(attempt.session, attempt.key, seen)
+
+    async def _stand_in_line(self, attempt: Contention) -> Look | None:
+        """Wait for our turn; None if nobody here wants it any more, and our key is gone."""
+        if not self._askers:
+            return await attempt.withdraw()
+        seen = await attempt.enter(Claim(self._locks.who, tries=self._only_asks()))
+        self._holder = holder_of(seen) if seen.ahead is not None else ""
+        self._log.say("client", Kind.ASKED, self.text, self._holder)
+        while seen.own is not None and seen.ahead is not None:
+            if not self._askers:
+                return await attempt.withdraw()
+            answer = await self._wait(attempt, seen)
+            if answer is not None:
+                kept = await self._deny(attempt, answer)
+                if kept is not None or not self._askers:
+                    return kept
+            seen = await attempt.look()
+            if seen.ahead is None and seen.own is not None:
+                self._log.say("client", Kind.RECALL_ACCEPTED, self.text, self._holder)
+        if seen.own is None:
+            raise SessionExpired(attempt.session.lease.id, "its key in line was deleted")
+        return seen
+
+    def _only_asks(self) -> bool:
+        return bool(self._askers) and self._askers[0].tries
+
+    async def _wait(self, attempt: Contention, seen: Look) -> Answer | None:
+        """Wait for the one ahead; give what that is for who only asks, if it is a no."""
+        assert seen.ahead is not None
+        self._holder = holder_of(seen)
+        is_next = seen.owner is not None and seen.ahead.key == seen.owner.key
+        if not self._only_asks():
+            await attempt.wait(seen, None)
+            return None
+        if not is_next:
+            return Answer(Kind.RECALL_REFUSED)
+        recall_s = self._askers[0].options.recall_s
+        is_in_time = await attempt.wait(seen, recall_s)
+        if not self._only_asks():
+            return None
+        if attempt.answer is not None:
+            return Answer(Kind.RECALL_REFUSED, attempt.answer.count)
+        return None if is_in_time else Answer(Kind.RECALL_UNANSWERED)
+
+    async def _deny(self, attempt: Contention, answer: Answer) -> Look | None:
+        """Tell who only asks that it cannot have it, once our key is gone, unless others need it.
+
+        If it turns out to be ours by then, it can, and what was seen of that is returned.
+        """
+        self._log.say("client", answer.kind, self.text, self._holder)
+        kept = await attempt.withdraw() if len(self._askers) == 1 else None
+        if kept is not None or not self._only_asks():
+            return kept
+        asker = self._askers.popleft()
+        self._log.say("client", Kind.DENIED, self.text, self._holder)
+        if asker.counts and answer.total is not None:
+            asker.count(answer.total)
+        else:
+            asker.deny(self._holder)
+        return None
+
+    def _own(self, session: Session, key: bytes, seen: Look) -> None:
+        """Have it, as of what was seen."""
+        assert seen.own is not None
+        session.check()
+        claim = Claim.decode(seen.own.value)
+        options = self._askers[0].options if self._askers else self._options
+        self.tenure = Tenure(
+            self,
+            session,
+            key,
+            seen.own.create_revision,
+            0 if claim is None else claim.count,
+            options,
+            self._log,
+            self._locks.sessions.keeper.clock.boottime,
+        )
+        self._holder = ""
+        self._is_yielding = self._must_look = False
+        self._unlisten = session.on_lost(self.lost)
+        self._locks.sessions.tenants[self] = None
+        self._log.say("client", Kind.GRANTED, self.text)
+        self._follow(seen)
+        self.returned(self.tenure)
+
+    # Having it.
+
+    def _follow(self, seen: Look) -> None:
+        """Know the line as it was seen, and hear of all that happens to it."""
+        self._waiters = {}
+        self._unanswered.clear()
+        for pair in seen.behind:
+            self._note_waiter(pair)
+        self._must_look = False
+        self._is_cut_off = seen.more
+        if self._subscription is not None:
+            self._subscription.cancel()
+        self._subscription = self._locks.feeds.subscribe(
+            self._prefix, seen.revision + 1, self._changed, self._missed
+        )
+        self._note_wanted()
+
+    def _note_waiter(self, pair: KeyValue) -> None:
+        self._waiters[pair.key] = pair
+        claim = Claim.decode(pair.value)
+        if claim is not None and claim.tries:
+            self._unanswered.append(pair)
+
+    def _changed(self, event: Event) -> None:
+        """Hear of a change of the line."""
+        tenure = self.tenure
+        if tenure is None or not is_contender(self._prefix, event.key):
+            return
+        if event.key == tenure.key:
+            if event.pair is None:
+                self.lost(None, "its key was deleted")
+            elif event.pair.create_revision != tenure.revision:
+                self.lost(None, "its key was deleted, and made again by somebody else")
+        elif event.pair is None:
+            self._waiters.pop(event.key, None)
+            if not self._waiters and self._is_cut_off:
+                self._must_look = True
+                self._kick()
+            self._note_wanted()
+        elif event.key not in self._waiters:
+            self._note_waiter(event.pair)
+            self._note_wanted()
+            if tenure.options.recall:
+                self._look_at_claim(tenure)
+                if self._unanswered and not self._is_yielding:
+                    self._kick()
+
+    def _missed(self, error: LeaseholdError) -> None:
+        """Hear that changes of the line are not told any more."""
+        self._subscription = None
+        if isinstance(error, Compacted):
+            self._must_look = True
+            self._kick()
+        else:
+            self.lost(error, f"the line cannot be watched: {error}")
+
+    async def _look_again(self, tenure: Tenure) -> None:
+        seen = await look(tenure.session, self.name, tenure.key, tenure.revision)
+        if tenure is not self.tenure or self._is_yielding:
+            return
+        if seen.own is None:
+            self.lost(None, "its key was deleted")
+            return
+        self._follow(seen)
+        self._look_at_claim(tenure)
+
+    # Ending it.
+
+    async def _give_up(self, tenure: Tenure) -> None:
+        heir = next(iter(self._waiters.values()), None)
+        self._log.say("client", Kind.GAVE_UP, self.text, "" if heir is None else who_has(heir))
+        await yielding.give_up(tenure, heir)
+        if tenure is self.tenure:
+            self._forget("it was released")
+
+    def lost(self, error: BaseException | None, why: str = "") -> None:
+        """Learn that it is lost, with its session or alone."""
+        tenure = self.tenure
+        if tenure is None:
+            return
+        self._forget(why, error, is_lost=True)
+        if self._askers:
+            self._kick()
+
+    def _forget(
+        self, why: str, error: BaseException | None = None, *, is_lost: bool = False
+    ) -> None:
+        tenure, self.tenure = self.tenure, None
+        if tenure is None:
+            return
+        self._is_yielding = self._must_look = False
+        self._waiters = {}
+        self._unanswered.clear()
+        if self._subscription is not None:
+            self._subscription.cancel()
+            self._subscription = None
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
+        self._locks.sessions.tenants.pop(self, None)
+        if is_lost:
+            self._log.say("client", Kind.LOST, self.text)
+            tenure.lose(why, error)
+        else:
+            tenure.end(why)
+        self._locks.forget_if_unused(self)
+
+    def close(self, error: BaseException) -> None:
+        """End with the client."""
+        self._fail(error)
+        self._forget("the client was closed")
+        if self._driver is not None:
+            self._driver.cancel()
