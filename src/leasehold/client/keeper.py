@@ -169,7 +169,7 @@ class Keeper:
                 self._manager.remove(lease)
             lease.lose(error)
 
-    def give_up(self, lease: HeldLease, error: BaseException) -> None:
+    def give_up(self, lease: HeldLease, error: BaseException | None) -> None:
         """Learn that a lease is of no use to its holder any more: it is lost, and ended."""
         if lease.is_ended or lease.lost:
             return

@@ -268,12 +268,21 @@ class Cell:
         for asker in askers:
             asker.fail(error)
         attempt = self._attempt
-        if attempt is not None and (not askers or isinstance(error, SessionExpired)):
-            # It cannot be taken back, or is gone already: it goes with the session at the latest.
+        if isinstance(error, SessionExpired):
+            self._attempt = None  # its key is gone
+        elif self.tenure is not None:
+            self._abandon(self.tenure.session, error)
+        elif attempt is not None and not askers:  # nor could it be taken back
             self._attempt = None
-            self._locks.sessions.give_up(attempt.session, error)
-        if self.tenure is not None and self._is_yielding:
-            self._forget(f"{error}")
+            self._abandon(attempt.session, error)
+
+    def _abandon(self, session: Session, error: BaseException) -> None:
+        """Give up all of a session whose keys cannot be managed any more: they go with its lease.
+
+        Else a key might stay that nobody looks after, or be taken for one of a later attempt.
+        """
+        logger.warning("the session is given up, because of lock %r: %s", self.text, error)
+        self._locks.sessions.give_up(session, error)
 
     def is_unused(self) -> bool:
         """Whether there is nothing to remember."""
@@ -431,8 +440,8 @@ class Cell:
         if isinstance(error, Compacted):
             self._must_look = True
             self._kick()
-        else:
-            self.lost(error, f"the line cannot be watched: {error}")
+        elif self.tenure is not None:
+            self._abandon(self.tenure.session, error)
 
     async def _look_again(self, tenure: Tenure) -> None:
         seen = await look(tenure.session, self.name, tenure.key, tenure.revision)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from leasehold.client.body import Body
 from leasehold.client.signal import Signal
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class Guard:
     """A lock that is held, until `release`. Whoever has this object has the lock."""
 
-    __slots__ = ("_body", "_claims", "_tenure", "options", "token")
+    __slots__ = ("_body", "_claims", "_tenure", "options", "token", "twin")
 
     def __init__(
         self, tenure: "Tenure", claim: list[int], token: Token, options: LockOptions
@@ -32,6 +32,8 @@ class Guard:
         """The fencing token: higher than that of anybody who had the lock before."""
         self.options = options
         self._body: Body | None = None
+        self.twin: Any = None
+        """What stands for it in blocking code."""
 
     @property
     def name(self) -> str:
@@ -52,6 +54,11 @@ class Guard:
     def jeopardy(self) -> Signal:
         """Set while there is no contact, and the lock may yet be lost."""
         return self._tenure.session.lease.jeopardy
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it was released."""
+        return not self._claims
 
     @property
     def is_held(self) -> bool:
@@ -78,7 +85,11 @@ class Guard:
         what was done under it since then was not protected.
         """
         if not self.put_back():
-            self._tenure.cell.returned(self._tenure)
+            self.put_by()
+
+    def put_by(self) -> None:
+        """See to what `put_back` has left to the loop."""
+        self._tenure.cell.returned(self._tenure)
 
     def put_back(self) -> bool:
         """Release it in any thread; False if the loop has to see to the rest."""
@@ -92,6 +103,10 @@ class Guard:
         if tenure.log.is_on:
             tenure.log.say("application", LockEventKind.RELEASED, tenure.name, token=self.token)
         return tenure.put_back(self) if is_last else True
+
+    def as_lost(self) -> LockLost:
+        """Make the error for whoever relies on it for too long."""
+        return self._tenure.as_lost()
 
     def again(self) -> "Guard":
         """Acquire it once more, for whoever has it already: it is free when both are released."""

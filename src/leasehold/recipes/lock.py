@@ -62,8 +62,8 @@ class Lock:
         self._is_reentrant = is_reentrant
         self._guards: list[Guard] = []
         """Those that `acquire` has given, and that `release` has not taken back."""
-        self._entered: list[tuple[asyncio.Task[object] | None, Guard]] = []
-        """Blocks, and the tasks that are in them: more than one if the lock was lost."""
+        self._entered: list[tuple[object, Guard]] = []
+        """Blocks, and the tasks or threads in them: more than one if the lock was lost."""
 
     @property
     def name(self) -> str:
@@ -84,14 +84,16 @@ class Lock:
         holder. `SessionExpired` if its place in line was lost. With `ask_again` the client goes on
         by itself after either, until it has the lock or the time is over; then 0 is no time limit.
         """
-        wait_s = self._timeout_s if timeout is None else check_wait(timeout)
         guard = self.acquire_cached()
         if guard is None:
-            guard = await (self._insist(wait_s or None) if ask_again else self._ask(wait_s))
-        if self._guards:
-            self._guards = [each for each in self._guards if each.is_held]
-        self._guards.append(guard)
+            guard = await self.obtain(timeout=timeout, ask_again=ask_again)
+        self.note(guard)
         return guard
+
+    async def obtain(self, *, timeout: Timeout, ask_again: bool) -> Guard:  # noqa: ASYNC109
+        """Acquire it in line with all others; nobody notes here that it was."""
+        wait_s = self._timeout_s if timeout is None else check_wait(timeout)
+        return await (self._insist(wait_s or None) if ask_again else self._ask(wait_s))
 
     def acquire_cached(self) -> Guard | None:
         """Acquire it without a message, in any thread; None if that is not possible."""
@@ -167,7 +169,7 @@ class Lock:
         guard = self.acquire_cached()
         if guard is None:
             guard = await self._ask(self._timeout_s)
-        self._entered.append((asyncio.current_task(), guard))
+        self.entered(asyncio.current_task(), guard)
         guard.enter()
         return guard
 
@@ -177,25 +179,40 @@ class Lock:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave().leave(exc_type)
+        self.left(asyncio.current_task()).leave(exc_type)
 
-    def _leave(self) -> Guard:
-        """Find the guard of the block that is left."""
+    # Who has it of this handle.
+
+    def note(self, guard: Guard) -> None:
+        """Remember a guard for `release`."""
+        if self._guards:
+            self._guards = [each for each in self._guards if each.is_held]
+        self._guards.append(guard)
+
+    def latest(self) -> Guard:
+        """Give the latest guard that `release` was not called for, and remember it no longer."""
+        if not self._guards:
+            self._locks.log.say("application", Kind.RELEASE_NOT_HELD, self.name)
+            raise NotHeld(f"{self.name!r} is not held by this handle: acquire it first")
+        return self._guards.pop()
+
+    def entered(self, who: object, guard: Guard) -> None:
+        """Remember the guard of a block, and the task or thread that is in it."""
+        self._entered.append((who, guard))
+
+    def left(self, who: object) -> Guard:
+        """Give the guard of the block that is left."""
         entered = self._entered
         if len(entered) == 1:
             return entered.pop()[1]
-        task = asyncio.current_task()
-        mine = max((n for n, (each, _) in enumerate(entered) if each is task), default=-1)
+        mine = max((n for n, (each, _) in enumerate(entered) if each == who), default=-1)
         return entered.pop(mine)[1]
 
     # Releasing, and looking.
 
     def release(self) -> None:
-        """Release the latest guard of this handle; `NotHeld` if it has none."""
-        if not self._guards:
-            self._locks.log.say("application", Kind.RELEASE_NOT_HELD, self.name)
-            raise NotHeld(f"{self.name!r} is not held by this handle: acquire it first")
-        self._guards.pop().release()
+        """Release the latest guard that `acquire` has given; `NotHeld` if there is none."""
+        self.latest().release()
 
     async def holder(self, *, timeout: Timeout = None) -> Holder | None:  # noqa: ASYNC109
         """Ask who has it; None if nobody has."""

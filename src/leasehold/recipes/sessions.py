@@ -92,6 +92,8 @@ class Sessions:
             task.exception()  # whoever waits is told; there may be nobody
 
     async def _make(self) -> Session:
+        if self._current is not None:  # its end has come, and may not have been noticed yet
+            self.give_up(self._current, None)
         limit_s = min(CALL_MAX_S, self.ttl_s * CALL)
         for former in list(self._before):
             async with asyncio.timeout(limit_s):
@@ -131,12 +133,16 @@ class Sessions:
 
     # How it ends.
 
-    def give_up(self, session: Session, error: BaseException) -> None:
+    def give_up(self, session: Session, error: BaseException | None) -> None:
         """Learn that a session is of no use any more, though its lease may be there."""
-        self.keeper.give_up(session.lease, error)
         self._before[session.lease.id] = None
+        if session is self._current:
+            self._current = None
+        self.keeper.give_up(session.lease, error)
 
     def _lost(self, session: Session, error: BaseException | None) -> None:
+        if session is self._current:
+            self._current = None
         if not isinstance(error, UnknownLease):
             self._before[session.lease.id] = None
         if self.on_lost is not None:

@@ -14,8 +14,10 @@ import typing
 
 from leasehold.sync.client import Client
 from leasehold.sync.connecting import connect
+from leasehold.sync.guard import Guard
 from leasehold.sync.held_lease import HeldLease
 from leasehold.sync.kv import KV, TxnBuilder
+from leasehold.sync.lock import Lock
 from leasehold.sync.signals import Signal
 from leasehold.sync.watch import Watch
 
@@ -30,4 +32,15 @@ else:
         return importlib.import_module("leasehold.sync.opening").open_client
 
 
-__all__ = ["KV", "Client", "HeldLease", "Signal", "TxnBuilder", "Watch", "connect", "open"]
+__all__ = [
+    "KV",
+    "Client",
+    "Guard",
+    "HeldLease",
+    "Lock",
+    "Signal",
+    "TxnBuilder",
+    "Watch",
+    "connect",
+    "open",
+]

@@ -1,6 +1,6 @@
 """`Client` for blocking code."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -8,11 +8,16 @@ from typing import Self
 from leasehold.callbacks import check_plain_callback
 from leasehold.client import client as on_loop
 from leasehold.client.patience import Timeout
+from leasehold.client.texts import Octets
 from leasehold.core.duration import FOREVER, Forever
 from leasehold.engine.values import LeaseInfo
+from leasehold.recipes.events import Listener
+from leasehold.recipes.options import RECALL_S
+from leasehold.sync.guard import OnLoss, tell_twin
 from leasehold.sync.health import Check, run_aside
 from leasehold.sync.held_lease import Callback, HeldLease, on_loop_of
 from leasehold.sync.kv import KV
+from leasehold.sync.lock import Lock
 from leasehold.sync.loop_thread import LoopThread
 
 
@@ -105,6 +110,59 @@ class Client:
     def leases(self, *, timeout: Timeout = None) -> Sequence[LeaseInfo]:
         """List all leases, those first that end first."""
         return self._thread.run(lambda: self._client.leases(timeout=timeout))
+
+    def lock(
+        self,
+        name: Octets,
+        *,
+        timeout: Timeout = None,
+        cache: bool = True,
+        recall: bool = True,
+        idle_timeout: float | timedelta | None = None,
+        recall_timeout: float | timedelta = RECALL_S,
+        reentrant: bool = False,
+        on_loss: OnLoss | None = None,
+        cancel_on_loss: bool = False,
+    ) -> Lock:
+        """Give a handle of a lock: to be entered with `with`, or acquired.
+
+            with client.lock("cron/backup") as guard:
+                ...
+                guard.check()
+
+        It waits for as long as it takes, or for `timeout` seconds; 0 only asks. `LockDenied` names
+        the holder. A lock that is released is kept in the cache for `idle_timeout` (a session's
+        term) and given up when somebody else wants it, unless `cache` or `recall` say otherwise.
+        `recall_timeout` is how long who only asks waits for a holder that says nothing.
+
+        `on_loss(guard, error)` is told if it is lost, in a thread of its own. With `cancel_on_loss`
+        the call of this package that the block waits for raises `LockLost` then, or else its next
+        one, or its end. With `reentrant` this handle may be acquired again while it is held.
+        """
+        check_plain_callback(on_loss, "on_loss")
+        self._thread.check_process()
+        lock = self._client.lock(
+            name,
+            timeout=timeout,
+            cache=cache,
+            recall=recall,
+            idle_timeout=idle_timeout,
+            recall_timeout=recall_timeout,
+            reentrant=reentrant,
+            on_loss=tell_twin,
+        )
+        return Lock(self._thread, lock, on_loss, cancel_on_loss=cancel_on_loss)
+
+    def count_acquisitions(self, *names: Octets) -> dict[str, int]:
+        """Collect from all holders how often locks were acquired, since somebody has had them.
+
+        The count goes along when a lock is handed over, and ends when nobody has it any more.
+        """
+        return self._thread.run(lambda: self._client.count_acquisitions(*names))
+
+    def on_lock_event(self, listener: Listener) -> Callable[[], None]:
+        """Have `listener(event)` told what happens to locks; what is returned ends that."""
+        return self._client.on_lock_event(listener)
 
     def close(self) -> None:
         """End all leases of this client, then let the engine go. Nothing in a forked child."""

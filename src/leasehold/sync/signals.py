@@ -4,15 +4,30 @@ import contextlib
 import time
 from _thread import LockType, allocate_lock
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from leasehold.core.duration import NEVER, check_seconds
-
-if TYPE_CHECKING:
-    from leasehold.sync.held_lease import HeldLease
+from leasehold.core.duration import NEVER, Duration, check_seconds
 
 LOOK_S: Final = 1.0
 """How often who waits looks at the clock: it may have run while the machine was suspended."""
+
+
+class Signalling(Protocol):
+    """A lease, or what is under one."""
+
+    def is_signalled(self, name: str) -> bool:
+        """Whether a signal is set."""
+        ...
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its holder has ended it."""
+        ...
+
+    @property
+    def remaining(self) -> Duration:
+        """How long it may still be relied on."""
+        ...
 
 
 class Signal:
@@ -24,7 +39,7 @@ class Signal:
 
     __slots__ = ("_lease", "_name", "_waiters")
 
-    def __init__(self, lease: "HeldLease", name: str) -> None:
+    def __init__(self, lease: Signalling, name: str) -> None:
         self._lease = lease
         self._name = name
         self._waiters: dict[LockType, None] = {}

@@ -19,12 +19,16 @@ TWINS: list[tuple[type, type]] = [
     (leasehold.client.kv.TxnBuilder, leasehold.sync.TxnBuilder),
     (leasehold.HeldLease, leasehold.sync.HeldLease),
     (leasehold.Watch, leasehold.sync.Watch),
+    (leasehold.Lock, leasehold.sync.Lock),
+    (leasehold.Guard, leasehold.sync.Guard),
 ]
 
 FOR_KEEPERS = {
     *("as_lost", "ask_cancel", "ask_cancel_all", "ask_renew", "ask_renew_all", "batch_key"),
     *("can_batch", "ended", "gate_key", "has_trouble", "holding", "jeopardy_in_s"),
     *("lasts_until", "lose", "patience_s", "send", "settle", "unwatch", "watch"),
+    *("acquire_cached", "again", "entered", "latest", "left", "note", "obtain"),
+    *("options", "put_back", "put_by", "twin"),
 }
 """What client, keeper and renewal manager do with leases and watches on the loop."""
 

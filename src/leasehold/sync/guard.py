@@ -1,0 +1,173 @@
+"""`Guard` for blocking code: what may be relied on is answered in the caller's own thread."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from leasehold.errors import LockLost
+from leasehold.recipes import guard as on_loop
+from leasehold.recipes.token import Token
+from leasehold.sync import bodies
+from leasehold.sync.loop_thread import LoopThread
+from leasehold.sync.signals import Signal
+
+logger = logging.getLogger(__name__)
+
+OnLoss: TypeAlias = Callable[["Guard", BaseException | None], object]
+"""Told of a guard that was lost, and of what its session's last renewal met with."""
+
+
+class Guard:
+    """A lock that is held, until `release`. Whoever has this object has the lock."""
+
+    __slots__ = ("__weakref__", "_body", "_guard", "_jeopardy", "_lost", "_on_loss", "_thread")
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        guard: on_loop.Guard,
+        on_loss: OnLoss | None,
+        *,
+        cancel_on_loss: bool,
+    ) -> None:
+        self._thread = thread
+        self._guard = guard
+        self._on_loss = on_loss
+        self._lost: Signal | None = None
+        self._jeopardy: Signal | None = None
+        self._body = bodies.Body(guard.as_lost) if cancel_on_loss else None
+        guard.twin = self
+
+    @property
+    def token(self) -> Token:
+        """The fencing token: higher than that of anybody who had the lock before."""
+        return self._guard.token
+
+    @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self._guard.name
+
+    @property
+    def key(self) -> bytes:
+        """The key that stands for it at the server: it is there while the lock is held."""
+        return self._guard.key
+
+    @property
+    def lost(self) -> Signal:
+        """Set once the lock is lost. It tells; what counts is `check`."""
+        if self._lost is None:
+            self._lost = Signal(self, "lost")
+        return self._lost
+
+    @property
+    def jeopardy(self) -> Signal:
+        """Set while there is no contact, and the lock may yet be lost."""
+        if self._jeopardy is None:
+            self._jeopardy = Signal(self, "jeopardy")
+        return self._jeopardy
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it can be relied on now: by the clock."""
+        return self._guard.is_held
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it was released."""
+        return self._guard.is_released
+
+    @property
+    def remaining(self) -> float:
+        """How long it may still be relied on, unless it is renewed; 0.0 once it may not."""
+        return self._guard.remaining
+
+    def check(self) -> None:
+        """Raise `LockLost` unless it can be relied on now: by the clock, whatever was told."""
+        self._guard.check()
+
+    def release(self) -> None:
+        """Release it. There is nothing to wait for.
+
+        Raises `NotHeld` if that was done before, and `LockLost` if the lock was lost meanwhile:
+        what was done under it since then was not protected.
+        """
+        try:
+            if not self._guard.put_back():
+                self._thread.post(self._guard.put_by)
+        finally:
+            if self._lost is not None:
+                self._lost.tell()  # who waits for that waits in vain
+
+    def __enter__(self) -> Self:
+        self.check()
+        self.enter()
+        return self
+
+    def enter(self) -> None:
+        """Begin its block, in this thread."""
+        if self._body is not None:
+            bodies.enter(self._body)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave(exc_type)
+
+    def leave(self, exc_type: type[BaseException] | None) -> None:
+        """End its block; `LockLost` if it was lost, unless the block has failed of something."""
+        if self._body is not None:
+            bodies.leave(self._body)
+        if self._thread.is_forked or self.is_released:
+            return  # it is the parent's; or it was released in the block
+        try:
+            self.release()
+        except LockLost:
+            if exc_type is None:
+                raise
+
+    def __repr__(self) -> str:
+        return repr(self._guard)
+
+    # What signals ask, and what the loop tells.
+
+    def is_signalled(self, name: str) -> bool:
+        """Whether a signal is set. It is lost, too, once its end has passed unnoticed."""
+        self._thread.check_process()
+        guard = self._guard
+        if name == "jeopardy":
+            return guard.jeopardy.is_set()
+        return guard.lost.is_set() or (not guard.is_held and not guard.is_released)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more will be told of it."""
+        return self.is_released
+
+    def was_lost(self, error: BaseException | None) -> None:
+        """Hear that the lock is lost."""
+        if self._body is not None:
+            self._body.lose()
+        if self._lost is not None:
+            self._lost.tell()
+        if self._on_loss is not None:
+            self._thread.notices.submit(partial(self._call, self._on_loss, error))
+
+    def _call(self, callback: OnLoss, error: BaseException | None) -> None:
+        try:
+            callback(self, error)
+        except BaseException:
+            if self._thread.is_ending:
+                return  # and so is this thread
+            logger.exception("a callback for lock %r has failed", self.name)
+
+
+def tell_twin(guard: on_loop.Guard, error: BaseException | None) -> None:
+    """Have the guard of blocking code told, for one that was lost."""
+    if guard.twin is not None:
+        guard.twin.was_lost(error)

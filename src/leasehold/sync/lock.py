@@ -1,0 +1,94 @@
+"""`Lock` for blocking code: a cached lock is answered in the caller's own thread."""
+
+from threading import get_ident
+from types import TracebackType
+
+from leasehold.client.patience import Timeout
+from leasehold.recipes import guard as guard_on_loop
+from leasehold.recipes import lock as on_loop
+from leasehold.recipes.lock import Holder
+from leasehold.sync.bodies import bodies
+from leasehold.sync.guard import Guard, OnLoss
+from leasehold.sync.loop_thread import LoopThread
+
+
+class Lock:
+    """A lock of a client. It may be acquired any number of times, one after the other."""
+
+    __slots__ = ("_cancel_on_loss", "_lock", "_on_loss", "_thread")
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        lock: on_loop.Lock,
+        on_loss: OnLoss | None,
+        *,
+        cancel_on_loss: bool,
+    ) -> None:
+        self._thread = thread
+        self._lock = lock
+        self._on_loss = on_loss
+        self._cancel_on_loss = cancel_on_loss
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._lock.name
+
+    def acquire(self, *, timeout: Timeout = None, ask_again: bool = False) -> Guard:
+        """Acquire it: from the cache if it is there, else in line with all others.
+
+        Waits for `timeout` seconds, or as the lock was made to; 0 only asks. `LockDenied` names the
+        holder. `SessionExpired` if its place in line was lost. With `ask_again` the client goes on
+        by itself after either, until it has the lock or the time is over; then 0 is no time limit.
+        """
+        guard = self._acquire(timeout, ask_again=ask_again)
+        twin = self._twin_of(guard)
+        self._lock.note(guard)
+        return twin
+
+    def _acquire(self, timeout: Timeout, *, ask_again: bool = False) -> guard_on_loop.Guard:
+        for body in bodies():
+            body.tell()
+        guard = self._lock.acquire_cached()
+        if guard is not None:
+            return guard
+        return self._thread.run(
+            lambda: self._lock.obtain(timeout=timeout, ask_again=ask_again), undo=_release
+        )
+
+    def _twin_of(self, guard: guard_on_loop.Guard) -> Guard:
+        return Guard(self._thread, guard, self._on_loss, cancel_on_loss=self._cancel_on_loss)
+
+    def __enter__(self) -> Guard:
+        guard = self._acquire(None)
+        try:
+            twin = self._twin_of(guard)
+            twin.enter()
+            self._lock.entered(get_ident(), guard)
+        except BaseException:  # such as Ctrl-C: nobody is there to release it
+            self._thread.post(guard.release)
+            raise
+        return twin
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        twin: Guard = self._lock.left(get_ident()).twin
+        twin.leave(exc_type)
+
+    def release(self) -> None:
+        """Release the latest guard that `acquire` has given; `NotHeld` if there is none."""
+        twin: Guard = self._lock.latest().twin
+        twin.release()
+
+    def holder(self, *, timeout: Timeout = None) -> Holder | None:
+        """Ask who has it; None if nobody has."""
+        return self._thread.run(lambda: self._lock.holder(timeout=timeout))
+
+
+async def _release(guard: guard_on_loop.Guard) -> None:
+    guard.release()
