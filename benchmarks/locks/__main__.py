@@ -45,7 +45,7 @@ def _measure(options: argparse.Namespace, base: Path) -> Results:
         if holding.PART in parts:
             measure_holding(run, options.scale, Path(directory))
         if traffic.PART in parts:
-            measure_traffic(run)
+            measure_traffic(run, options.scale)
     return Results(machine_line(), run.cells, run.missing)
 
 

@@ -35,7 +35,7 @@ class Contender(NamedTuple):
 
 
 def _ours(server: str, module: str, **options: Any) -> Contender:
-    return Contender(server, GRPC, module, "leasehold.recipes.lock", options)
+    return Contender(server, GRPC, module, "leasehold", options)
 
 
 CONTENDERS: Final[dict[str, Contender]] = {
@@ -67,14 +67,6 @@ def interpreter_of(who: str) -> Path | Absent:
         if not is_ready(package):
             return Absent(f"{package} is not there, or too old: `make clients` installs it")
         return directory_of(package) / "bin" / "python"
-    if not _is_there(package):
-        way = "" if package.startswith("leasehold") else ": it is in the dependency group `bench`"
-        return Absent(f"{package} is not there{way}")
+    if find_spec(package) is None:
+        return Absent(f"{package} is not there: it is in the dependency group `bench`")
     return Path(sys.executable)
-
-
-def _is_there(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # what it would be in is not there
-        return False

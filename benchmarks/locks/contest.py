@@ -22,6 +22,9 @@ REACQUIRING, COUNTING, HANDING_OVER, CROWDING = "reacquire", "count", "hand-over
 PARTS: Final = (REACQUIRING, HANDING_OVER, CROWDING)
 """What may be asked for by itself; counting belongs to re-acquiring."""
 
+COUNTING_TTL_S: Final = 60.0
+"""So long that nothing is renewed while messages are counted."""
+
 PROGRAM: Final = "benchmarks.locks.program"
 
 
@@ -103,8 +106,10 @@ def order_for(part: str, scale: Scale, server: Server) -> Order:
         )
     if part == HANDING_OVER:
         return Order(HAND_OVER, scale.hand_over_s, server.port, server.pid, scale.ttl_s)
-    return Order(
-        *(REACQUIRE, scale.reacquire_s, server.port, server.pid, scale.ttl_s),
-        is_counted=part == COUNTING,
-        pairs=scale.counted_pairs,
-    )
+    if part == COUNTING:
+        return Order(
+            *(REACQUIRE, 0.0, server.port, server.pid, COUNTING_TTL_S),
+            is_counted=True,
+            pairs=scale.counted_pairs,
+        )
+    return Order(REACQUIRE, scale.reacquire_s, server.port, server.pid, scale.ttl_s)

@@ -7,23 +7,22 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, Final
+from typing import Final
 
 import leasehold
-from benchmarks.client.clients import Absent
 from benchmarks.client.keeping import naive_per_s
 from benchmarks.common.children import each_from_child
 from benchmarks.common.processes import cpu_s_of
 from benchmarks.common.progress import tell
 from benchmarks.common.tables import Table, figure
 from benchmarks.etcd.servers import ETCD, OURS, CannotStart, Server
-from benchmarks.locks.contenders import CACHED, interpreter_of
 from benchmarks.locks.messages import GRPC
 from benchmarks.locks.relay import relaying
 from benchmarks.locks.scale import Scale
 from benchmarks.locks.servers import running
 from benchmarks.transport.report import NOTHING
 from benchmarks.transport.samples import Cell, Cells, Figures, Run, spread_of
+from leasehold.recipes.guard import Guard
 
 PART: Final = "holding"
 SERVERS: Final = {OURS: "ours, on Leasehold", ETCD: "ours, on etcd"}
@@ -40,10 +39,6 @@ START_S: Final = 120.0
 
 def measure_holding(run: Run, scale: Scale, directory: Path) -> None:
     """Have locks held on one server after the other."""
-    found = interpreter_of(CACHED)
-    if isinstance(found, Absent):
-        run.missing.append(f"holding locks: {found.why}")
-        return
     for name in SERVERS:
         tell(f"holding {scale.locks:,} locks on {name}")
         try:
@@ -86,14 +81,13 @@ def hold(port: int, scale: Scale) -> Iterator[float]:
         runner.run(stack.aclose())
 
 
-async def _acquire(stack: AsyncExitStack, port: int, scale: Scale) -> list[Any]:
+async def _acquire(stack: AsyncExitStack, port: int, scale: Scale) -> list[Guard]:
     turns = asyncio.Semaphore(AT_ONCE)
-    settings: dict[str, Any] = {"session_ttl": scale.holding_ttl_s}
-    client: Any = await stack.enter_async_context(
-        leasehold.connect(f"127.0.0.1:{port}", **settings)
+    client = await stack.enter_async_context(
+        leasehold.connect(f"127.0.0.1:{port}", session_ttl=scale.holding_ttl_s)
     )
 
-    async def acquire(number: int) -> Any:
+    async def acquire(number: int) -> Guard:
         async with turns:
             return await client.lock(f"bench/{number:05d}").acquire()
 
@@ -102,7 +96,7 @@ async def _acquire(stack: AsyncExitStack, port: int, scale: Scale) -> list[Any]:
     return guards
 
 
-async def _keep(guards: list[Any], scale: Scale) -> None:
+async def _keep(guards: list[Guard], scale: Scale) -> None:
     await asyncio.sleep(scale.holding_s)
     for guard in guards:
         guard.check()  # whoever has lost one has no figures

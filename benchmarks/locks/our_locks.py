@@ -9,12 +9,13 @@ import leasehold
 from benchmarks.locks.driving import NAME, AsyncLock, Order
 from benchmarks.locks.running import measure_async
 from benchmarks.transport.samples import Figures
+from leasehold.recipes.lock import Lock
 
 
 class _Lock:
     """Acquiring goes straight to the lock: what is measured is not much more than a call."""
 
-    def __init__(self, lock: Any) -> None:
+    def __init__(self, lock: Lock) -> None:
         self._lock = lock
         self.acquire = lock.acquire
 
@@ -31,9 +32,9 @@ def measure(order: Order, protocol: str, **options: Any) -> Figures:
 async def _open(
     options: dict[str, Any], stack: AsyncExitStack, order: Order, port: int
 ) -> list[AsyncLock]:
-    settings: dict[str, Any] = {"session_ttl": order.ttl_s}
-    clients: list[Any] = [
-        await stack.enter_async_context(leasehold.connect(f"127.0.0.1:{port}", **settings))
+    address = f"127.0.0.1:{port}"
+    clients = [
+        await stack.enter_async_context(leasehold.connect(address, session_ttl=order.ttl_s))
         for _ in range(order.connections)
     ]
     return [_Lock(client.lock(NAME, **options)) for client in clients]

@@ -18,9 +18,9 @@ def measure(order: Order, protocol: str, **options: Any) -> Figures:
 
 
 def _open(options: dict[str, Any], stack: ExitStack, order: Order, port: int) -> list[PlainLock]:
-    settings: dict[str, Any] = {"session_ttl": order.ttl_s}
-    clients: list[Any] = [
-        stack.enter_context(leasehold.sync.connect(f"127.0.0.1:{port}", **settings))
+    address = f"127.0.0.1:{port}"
+    clients = [
+        stack.enter_context(leasehold.sync.connect(address, session_ttl=order.ttl_s))
         for _ in range(order.connections)
     ]
     return [client.lock(NAME, **options) for client in clients]

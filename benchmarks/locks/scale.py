@@ -30,7 +30,7 @@ class Scale:
     holding_s: float
     """How long it is looked at while it does."""
     traffic_s: float
-    """Of virtual time, for each term."""
+    """Of virtual time, for each term; where more share, less."""
     terms_s: tuple[float, ...]
     limit_s: float
     """For one sample."""
@@ -49,9 +49,9 @@ FULL = Scale(
     locks=10_000,
     holding_ttl_s=30.0,
     holding_s=20.0,
-    traffic_s=20_000.0,
+    traffic_s=2_000.0,
     terms_s=(0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0),
-    limit_s=120.0,
+    limit_s=180.0,
 )
 
 QUICK = Scale(

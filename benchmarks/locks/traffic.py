@@ -1,19 +1,24 @@
 """Consistency traffic: what we send, beside what Gray and Cheriton's model says."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
+from benchmarks.common.children import in_child
+from benchmarks.common.progress import tell
 from benchmarks.common.stats import Spread
 from benchmarks.common.tables import Table, figure
 from benchmarks.locks.model import Workload, messages_per_s, share_of_no_lease
+from benchmarks.locks.scale import Scale
 from benchmarks.transport.report import NOTHING
-from benchmarks.transport.samples import Cells, Run, spread_of
+from benchmarks.transport.samples import Cell, Cells, Figures, Run, spread_of
 
 PART: Final = "traffic"
 SHARING: Final = (1, 10)
 OURS: Final = "ours"
 MESSAGES: Final = "messages_per_s"
 TERM_S: Final = "term_s"
+READS: Final = "reads"
 
 
 def load_of(sharing: int) -> Workload:
@@ -75,6 +80,19 @@ def _table(cells: Cells, sharing: int) -> Table:
     return Table(title, headings, rows, note)
 
 
-def measure_traffic(run: Run) -> None:
-    """Have the workload run in virtual time."""
-    run.missing.append("traffic: there are no locks of ours to measure")
+def measure_traffic(run: Run, scale: Scale) -> None:
+    """Have the workload run in virtual time, a run for each term and degree of sharing."""
+    for sharing in SHARING:
+        tell(f"consistency traffic: {sharing} sharing")
+        for term_s in scale.terms_s:
+            cell = Cell(PART, name_of(sharing, term_s), OURS)
+            measure = partial(in_child, scale.limit_s, figures, sharing, term_s, scale.traffic_s)
+            run.take(0, cell, measure)
+
+
+def figures(sharing: int, term_s: float, seconds: float) -> Figures:
+    """Run the workload. In a process of its own."""
+    from benchmarks.locks.simulated import simulate  # noqa: PLC0415  tables need no simulation
+
+    done = simulate(load_of(sharing), term_s, seconds / sharing)
+    return {MESSAGES: done.messages / done.seconds, TERM_S: term_s, READS: done.reads}
