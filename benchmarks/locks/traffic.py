@@ -1,5 +1,6 @@
 """Consistency traffic: what we send, beside what Gray and Cheriton's model says."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -94,5 +95,6 @@ def figures(sharing: int, term_s: float, seconds: float) -> Figures:
     """Run the workload. In a process of its own."""
     from benchmarks.locks.simulated import simulate  # noqa: PLC0415  tables need no simulation
 
+    logging.getLogger("leasehold").setLevel(logging.ERROR)  # it ends in the middle of everything
     done = simulate(load_of(sharing), term_s, seconds / sharing)
     return {MESSAGES: done.messages / done.seconds, TERM_S: term_s, READS: done.reads}

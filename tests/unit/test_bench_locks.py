@@ -431,6 +431,30 @@ def test_the_page_has_a_place_for_the_results() -> None:
     assert text.count(begin(page.COMMAND)) == text.count(END) == 1
 
 
+def test_messages_are_counted_where_nothing_has_to_be_renewed(tmp_path: Path) -> None:
+    server = Server(OURS, 1, 2, tmp_path)
+    counted = contest.order_for(COUNTING, FULL, server)
+    assert counted.is_counted
+    assert counted.ttl_s >= 60.0
+    assert not contest.order_for(REACQUIRING, FULL, server).is_counted
+    assert contest.order_for(CROWDING, FULL, server).ttl_s == 5.0
+
+
+# Consistency traffic, simulated.
+
+
+def test_with_a_term_reads_cost_next_to_nothing_and_without_one_each_is_paid_for() -> None:
+    none, some = (traffic.figures(1, term_s, 60.0) for term_s in (0.0, 10.0))
+    assert none[traffic.MESSAGES] >= 4 * 0.8 * none[traffic.READS] / 60.0
+    renewals_per_s = 2 * 3 / 10.0
+    assert some[traffic.MESSAGES] <= 1.3 * renewals_per_s
+
+
+def test_a_writer_asks_all_caches_for_their_leave() -> None:
+    alone, shared = (traffic.figures(sharing, 10.0, 60.0 * sharing) for sharing in (1, 3))
+    assert shared[traffic.MESSAGES] / 3 > 1.2 * alone[traffic.MESSAGES]
+
+
 # Who is there.
 
 
