@@ -26,7 +26,7 @@ from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import KeyspaceServer
 
 LINK: Final = Faults(delay=(USUAL.propagation_s, USUAL.propagation_s))
-WARM_UP_S: Final = 120.0
+WARM_UP_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
