@@ -15,6 +15,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.common.plotting import drawing
 from leasehold.core.holding import session_margin_s
 from leasehold.core.renewal_times import JEOPARDY, SESSION_RENEW
+from tools.lanes import (
+    BAR,
+    HOLDER,
+    PAUSED,
+    SERVER,
+    SMALL,
+    WARNING,
+    draw_bar,
+    draw_lanes,
+    draw_line,
+    draw_mark,
+    draw_message,
+    write_above,
+    write_below,
+)
 
 FIGURE: Final = Path(__file__).parents[1] / "docs" / "img" / "lease-promise.svg"
 
@@ -24,10 +39,6 @@ WAY_S: Final = 0.7
 
 TRUSTED_S: Final = TTL_S - session_margin_s(TTL_S)
 RENEW_S: Final = TTL_S * SESSION_RENEW
-
-SERVER, HOLDER, PAUSED, WARNING = "#332288", "#117733", "#BBBBBB", "#CC6677"
-BAR: Final = 0.34
-SMALL: Final = 9.5
 
 
 def write_figure(path: Path) -> None:
@@ -42,26 +53,26 @@ def write_figure(path: Path) -> None:
 def _draw_cut_off(axes: Any) -> None:
     """Draw a holder that cannot reach the server any more."""
     server, holder = 1.0, 0.0
-    _lanes(axes, {"server": server, "holder": holder}, "No contact: the holder stops first")
+    draw_lanes(axes, {"server": server, "holder": holder}, "No contact: the holder stops first")
     sent_at, renewed_at = 0.0, RENEW_S
     trusted_end = renewed_at + TRUSTED_S
     server_end = renewed_at + WAY_S + TTL_S
-    _bar(axes, server, sent_at + WAY_S, server_end, SERVER, "the lease is there")
-    _bar(axes, holder, sent_at + 2 * WAY_S, trusted_end, HOLDER, "may be relied on")
+    draw_bar(axes, server, sent_at + WAY_S, server_end, SERVER, "the lease is there")
+    draw_bar(axes, holder, sent_at + 2 * WAY_S, trusted_end, HOLDER, "may be relied on")
     for at, what in ((sent_at, "grant"), (renewed_at, "renew")):
-        _message(axes, (at, holder), (at + WAY_S, server))
-        _message(axes, (at + WAY_S, server), (at + 2 * WAY_S, holder))
-        _below(axes, at, holder, f"{what}\nsent")
-        _below(axes, at + 2 * WAY_S, holder, "answer")
+        draw_message(axes, (at, holder), (at + WAY_S, server))
+        draw_message(axes, (at + WAY_S, server), (at + 2 * WAY_S, holder))
+        write_below(axes, at, holder, f"{what}\nsent")
+        write_below(axes, at + 2 * WAY_S, holder, "answer")
     for number in (2, 3):
         _lost(axes, number * RENEW_S, holder, server)
     axes.text(2 * RENEW_S + 0.75, 0.5, "no answer", color=WARNING, va="center", fontsize=SMALL)
     jeopardy_at = renewed_at + TTL_S * (SESSION_RENEW + JEOPARDY)
-    _below(axes, jeopardy_at, holder, "jeopardy", WARNING)
-    _line(axes, trusted_end, holder - 0.26, server - BAR / 2, HOLDER)
-    _line(axes, server_end, holder - 0.26, server + 0.26, SERVER)
-    _below(axes, trusted_end, holder, "trusted\nend: lost", HOLDER)
-    _above(axes, server_end, server, "server's end:\nkeys are deleted", SERVER)
+    write_below(axes, jeopardy_at, holder, "jeopardy", WARNING)
+    draw_line(axes, trusted_end, holder - 0.26, server - BAR / 2, HOLDER)
+    draw_line(axes, server_end, holder - 0.26, server + 0.26, SERVER)
+    write_below(axes, trusted_end, holder, "trusted\nend: lost", HOLDER)
+    write_above(axes, server_end, server, "server's end:\nkeys are deleted", SERVER)
     _span(axes, trusted_end, server_end, 0.5)
     note = "margin, and the\nway of the request"
     axes.text(server_end + 0.2, 0.5, note, va="center", fontsize=SMALL)
@@ -71,95 +82,45 @@ def _draw_paused(axes: Any) -> None:
     """Draw a holder that is stopped between its check and its write."""
     server, second, first, storage = 3.0, 2.0, 1.0, 0.0
     lanes = {"server": server, "holder B": second, "holder A": first, "storage": storage}
-    _lanes(axes, lanes, "A pause: what is written too late is refused, by its token")
+    draw_lanes(axes, lanes, "A pause: what is written too late is refused, by its token")
     server_end = WAY_S + TTL_S
     stops_at, granted_at, wakes_at, end = 4.0, server_end + 1.2, 15.6, 18.0
-    _bar(axes, server, WAY_S, server_end, SERVER, "lease of A")
-    _bar(axes, server, granted_at, end, SERVER, "lease of B")
-    _bar(axes, second, granted_at + WAY_S, end, HOLDER, "may be relied on")
-    _bar(axes, first, 2 * WAY_S, stops_at, HOLDER, "")
-    _bar(axes, first, stops_at, wakes_at, PAUSED, "")
+    draw_bar(axes, server, WAY_S, server_end, SERVER, "lease of A")
+    draw_bar(axes, server, granted_at, end, SERVER, "lease of B")
+    draw_bar(axes, second, granted_at + WAY_S, end, HOLDER, "may be relied on")
+    draw_bar(axes, first, 2 * WAY_S, stops_at, HOLDER, "")
+    draw_bar(axes, first, stops_at, wakes_at, PAUSED, "")
     axes.text(
         stops_at + 0.3, first - 0.01, "stopped: it cannot notice", va="center", fontsize=SMALL
     )
     _ask(axes, 0.0, first, server, "token 41")
     _ask(axes, granted_at - WAY_S, second, server, "token 58")
-    _below(axes, stops_at, first, "check():\nit is held", HOLDER)
-    _below(axes, TRUSTED_S, first, "trusted end", HOLDER)
+    write_below(axes, stops_at, first, "check():\nit is held", HOLDER)
+    write_below(axes, TRUSTED_S, first, "trusted end", HOLDER)
     axes.plot([TRUSTED_S] * 2, [first - BAR / 2 - 0.06, first + BAR / 2], color=HOLDER, zorder=3)
-    _above(axes, server_end, server, "server's end", SERVER)
-    _message(axes, (13.4, second), (13.9, storage))
-    _mark(axes, 13.9, storage, "write with 58:\ntaken", HOLDER, "o")
-    _message(axes, (wakes_at, first), (wakes_at + 0.7, storage), WARNING)
-    _mark(axes, wakes_at + 0.7, storage, "write with 41:\nrefused", WARNING, "X")
+    write_above(axes, server_end, server, "server's end", SERVER)
+    draw_message(axes, (13.4, second), (13.9, storage))
+    draw_mark(axes, 13.9, storage, "write with 58:\ntaken", HOLDER, "o")
+    draw_message(axes, (wakes_at, first), (wakes_at + 0.7, storage), WARNING)
+    draw_mark(axes, wakes_at + 0.7, storage, "write with 41:\nrefused", WARNING, "X")
 
 
 def _ask(axes: Any, at: float, holder: float, server: float, token: str) -> None:
     """Draw a grant, and the token in its answer."""
-    _message(axes, (at, holder), (at + WAY_S, server))
-    _message(axes, (at + WAY_S, server), (at + 2 * WAY_S, holder))
+    draw_message(axes, (at, holder), (at + WAY_S, server))
+    draw_message(axes, (at + WAY_S, server), (at + 2 * WAY_S, holder))
     axes.text(at + 1.7 * WAY_S, (holder + server) / 2, token, va="center", fontsize=SMALL)
-
-
-def _mark(axes: Any, at: float, lane: float, text: str, colour: str, marker: str) -> None:
-    axes.plot(at, lane, marker, color=colour, markersize=10, zorder=5)
-    _below(axes, at, lane, text, colour)
-
-
-def _lanes(axes: Any, lanes: dict[str, float], title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=13, pad=16)
-    axes.set_xlim(-0.6, 19.2)
-    axes.set_ylim(-0.75, max(lanes.values()) + 0.55)
-    axes.set_yticks(list(lanes.values()), list(lanes), fontsize=12)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xticks(range(0, 19, 2))
-    axes.spines["left"].set_visible(False)
-    for level in lanes.values():
-        axes.axhline(level, color="#DDDDDD", linewidth=1, zorder=0)
-
-
-def _bar(axes: Any, lane: float, begin: float, end: float, colour: str, text: str) -> None:
-    axes.broken_barh([(begin, end - begin)], (lane - BAR / 2, BAR), color=colour, zorder=2)
-    shade = "black" if colour == PAUSED else "white"
-    middle = (begin + end) / 2
-    axes.text(middle, lane - 0.01, text, color=shade, ha="center", va="center", fontsize=SMALL)
-
-
-def _message(
-    axes: Any, begin: tuple[float, float], end: tuple[float, float], colour: str = "black"
-) -> None:
-    style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", xy=_edge(end, begin), xytext=_edge(begin, end), arrowprops=style, zorder=4)
-
-
-def _edge(point: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Begin or end at the edge of a lane's bar."""
-    return point[0], point[1] + (BAR / 2 if other[1] > point[1] else -BAR / 2)
 
 
 def _lost(axes: Any, at: float, holder: float, server: float) -> None:
     half = (at + WAY_S / 2, (holder + server) / 2)
-    _message(axes, (at, holder), (half[0], half[1] + BAR / 2), WARNING)
+    draw_message(axes, (at, holder), (half[0], half[1] + BAR / 2), WARNING)
     axes.plot(*half, "x", color=WARNING, markersize=10, markeredgewidth=2.2, zorder=5)
-
-
-def _line(axes: Any, at: float, low: float, high: float, colour: str) -> None:
-    axes.plot([at, at], [low, high], color=colour, linewidth=1.6, linestyle="--")
 
 
 def _span(axes: Any, begin: float, end: float, level: float) -> None:
     style = {"arrowstyle": "<->", "color": "black", "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=(end, level), xytext=(begin, level), arrowprops=style)
-
-
-def _below(axes: Any, at: float, lane: float, text: str, colour: str = "black") -> None:
-    place = {"ha": "center", "va": "top", "fontsize": SMALL, "color": colour}
-    axes.text(at, lane - BAR / 2 - 0.08, text, **place)
-
-
-def _above(axes: Any, at: float, lane: float, text: str, colour: str) -> None:
-    place = {"ha": "center", "va": "bottom", "fontsize": SMALL, "color": colour}
-    axes.text(at, lane + BAR / 2 + 0.08, text, **place)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
     ├── LockDenied         ABORTED              somebody else has it; `holder` says who
     │                                           (also a builtin TimeoutError)
     ├── NotHeld            FAILED_PRECONDITION  what is to be released is not held
+    ├── StaleToken         FAILED_PRECONDITION  a resource has seen a higher fencing token
     ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
     ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
     ├── EmptyKey           INVALID_ARGUMENT     a key has no name
@@ -184,6 +185,28 @@ class NotHeld(LeaseholdError):
     """What is to be released is not held: it never was, or was released before."""
 
     status = Status.FAILED_PRECONDITION
+
+
+class StaleToken(LeaseholdError):
+    """A fenced resource has refused a token: it has `seen` a higher one. Nothing was changed.
+
+    Both are `Token`s.
+    """
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(self, token: tuple[int, int], seen: tuple[int, int], resource: str) -> None:
+        super().__init__(token, seen, resource)
+        self.token = token
+        self.seen = seen
+        self.resource = resource
+
+    def __str__(self) -> str:
+        return (
+            f"{self.resource} refuses token {self.token}, since it has seen {self.seen}: somebody "
+            "has got the lock later. Drop what was to be written, acquire the lock again, and "
+            "begin anew from what is there then"
+        )
 
 
 class LeaseFull(LeaseholdError):

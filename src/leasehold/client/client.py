@@ -20,11 +20,18 @@ from leasehold.core.duration import FOREVER, Forever, check_seconds
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import LeaseInfo
 from leasehold.pending import Pending
+from leasehold.recipes.barrier import Barrier
+from leasehold.recipes.election import Election
 from leasehold.recipes.events import Listener
+from leasehold.recipes.line_guard import OnLoss as OnLineLoss
+from leasehold.recipes.lines import Lines
 from leasehold.recipes.lock import Lock, options_of
 from leasehold.recipes.locks import Locks, check_who, this_process
 from leasehold.recipes.naming import name_of
 from leasehold.recipes.options import RECALL_S, OnLoss, check_wait
+from leasehold.recipes.permits import Permits
+from leasehold.recipes.rwlock import RWLock
+from leasehold.recipes.semaphore import Semaphore
 from leasehold.recipes.sessions import SESSION_TTL_S, Sessions
 
 
@@ -54,9 +61,12 @@ class Client:
         session_ttl_s, who = check_client(session_ttl, name)
         self._sessions = Sessions(engine, self._keeper, session_ttl_s, who)
         self._locks = Locks(engine, self._sessions, self._patience)
+        self._lines = Lines(self._locks)
         self._closing: asyncio.Future[None] | None = None
         self.kv = KV(engine, self._patience)
         """Keys and values."""
+        self.permits = Permits(engine, self._keeper, self._patience, who)
+        """Who may do what, for as long as a lease lasts."""
 
     def lease(
         self,
@@ -179,6 +189,59 @@ class Client:
         timeout_s = check_wait(timeout)
         return Lock(self._locks, octets, options, timeout_s=timeout_s, is_reentrant=reentrant)
 
+    def rwlock(self, name: Octets) -> RWLock:
+        """Give a handle of a lock that many may have to read, or one to write.
+
+            async with client.rwlock("config").read() as guard:
+                ...
+
+        First come, first served: a reader behind a writer that waits, waits too.
+        """
+        return RWLock(self._lines, name)
+
+    def semaphore(
+        self,
+        name: Octets,
+        limit: int,
+        *,
+        timeout: Timeout = None,
+        on_loss: OnLineLoss | None = None,
+        cancel_on_loss: bool = False,
+    ) -> Semaphore:
+        """Give a handle of something that `limit` may have at a time, first come, first served.
+
+            async with client.semaphore("downloads", limit=3) as guard:
+                ...
+
+        All must agree on the limit: `ValueError` names another one that is in use. It waits for as
+        long as it takes, or for `timeout` seconds; 0 only asks; `LockDenied` then.
+        `on_loss(guard, error)` is told if it is lost; with `cancel_on_loss` the block is cancelled,
+        and raises `LockLost`.
+        """
+        return Semaphore(
+            self._lines,
+            name,
+            limit,
+            timeout=timeout,
+            on_loss=on_loss,
+            cancel_on_loss=cancel_on_loss,
+        )
+
+    def barrier(self, name: Octets, parties: int) -> Barrier:
+        """Give a handle of a barrier, at which all wait until there are so many.
+
+        await client.barrier("start", parties=3).wait()
+        """
+        return Barrier(self._lines, name, parties)
+
+    def election(self, name: Octets) -> Election:
+        """Give a handle of an election of one leader; etcd's, so others may take part.
+
+        async with client.election("scheduler").campaign("host-1") as leadership:
+            ...
+        """
+        return Election(self._lines, name)
+
     async def count_acquisitions(self, *names: Octets) -> dict[str, int]:
         """Collect from all holders how often locks were acquired, since somebody has had them.
 
@@ -204,7 +267,9 @@ class Client:
 
     async def _close(self) -> None:
         try:
+            await self._lines.close()
             await self._locks.close()
+            await self.permits.cache.close()
             await self._keeper.close()
         finally:
             await self.engine.close()

@@ -96,11 +96,6 @@ class Cell:
         """Refuse to work after the client's end, and in a child process."""
         self._locks.check()
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child of the process that has it."""
-        return self._locks.is_forked
-
     def check_process(self) -> None:
         """Refuse to work in a child process."""
         self._locks.check_process()
@@ -152,20 +147,25 @@ class Cell:
             return
         if self._waiters and tenure.options.recall:
             self._yield(tenure)
-            return
-        while self._askers:
+        else:
+            self._hand_out(tenure)
+
+    def _hand_out(self, tenure: Tenure) -> None:
+        """Give the claim in hand to who is next here; keep it, or give up the key, if nobody is."""
+        is_given = False
+        while self._askers and not is_given:
             asker = self._askers.popleft()
-            if asker.is_waiting:
-                if asker.counts:
-                    asker.count(tenure.total)
-                    continue
+            if asker.counts:
+                asker.count(tenure.total)
+            elif asker.is_waiting:
                 asker.grant(tenure.give(asker.options))
-                self._note_wanted()
-                return
+                is_given = True
         self._note_wanted()
-        if tenure.options.cache:
+        self._locks.sessions.look_by(tenure.options.idle_s)
+        if is_given:
+            return
+        if tenure.options.cache and not (self._waiters and tenure.options.recall):
             tenure.let()
-            self._locks.sessions.look_by(tenure.options.idle_s)
             if tenure.wanted:
                 self._look_at_claim(tenure)
         else:
@@ -385,7 +385,7 @@ class Cell:
         self._locks.sessions.tenants[self] = None
         self._log.say("client", Kind.GRANTED, self.text)
         self._follow(seen)
-        self.returned(self.tenure)
+        self._hand_out(self.tenure)  # whoever waits elsewhere: it was our turn
 
     # Having it.
 
@@ -413,7 +413,7 @@ class Cell:
     def _changed(self, event: Event) -> None:
         """Hear of a change of the line."""
         tenure = self.tenure
-        if tenure is None or not is_contender(self._prefix, event.key):
+        if tenure is None or self._is_yielding or not is_contender(self._prefix, event.key):
             return
         if event.key == tenure.key:
             if event.pair is None:
@@ -495,8 +495,9 @@ class Cell:
         self._locks.forget_if_unused(self)
 
     def close(self, error: BaseException) -> None:
-        """End with the client."""
-        self._fail(error)
+        """End with the client, whose leases take all keys along."""
+        self._attempt = None
         self._forget("the client was closed")
+        self._fail(error)
         if self._driver is not None:
             self._driver.cancel()
