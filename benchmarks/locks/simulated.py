@@ -7,21 +7,22 @@ is given up after as long without use; with no term at all, locks are not cached
 
 Clients are the shipped ones, on simulated hosts; the server is the shipped engine on another. The
 simulation is the one that tests use. Every message is counted: calls and their answers, and what
-goes over streams of watches, either way.
+goes over streams of watches, either way. What it takes to open a stream is not.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
+from unittest.mock import patch
 
 from benchmarks.locks.model import USUAL, Workload
 from leasehold.client.client import Client
 from leasehold.recipes.lock import Lock
 from leasehold.recipes.sessions import SESSION_TTL_S
-from leasehold.testing import Faults, Host, Simulation
+from leasehold.testing import Connection, Faults, Host, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import KeyspaceServer
 
@@ -41,14 +42,36 @@ class Done:
 
 @dataclass(slots=True)
 class _Tally:
+    """What has happened so far."""
+
     reads: int = 0
     writes: int = 0
+    streamed: int = 0
+    """Messages on streams."""
+    engines: list[FarKeyspace] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        """All of them; a call has an answer."""
+        return self.streamed + 2 * sum(each.messages for each in self.engines)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Count what is sent on streams meanwhile."""
+        send = Connection.send
+
+        def counted(connection: Connection, message: Any) -> None:
+            self.streamed += 1
+            send(connection, message)
+
+        with patch.object(Connection, "send", counted):
+            yield
 
 
 def simulate(load: Workload, term_s: float, seconds: float, seed: int = 0) -> Done:
     """Run the workload for so long, of virtual time."""
     tally = _Tally()
-    with Simulation(seed) as sim:
+    with tally.listening(), Simulation(seed) as sim:
         network = sim.network(LINK)
         server = KeyspaceServer(sim, network, sim.host("server"))
         names = [f"data/{number}" for number in range(load.clients)]
@@ -59,9 +82,9 @@ def simulate(load: Workload, term_s: float, seconds: float, seed: int = 0) -> Do
             one = _Client(host, server, load, term_s, names, number, dice, tally)
             tasks.append(host.start(one.run))
         sim.run_for(WARM_UP_S)
-        before, reads, writes = network.counters.sent, tally.reads, tally.writes
+        before, reads, writes = tally.messages, tally.reads, tally.writes
         sim.run_for(seconds)
-        sent = network.counters.sent - before
+        sent = tally.messages - before
         done = Done(seconds, sent, tally.reads - reads, tally.writes - writes)
         for task in tasks:
             if task.done():
@@ -84,6 +107,7 @@ class _Client:
 
     async def run(self) -> None:
         engine = FarKeyspace(self.server, self.host)
+        self.tally.engines.append(engine)
         await engine.start()
         ttl_s = self.term_s or SESSION_TTL_S
         client = Client(engine, clock=self.host.clock, session_ttl=ttl_s)
