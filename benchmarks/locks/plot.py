@@ -20,6 +20,7 @@ from benchmarks.transport.samples import P50_MS, P99_MS, Cells, spread_of
 COLOURS: Final = {OURS: "#332288", ETCD: "#88CCEE", REDIS: "#CC6677", ZOOKEEPER: "#DDCC77"}
 CURVES: Final = {1: "#332288", 10: "#CC6677"}
 STEPS: Final = 300
+MOST_PERCENT: Final = 140
 
 
 def write_plot(results: Results, scale: Scale, path: Path) -> None:
@@ -32,7 +33,7 @@ def write_plot(results: Results, scale: Scale, path: Path) -> None:
             axes[0][1], _bars(cells, HANDING_OVER, P50_MS), "ms", _bars(cells, HANDING_OVER, P99_MS)
         )
         axes[0][1].set_title("Handing over: p50, and p99 as a line", loc="left", fontsize=11)
-        _draw_bars(axes[1][0], _bars(cells, CROWDING, TOOK_S), "s")
+        _draw_bars(axes[1][0], _bars(cells, CROWDING, TOOK_S), "s", is_log=False)
         title = f"{scale.clients * scale.turns} acquisitions by {scale.clients} clients at once"
         axes[1][0].set_title(title, loc="left", fontsize=11)
         _draw_traffic(axes[1][1], cells, max(scale.terms_s))
@@ -47,7 +48,12 @@ def _bars(cells: Cells, part: str, name: str) -> dict[str, Spread]:
 
 
 def _draw_bars(
-    axes: Any, bars: Mapping[str, Spread], unit: str, ends: Mapping[str, Spread] | None = None
+    axes: Any,
+    bars: Mapping[str, Spread],
+    unit: str,
+    ends: Mapping[str, Spread] | None = None,
+    *,
+    is_log: bool = True,
 ) -> None:
     """Draw bars to the right, each with its quartiles, or with a line to where another one ends."""
     for place, (who, value) in enumerate(bars.items()):
@@ -61,9 +67,9 @@ def _draw_bars(
     axes.invert_yaxis()
     axes.grid(axis="x", color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.set_xlabel(f"{unit} (log scale)")
+    axes.set_xlabel(f"{unit} (log scale)" if is_log else unit)
     if bars:
-        axes.set_xscale("log")
+        axes.set_xscale("log" if is_log else "linear")
         axes.margins(x=0.15)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
@@ -85,7 +91,7 @@ def _draw_traffic(axes: Any, cells: Cells, longest_s: float) -> None:
     axes.set_title("Consistency traffic, beside no lease at all", loc="left", fontsize=11)
     axes.set_xlabel("term, s")
     axes.set_ylabel("%")
-    axes.set_ylim(0, 105)
+    axes.set_ylim(0, MOST_PERCENT)
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize=9)

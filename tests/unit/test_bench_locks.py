@@ -144,6 +144,7 @@ GRPC_TALK = b"".join(
         frame(0, 3, grpc_message(b"in two frames")[:7]),
         frame(0, 1, b"\2" + grpc_message(b"padded") + b"\0\0", flags=0x8),
         frame(0, 3, grpc_message(b"in two frames")[7:]),
+        frame(0, 1, grpc_message(b"after the padding")),
         frame(0, 1, b"", flags=0x1),  # the end of a stream
     )
 )
@@ -153,7 +154,7 @@ ZOOKEEPER_TALK = b"\0\0\0\x03abc\0\0\0\0\0\0\0\x01x"
 
 @pytest.mark.parametrize(
     ("protocol", "talk", "expected"),
-    [(GRPC, GRPC_TALK, 4), (RESP, REDIS_TALK, 2), (JUTE, ZOOKEEPER_TALK, 3)],
+    [(GRPC, GRPC_TALK, 5), (RESP, REDIS_TALK, 2), (JUTE, ZOOKEEPER_TALK, 3)],
 )
 def test_messages_are_counted_in_whatever_pieces_they_come(
     protocol: str, talk: bytes, expected: int
