@@ -85,7 +85,7 @@ def asked_for(results: Results) -> Table:
     share = traffic.share_at(cells, TERM_S)
     if share is not None:
         about, found = f"about {SHARE:.0%}", f"{share.median:.1%}"
-        what = f"consistency traffic with a term of {TERM_S:g} s, beside none"
+        what = f"consistency traffic with a term of {TERM_S:g} s, beside ours with none"
         rows.append([what, about, found, within(share, 1.1 * SHARE)])
     note = "; ".join(f"missing: {each}" for each in results.missing)
     return Table("What was asked for", ["", "asked for, at most", "measured", ""], rows, note)

@@ -373,7 +373,12 @@ def test_verdicts_stand_beside_the_figures_and_what_is_missing_is_named() -> Non
         [f"messages of that, {CACHED}", "0", "0", "yes"],
         [f"acquiring again, {CACHED_SYNC}", "5 µs", "4.00 µs", "yes"],
         [f"messages of that, {CACHED_SYNC}", "0", "0", "yes"],
-        ["consistency traffic with a term of 10 s, beside none", "about 10%", "10.0%", "yes"],
+        [
+            "consistency traffic with a term of 10 s, beside ours with none",
+            "about 10%",
+            "10.0%",
+            "yes",
+        ],
     ]
     assert table.note == f"missing: {KAZOO}: ZooKeeper is not there"
     cells = measured()
