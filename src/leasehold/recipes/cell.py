@@ -109,6 +109,8 @@ class Cell:
 
     def add(self, asker: Asker) -> None:
         """Let somebody wait for it, after those who do already."""
+        if self.tenure is not None and not self.tenure.is_live:
+            self.lost(None)  # which nobody has noticed yet
         tenure = self.tenure
         self._options = asker.options
         if asker.tries and (self._askers or (tenure is not None and not self._is_yielding)):
@@ -286,7 +288,8 @@ class Cell:
 
     def is_unused(self) -> bool:
         """Whether there is nothing to remember."""
-        return self.tenure is None and not self._askers and self._driver is None
+        is_idle = self._driver is None and self._attempt is None
+        return is_idle and self.tenure is None and not self._askers
 
     # Getting it.
 
@@ -316,8 +319,8 @@ class Cell:
             answer = await self._wait(attempt, seen)
             if answer is not None:
                 kept = await self._deny(attempt, answer)
-                if kept is not None or not self._askers:
-                    return kept
+                if kept is not None or attempt.is_withdrawn:
+                    return kept  # who has come meanwhile begins anew
             seen = await attempt.look()
             if seen.ahead is None and seen.own is not None:
                 self._log.say("client", Kind.RECALL_ACCEPTED, self.text, self._holder)
@@ -352,10 +355,11 @@ class Cell:
         If it turns out to be ours by then, it can, and what was seen of that is returned.
         """
         self._log.say("client", answer.kind, self.text, self._holder)
+        asker = self._askers[0]
         kept = await attempt.withdraw() if len(self._askers) == 1 else None
-        if kept is not None or not self._only_asks():
+        if kept is not None or not self._askers or self._askers[0] is not asker:
             return kept
-        asker = self._askers.popleft()
+        self._askers.popleft()
         self._log.say("client", Kind.DENIED, self.text, self._holder)
         if asker.counts and answer.total is not None:
             asker.count(answer.total)
