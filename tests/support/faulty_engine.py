@@ -32,7 +32,7 @@ from leasehold.engine.values import (
     Renewed,
     TxnResult,
 )
-from leasehold.errors import ConnectionLost, LeaseholdError
+from leasehold.errors import CallRefused, ConnectionLost, LeaseholdError
 from leasehold.testing import Host, Simulation
 from tests.simulation import far_disk
 
@@ -49,8 +49,14 @@ class Fault(Enum):
 
     REQUEST_LOST = auto()
     ANSWER_LOST = auto()
+    REFUSED = auto()
+    """The server says no, for good."""
     STRAGGLES = auto()
     """The connection is lost, and the request executed later, if it can be."""
+
+
+LOSSES: Final = (Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.STRAGGLES)
+"""Faults that leave a client in the dark."""
 
 
 class FaultyEngine(Engine):
@@ -145,6 +151,8 @@ class FaultyEngine(Engine):
             await asyncio.get_running_loop().create_future()
         if fault is Fault.REQUEST_LOST:
             raise ConnectionLost("the request was lost")
+        if fault is Fault.REFUSED:
+            raise CallRefused("permission denied")
         if fault is Fault.STRAGGLES:
             task = asyncio.get_running_loop().create_task(self._do_later(call))
             self._late.add(task)

@@ -9,8 +9,9 @@ import pytest
 
 from leasehold import Closed, Compacted, HistoryLost, LockDenied, LockLost, NotHeld
 from leasehold.pending import Pending
-from leasehold.recipes.election import Leader, Leadership
-from tests.support.faulty_engine import Fault, Participant, World, play
+from leasehold.recipes.election import Leadership
+from leasehold.recipes.observation import Leader
+from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
 
 
 async def elected(pending: Pending[Leadership]) -> Leadership:
@@ -129,7 +130,7 @@ def test_a_leader_that_has_lost_it_proclaims_nothing() -> None:
     play(scene)
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", LOSSES)
 def test_what_is_proclaimed_is_there_whatever_is_lost(fault: Fault) -> None:
     async def scene(world: World) -> None:
         client = world.client("me")

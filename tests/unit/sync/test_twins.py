@@ -12,6 +12,16 @@ import leasehold.client.kv
 import leasehold.client.opening
 import leasehold.recipes.permits
 import leasehold.sync
+import leasehold.sync.barrier
+import leasehold.sync.election
+import leasehold.sync.rwlock
+import leasehold.sync.semaphore
+from leasehold.recipes.barrier import Barrier
+from leasehold.recipes.election import Election, Leadership
+from leasehold.recipes.line_guard import LineGuard
+from leasehold.recipes.observation import Observation
+from leasehold.recipes.rwlock import RWLock
+from leasehold.recipes.semaphore import Semaphore
 from tests.support.scripts import printed_by
 
 TWINS: list[tuple[type, type]] = [
@@ -23,6 +33,13 @@ TWINS: list[tuple[type, type]] = [
     (leasehold.Watch, leasehold.sync.Watch),
     (leasehold.Lock, leasehold.sync.Lock),
     (leasehold.Guard, leasehold.sync.Guard),
+    (LineGuard, leasehold.sync.Guard),
+    (RWLock, leasehold.sync.rwlock.RWLock),
+    (Semaphore, leasehold.sync.semaphore.Semaphore),
+    (Barrier, leasehold.sync.barrier.Barrier),
+    (Election, leasehold.sync.election.Election),
+    (Leadership, leasehold.sync.election.Leadership),
+    (Observation, leasehold.sync.election.Observation),
 ]
 
 FOR_KEEPERS = {
