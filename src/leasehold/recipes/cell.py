@@ -107,10 +107,13 @@ class Cell:
         """Whether anybody waits for it here."""
         return bool(self._askers)
 
+    def look_at_clock(self) -> None:
+        """Notice a loss that nobody has noticed yet. The cell may be forgotten by that."""
+        if self.tenure is not None and not self.tenure.is_live:
+            self.lost(None)
+
     def add(self, asker: Asker) -> None:
         """Let somebody wait for it, after those who do already."""
-        if self.tenure is not None and not self.tenure.is_live:
-            self.lost(None)  # which nobody has noticed yet
         tenure = self.tenure
         self._options = asker.options
         if asker.tries and (self._askers or (tenure is not None and not self._is_yielding)):
@@ -296,6 +299,7 @@ class Cell:
     async def _contend(self) -> None:
         attempt = self._attempt
         if attempt is None or not attempt.session.is_live:
+            self._attempt = None
             session = await self._locks.sessions.live()
             if not self._askers:
                 return
