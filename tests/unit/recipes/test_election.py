@@ -113,6 +113,24 @@ def test_campaigns_of_one_client_go_one_after_the_other() -> None:
     play(scene)
 
 
+def test_a_campaign_that_comes_while_another_is_over_waits_for_those_before_it() -> None:
+    async def scene(world: World) -> None:
+        client = world.client("me")
+        first = await campaign(client, "1")
+        second = campaign(client, "2")
+        await asyncio.sleep(1.0)
+        first.resign()
+        thirds = []
+        for number in range(40):  # all along until the second leads
+            thirds.append(campaign(client, f"3.{number}"))
+            await asyncio.sleep(0.0005)
+        (await second).resign()
+        for third in thirds:
+            (await third).resign()
+
+    play(scene)
+
+
 def test_a_leader_that_has_lost_it_proclaims_nothing() -> None:
     async def scene(world: World) -> None:
         client = world.client("me")
@@ -139,6 +157,7 @@ def test_what_is_proclaimed_is_there_whatever_is_lost(fault: Fault) -> None:
                 client.engine.trouble_with("txn", 1, fault)
                 await leadership.proclaim(str(number))
                 assert [pair.value for pair in world.pairs()] == [b"%d" % number]
+            client.engine.trouble_with("txn", 1, fault)
             await asyncio.gather(*(leadership.proclaim(str(each)) for each in range(9)))
             await asyncio.sleep(10.0)
             assert [pair.value for pair in world.pairs()] == [b"8"] == [leadership.value]
