@@ -319,8 +319,8 @@ class Cell:
             answer = await self._wait(attempt, seen)
             if answer is not None:
                 kept = await self._deny(attempt, answer)
-                if kept is not None or not self._askers:
-                    return kept
+                if kept is not None or attempt.is_withdrawn:
+                    return kept  # who has come meanwhile begins anew
             seen = await attempt.look()
             if seen.ahead is None and seen.own is not None:
                 self._log.say("client", Kind.RECALL_ACCEPTED, self.text, self._holder)
@@ -355,10 +355,11 @@ class Cell:
         If it turns out to be ours by then, it can, and what was seen of that is returned.
         """
         self._log.say("client", answer.kind, self.text, self._holder)
+        asker = self._askers[0]
         kept = await attempt.withdraw() if len(self._askers) == 1 else None
-        if kept is not None or not self._only_asks():
+        if kept is not None or not self._askers or self._askers[0] is not asker:
             return kept
-        asker = self._askers.popleft()
+        self._askers.popleft()
         self._log.say("client", Kind.DENIED, self.text, self._holder)
         if asker.counts and answer.total is not None:
             asker.count(answer.total)

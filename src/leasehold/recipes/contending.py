@@ -112,6 +112,8 @@ class Contention:
         self.answer: Claim | None = None
         """What the owner says to who only asks."""
         self._failure: LeaseholdError | None = None
+        self.is_withdrawn = False
+        """Whether our key was taken back: then this attempt is over."""
 
     @property
     def key(self) -> bytes:
@@ -206,6 +208,11 @@ class Contention:
 
     async def withdraw(self) -> Look | None:
         """Take our key back. If we own the lock by now we keep it: what we see then is returned."""
+        kept = await self._withdraw()
+        self.is_withdrawn = kept is None
+        return kept
+
+    async def _withdraw(self) -> Look | None:
         while True:
             if not self._revision:  # it may be there all the same
                 found = (await self.session.read([Range(self._key)])).results[0].pairs
