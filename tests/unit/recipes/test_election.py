@@ -98,6 +98,8 @@ def test_campaigns_of_one_client_go_one_after_the_other() -> None:
             await client.election("boss").campaign("0", timeout=1)
         assert denied.value.holder == "me"
         waits[1].cancel()
+        await asyncio.sleep(0.1)
+        assert len(client._lines._tasks) == 4, "who has given up does not wait on"
         first.resign()
         order: list[str] = []
         async with asyncio.timeout(10.0):

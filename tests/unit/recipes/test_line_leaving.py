@@ -12,6 +12,7 @@ from leasehold import (
     Client,
     Closed,
     Compacted,
+    HistoryLost,
     LockDenied,
     LockLost,
     NotHeld,
@@ -436,6 +437,25 @@ def test_who_waits_is_told_that_its_session_is_over(kind: str) -> None:
         b.engine.is_cut_off = False
         guard.release()
         (await KINDS[kind](b)(timeout=30)).release()
+
+    play(scene)
+
+
+@kinds
+def test_another_history_ends_every_guard_and_every_wait(kind: str) -> None:
+    async def scene(world: World) -> None:
+        a, b = world.client("a"), world.client("b")
+        guard = await KINDS[kind](a)()
+        waiting = asyncio.ensure_future(acquired(KINDS[kind](b)()))
+        await world.until(lambda: len(world.pairs(b"x/")) == 2)
+        for client in (b, a):
+            client.engine.on_history_lost(HistoryLost("another cluster"))
+        assert guard.lost
+        with pytest.raises(LockLost, match="another cluster"):
+            guard.check()
+        with pytest.raises(SessionExpired, match="another cluster"):
+            await waiting
+        await world.until(lambda: not world.pairs(b"x/"))
 
     play(scene)
 
