@@ -3,6 +3,7 @@
 Each process has a wire of its own to each server, so that it can be cut off alone.
 """
 
+import itertools
 import json
 import random
 import subprocess
@@ -65,6 +66,7 @@ class Crowd:
         self._is_locking = is_locking
         self._rng = random.Random(seed)
         self._members: dict[str, Member] = {}
+        self._quiet = itertools.cycle(resource.quiet)
         self._started = 0
         self._background = Background("wires of a crowd")
 
@@ -72,7 +74,7 @@ class Crowd:
         try:
             for kind, workers in PROCESSES:
                 self._start(kind, workers)
-            self._wait_for_everybody()
+            self.progress()
         except BaseException:
             self.__exit__()
             raise
@@ -95,6 +97,7 @@ class Crowd:
             [wire.endpoint for wire in order],
             self.resource.port,
             list(self.resource.locks),
+            [next(self._quiet) for _ in range(CLIENTS)],
             kind,
             CLIENTS,
             workers,
@@ -123,13 +126,6 @@ class Crowd:
         for wire in member.wires:
             wire.close()
 
-    def _wait_for_everybody(self) -> None:
-        def have_begun() -> bool:
-            self._check_nobody_has_ended()
-            return self._members.keys() <= {each.process for each in list(self.resource.log)}
-
-        self.resource.wait_for(have_begun, "every process has used the resource")
-
     def _check_nobody_has_ended(self) -> None:
         ended = [each for each in self._members.values() if each.process.poll() is not None]
         assert not ended, "\n".join(map(str, ended))
@@ -137,14 +133,23 @@ class Crowd:
     # How they are doing.
 
     def progress(self) -> None:
-        """Wait until each counter was changed once more."""
-        before = len(self.resource.log)
-        self._wait_for_others("", before, self.resource.locks)
+        """Wait until every client has had a lock once more, and every lock somebody."""
+        everybody = {f"{name}:{each}" for name in self._members for each in range(CLIENTS)}
+        since = len(self.resource.log)
+
+        def have_all_written() -> bool:
+            self._check_nobody_has_ended()
+            have_written = {each.client for each in self.resource.writes(since)}
+            return everybody <= have_written
+
+        self.resource.wait_for(have_all_written, "every client has written")
+        self._wait_for_others("", since, self.resource.locks)
 
     def _wait_for_others(self, name: str, since: int, locks: Sequence[str]) -> None:
         def have_written() -> bool:
             self._check_nobody_has_ended()
-            return set(locks) <= self.resource.written_since(since, but_by=name)
+            writes = self.resource.writes(since)
+            return set(locks) <= {each.lock for each in writes if each.process != name}
 
         self.resource.wait_for(have_written, f"{locks} are used by others than {name!r}")
 
@@ -181,8 +186,8 @@ class Crowd:
 
         def has_tried() -> bool:
             self._check_nobody_has_ended()
-            tried = [each for each in list(self.resource.log) if each.guard == caught.guard]
-            return any(each.what != "read" for each in tried)
+            tried = [each for each in list(self.resource.log) if each.what != "read"]
+            return caught.guard in {each.guard for each in tried}
 
         self.resource.wait_for(has_tried, f"a write after {caught}")
 
@@ -195,7 +200,7 @@ class Crowd:
         self._bury(member)
         self._start(member.settings.kind, member.settings.workers)
         self._wait_for_others(caught.process, since, [caught.lock])
-        self._wait_for_everybody()
+        self.progress()
         return caught
 
     def cut_holder_off(self, direction: Literal["both", "to_server", "to_client"]) -> None:

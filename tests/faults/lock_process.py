@@ -31,6 +31,9 @@ How = Literal["wait", "ask", "ask again", "block", "give up"]
 HOW: Final[tuple[How, ...]] = ("wait", "wait", "ask", "ask again", "block", "block", "give up")
 WAIT_MAX_S: Final = 4.0
 PAUSE_MAX_S: Final = 0.02
+QUIET: Final = 0.2
+IN_A_ROW: Final = 5
+"""How often the quiet lock is wanted instead of another, and how many times then."""
 LOSSES: Final = (LeaseLost, TimeoutError)
 """What may happen to who locks while there are faults; anything else is a defect."""
 
@@ -47,6 +50,9 @@ class Settings:
     port: int
     """Of the resource."""
     locks: list[str]
+    """Which everybody wants."""
+    quiet: list[str]
+    """Another one for each client, which few want: it is often found in the cache."""
     kind: Literal["async", "sync"]
     clients: int
     workers: int
@@ -132,7 +138,9 @@ class Worker:
 
     def __init__(self, settings: Settings, number: int, finishing: threading.Event) -> None:
         self.settings = settings
-        self._name = f"{settings.name}:{number // settings.workers}:{number % settings.workers}"
+        client, worker = divmod(number, settings.workers)
+        self._name = f"{settings.name}:{client}:{worker}"
+        self._quiet = settings.quiet[client]
         self._rng = random.Random(f"{settings.seed} {self._name}")
         self._finishing = finishing
         self._guards = 0
@@ -141,17 +149,21 @@ class Worker:
     def plans(self) -> Iterator[Plan]:
         """Plan one attempt after the other, up to the end of this worker."""
         while not self._finishing.is_set():
-            yield self._plan()
+            if self._rng.random() < QUIET:
+                for _ in range(IN_A_ROW):
+                    yield replace(self._plan(self._quiet), rest_s=0.0)
+            else:
+                yield self._plan(self._rng.choice(self.settings.locks))
         for lock in self.settings.locks:
             self._is_admitted = False
             while not self._is_admitted:
-                yield replace(self._plan(), lock=lock, how="block", wait_s=WAIT_MAX_S)
+                yield replace(self._plan(lock), how="block", wait_s=WAIT_MAX_S)
 
-    def _plan(self) -> Plan:
+    def _plan(self, lock: str) -> Plan:
         rng = self._rng
         how = rng.choice(HOW)
         return Plan(
-            rng.choice(self.settings.locks),
+            lock,
             how,
             rng.uniform(0.0, 0.1 if how == "give up" else WAIT_MAX_S),
             rng.random() < 0.8,

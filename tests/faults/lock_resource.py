@@ -52,6 +52,11 @@ class Operation(NamedTuple):
         """The process of the guard."""
         return self.guard.partition(":")[0]
 
+    @property
+    def client(self) -> str:
+        """The client of the guard, of this process."""
+        return ":".join(self.guard.split(":", 2)[:2])
+
 
 class Trap:
     """Catches one reader, of those who check again before they write or of those who do not."""
@@ -73,13 +78,18 @@ class Trap:
 class Resource:
     """The counters, one for each lock, and their log."""
 
-    def __init__(self, locks: Sequence[str], *, is_fenced: bool = True) -> None:
+    def __init__(
+        self, locks: Sequence[str], quiet: Sequence[str], *, is_fenced: bool = True
+    ) -> None:
         self.locks = locks
+        """Which everybody wants."""
+        self.quiet = quiet
+        """Which few want."""
         self.log: list[Operation] = []
         self._is_fenced = is_fenced
-        self._values = dict.fromkeys(locks, 0)
-        self._fences = {lock: Fence(name=lock) for lock in locks}
-        self._mutexes = {lock: threading.Lock() for lock in locks}
+        self._values = dict.fromkeys([*locks, *quiet], 0)
+        self._fences = {lock: Fence(name=lock) for lock in self._values}
+        self._mutexes = {lock: threading.Lock() for lock in self._values}
         self._news = threading.Condition()
         self._trap: Trap | None = None
         self._server = _Server(self)
@@ -110,13 +120,12 @@ class Resource:
                 assert time.monotonic() < give_up_at, f"never: {what}"
                 self._news.wait(0.1)
 
-    def written_since(self, position: int, *, but_by: str = "") -> set[str]:
-        """Give the locks whose counters were changed since then, by another process than one."""
-        news = self.log[position:]
-        return {each.lock for each in news if each.what == "write" and each.process != but_by}
+    def writes(self, since: int = 0) -> list[Operation]:
+        """Give all writes that were admitted since the log had so many entries."""
+        return [each for each in self.log[since:] if each.what == "write"]
 
     def catch(self, *, late: bool = False) -> tuple[Trap, Operation]:
-        """Wait for a reader, and do not answer it."""
+        """Wait for somebody who reads what everybody wants, and do not answer."""
         trap = Trap(late=late)
         with self._news:
             self._trap = trap
@@ -150,7 +159,9 @@ class Resource:
         with self._news:
             self._news.notify_all()
             trap = self._trap
-            if trap is None or done.what != "read" or done.late != trap.late:
+            if trap is None or (done.what, done.late) != ("read", trap.late):
+                return None
+            if done.lock in self.quiet:
                 return None
             self._trap, trap.caught = None, done
             return trap

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP a
 ROUNDS: Final = int(os.environ.get("LEASEHOLD_LOCK_ROUNDS", "1"))
 SEED: Final = int(os.environ.get("LEASEHOLD_SEED", "3"))
 LOCKS: Final = ("jobs/first", "jobs/second", "jobs/second/third")
+QUIET: Final = tuple(f"quiet/{each}" for each in range(10))
 SHORT: Final = 0.4
 LONG: Final = 1.5
 """How long servers are stopped, in terms of the sessions."""
@@ -189,7 +190,7 @@ def run(
 ) -> list[Operation]:
     """Have a crowd at work through all the faults, and to its end; return the resource's log."""
     with (
-        Resource(LOCKS, is_fenced=is_fenced) as resource,
+        Resource(LOCKS, QUIET, is_fenced=is_fenced) as resource,
         Crowd(
             service.endpoints,
             resource,
