@@ -28,7 +28,8 @@ def leasehold_server(monkeypatch: pytest.MonkeyPatch) -> "Iterator[LocalServer]"
 
     `endpoint` is its address. LEASEHOLD_ENDPOINTS names it while the test runs, so that
     `leasehold.connect()` in the program under test finds it. `stop`, `start`, `outage`, `frozen`,
-    `hang_up` and `wipe` make it go away, in one way or another.
+    `hang_up` and `wipe` make it go away, in one way or another; `disconnect` and `reconnect` are
+    about one client.
     """
     from leasehold.testing.local_server import LocalServer  # noqa: PLC0415  it is long
 
@@ -45,8 +46,9 @@ def leasehold_client(leasehold_server: "LocalServer") -> "Iterator[leasehold.syn
     """
     from leasehold import sync  # noqa: PLC0415  it is long
 
-    with sync.connect(leasehold_server.endpoint) as client:
+    with leasehold_server.wire() as wire, sync.connect(wire.endpoint) as client:
         yield client
+        wire.mend()  # if it is cut off it could end nothing
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The fixtures for users' tests, as users have them: in runs of pytest of their own."""
 
+import asyncio  # noqa: F401  runs in this process would else each import one of their own
 import re
 import subprocess
 import sys
@@ -100,6 +101,30 @@ def test_a_coroutine_has_a_client_without_any_plugin_for_asyncio(user: pytest.Py
     )
 
 
+def test_the_clients_of_the_fixtures_can_be_cut_off(user: pytest.Pytester) -> None:
+    _passes(
+        user,
+        """
+        import asyncio
+        import pytest
+
+        def test_it(leasehold_server, leasehold_client, leasehold_async_client):
+            async def use():
+                async with leasehold_async_client as other:
+                    leasehold_server.disconnect(other)
+                    leasehold_client.kv.put("greeting", "hello")
+                    leasehold_server.disconnect(leasehold_client)
+                    leasehold_server.reconnect(other)
+                    with pytest.raises(TimeoutError):
+                        leasehold_client.kv.get("greeting", timeout=0.1)
+                    assert (await other.kv.get("greeting")).text == "hello"
+
+            lease = leasehold_client.lease(10)
+            asyncio.run(use())  # and it is let back before it is closed
+        """,
+    )
+
+
 def test_a_test_that_forgets_to_enter_the_client_is_told_to(user: pytest.Pytester) -> None:
     user.makepyfile("def test_it(leasehold_async_client): leasehold_async_client.kv")
     result = user.runpytest_inprocess("-p", PLUGIN)
@@ -123,7 +148,7 @@ def test_the_tests_in_the_docs_pass(user: pytest.Pytester) -> None:
     page = (REPOSITORY / "docs" / "howto-test.md").read_text()
     blocks = [block for block in TESTS.findall(page) if "def test_" in block]
     user.makepyfile(**{f"test_{number}": block for number, block in enumerate(blocks)})
-    user.runpytest_inprocess("-p", PLUGIN).assert_outcomes(passed=4)
+    user.runpytest_inprocess("-p", PLUGIN).assert_outcomes(passed=7)
 
 
 def _install(user: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,11 @@ class Channel:
         return None if line is None else line.endpoint.address
 
     @property
+    def endpoints(self) -> tuple[str, ...]:
+        """All addresses that it may connect to."""
+        return tuple(str(endpoint) for endpoint in self._endpoints)
+
+    @property
     def trouble(self) -> str:
         """Why there is no connection, as far as that is known; empty if there is one."""
         if self._board is None or self._board.connector.line is not None:

@@ -54,7 +54,8 @@ with the seed and the last lines of the trace.
 code under test does not depend on the order of sets of strings, on addresses, or on real time.
 
 *For real.* `LocalServer` is a real server in this process, in real time, over a real socket. The
-fixtures of `leasehold.pytest_plugin` are made of it.
+fixtures of `leasehold.pytest_plugin` are made of it. A `Wire` is in front of any real server, and
+can be cut.
 """
 
 from leasehold.testing.calls import Handler
@@ -65,10 +66,11 @@ from leasehold.testing.faults import Faults
 from leasehold.testing.host import Host
 from leasehold.testing.local_server import LocalServer
 from leasehold.testing.network import Network
+from leasehold.testing.packets import Counters
 from leasehold.testing.seeds import seeds
 from leasehold.testing.simulation import Simulation
 from leasehold.testing.virtual import current_host, run_virtual
-from leasehold.testing.wire import Counters
+from leasehold.testing.wire import Wire
 
 __all__ = [
     "Connection",
@@ -85,6 +87,7 @@ __all__ = [
     "SimulationError",
     "Spinning",
     "VirtualClock",
+    "Wire",
     "current_host",
     "run_virtual",
     "seeds",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold.testing.host import Host
+from leasehold.testing.packets import Packets
 from leasehold.testing.snapshot import Snapshot
-from leasehold.testing.wire import Wire
 
 Handler = Callable[[Any], Any]  # (payload) -> reply, or an awaitable of it
 
@@ -34,8 +34,8 @@ _Respond = Callable[[_Reply], None]
 class Calls:
     """The services of all hosts, and the calls to them."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, packets: Packets) -> None:
+        self._packets = packets
         self._services: dict[tuple[str, str], _Service] = {}
 
     def serve(self, host: Host, name: str, handler: Handler) -> None:
@@ -52,7 +52,7 @@ class Calls:
         def arrive() -> bool:
             return self._request_arrives(src, dst, name, sent, answer)
 
-        self._wire.send(src, dst, f"call {name} from {src.name}", arrive)
+        self._packets.send(src, dst, f"call {name} from {src.name}", arrive)
         reply = await answer
         if reply.error is not None:
             raise reply.error
@@ -66,14 +66,14 @@ class Calls:
             refusal = _Reply(error=ConnectionRefusedError(f"{name} is not served on {dst.name}"))
             sent = Snapshot(refusal)
             what = f"refusal of {name} by {dst.name}"
-            self._wire.transmit(dst, src, what, lambda: _reply_arrives(src, sent, answer))
+            self._packets.transmit(dst, src, what, lambda: _reply_arrives(src, sent, answer))
             return True
         handler = service.handler
 
         def respond(reply: _Reply) -> None:
             sent = Snapshot(reply)
             what = f"reply {name} from {dst.name}"
-            self._wire.send(dst, src, what, lambda: _reply_arrives(src, sent, answer))
+            self._packets.send(dst, src, what, lambda: _reply_arrives(src, sent, answer))
 
         return dst.deliver(lambda: _handle(handler, payload.copy(), respond))
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.testing.host import Host
+from leasehold.testing.packets import Packets
 from leasehold.testing.snapshot import Snapshot
 from leasehold.testing.streams import Stream
-from leasehold.testing.wire import Wire
 
 MAX_UNREAD = 1_000  # messages one side has sent and the other has not received
 
@@ -21,8 +21,8 @@ MAX_UNREAD = 1_000  # messages one side has sent and the other has not received
 class End:
     """What the kernel of one side knows about a connection."""
 
-    def __init__(self, wire: Wire, outgoing: Stream, name: str) -> None:
-        self.wire = wire
+    def __init__(self, packets: Packets, outgoing: Stream, name: str) -> None:
+        self.packets = packets
         self.host: Host = outgoing.src
         self.name = name
         self.outgoing = outgoing
@@ -49,7 +49,7 @@ class End:
 
     def tell(self, what: Callable[["End"], None]) -> None:
         """Let the process on this side tell the other."""
-        self.wire.when_sent(self.host, lambda: self.push(what))
+        self.packets.when_sent(self.host, lambda: self.push(what))
 
     def push(self, what: Callable[["End"], None]) -> None:
         """Let the kernel on this side tell the other, whether its process lives or not."""
@@ -77,7 +77,7 @@ class End:
     def reset(self, why: str) -> None:
         """Break the connection: this side now, the other when it hears of it."""
         if not self.ended:
-            self.wire.world.record(f"connection {self.name} is reset: {why}", self.host.name)
+            self.packets.world.record(f"connection {self.name} is reset: {why}", self.host.name)
             if not self.host.deliver(lambda: self.finish(ConnectionResetError, why)):
                 self.finish(ConnectionResetError, why)
             self.outgoing.drop()

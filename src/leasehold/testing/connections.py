@@ -17,8 +17,8 @@ from typing import Any
 
 from leasehold.testing.connection import Connection, End
 from leasehold.testing.host import Host
+from leasehold.testing.packets import Packets
 from leasehold.testing.streams import Stream
-from leasehold.testing.wire import Wire
 
 CONNECT_WITHIN_S = 10.0  # then `connect` raises TimeoutError
 BROKEN_AFTER_S = 15.0  # of a cut link
@@ -30,10 +30,10 @@ OnConnect = Callable[[Connection], Any]  # sync, or async: then it runs as a tas
 class _Link:
     """Two ends and two streams, from the attempt to connect on."""
 
-    def __init__(self, wire: Wire, src: Host, dst: Host, name: str) -> None:
-        self._wire = wire
-        self.client = End(wire, Stream(wire, src, dst), name)
-        self.server = End(wire, Stream(wire, dst, src), name)
+    def __init__(self, packets: Packets, src: Host, dst: Host, name: str) -> None:
+        self._packets = packets
+        self.client = End(packets, Stream(packets, src, dst), name)
+        self.server = End(packets, Stream(packets, dst, src), name)
         self.client.other, self.server.other = self.server, self.client
         self._ends = (self.client, self.server)
         self._cut = False
@@ -45,12 +45,12 @@ class _Link:
 
     def route_changed(self) -> None:
         was_cut, streams = self._cut, [end.outgoing for end in self._ends]
-        self._cut = any(self._wire.blocked(stream.src, stream.dst) for stream in streams)
+        self._cut = any(self._packets.blocked(stream.src, stream.dst) for stream in streams)
         if self._cut and not was_cut:
             self._cuts += 1
             for end in self._ends:
-                patience = BROKEN_AFTER_S * self._wire.world.random.uniform(1.0, NOTICE_SPREAD)
-                self._wire.world.carry(patience, self._giving_up(end))
+                patience = BROKEN_AFTER_S * self._packets.world.random.uniform(1.0, NOTICE_SPREAD)
+                self._packets.world.carry(patience, self._giving_up(end))
         for stream in streams:
             stream.route_changed()
 
@@ -78,8 +78,8 @@ class _Listener:
 class Connections:
     """All listeners and connections of a network."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, packets: Packets) -> None:
+        self._packets = packets
         self._listeners: dict[tuple[str, str], _Listener] = {}
         self._links: list[_Link] = []
 
@@ -91,12 +91,12 @@ class Connections:
         """Open a connection."""
         if asyncio.get_running_loop() is not src.loop:
             raise RuntimeError(f"a connection from {src.name} must be made by code that runs on it")
-        link = _Link(self._wire, src, dst, name)
+        link = _Link(self._packets, src, dst, name)
         self._links = [other for other in self._links if not other.over]
         self._links.append(link)
         opened: asyncio.Future[None] = src.loop.create_future()
         knock = link.client.outgoing.push
-        self._wire.when_sent(src, lambda: knock(lambda: self._knocked(link, opened)))
+        self._packets.when_sent(src, lambda: knock(lambda: self._knocked(link, opened)))
         link.route_changed()  # it may be cut already
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):

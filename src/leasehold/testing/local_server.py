@@ -4,30 +4,33 @@ It has an event loop and a thread of its own, so tests may be plain functions or
 client that waits for it does not keep it from answering.
 """
 
-import asyncio
 import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+import weakref
+from collections.abc import Coroutine, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
+
+from leasehold.core.duration import check_seconds
+from leasehold.testing.background import ANSWER_S, Background
+from leasehold.testing.wire import Wire
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    import leasehold.sync
     from leasehold.client.client import Client
     from leasehold.pending import Pending
     from leasehold.server.app import LeaseholdServer
 
 HOST: Final = "127.0.0.1"
 
-ANSWER_S: Final = 30.0
-"""How long anything that is asked of the server's thread may take."""
-
 FROZEN_MAX_S: Final = 600.0
 """A test that was ended in the middle leaves no thread behind for longer."""
+
+AnyClient: TypeAlias = "Client | leasehold.sync.Client"
 
 T = TypeVar("T")
 
@@ -49,14 +52,14 @@ class LocalServer:
         self._thaw = threading.Event()
         self._thaw.set()
         self._is_closed = False
-        self._loop: Future[asyncio.AbstractEventLoop] = Future()
-        self._ending: asyncio.Event
+        self._wires: list[Wire] = []
+        self._relaying: Background | None = None
         self._server: LeaseholdServer
-        self._thread = threading.Thread(target=self._run, name="leasehold server", daemon=True)
-        self._thread.start()
+        self._background = Background("leasehold server")
         try:
-            self._loop.result(ANSWER_S)
+            self._background.ask(self._begin())
         except BaseException:
+            self._background.close()
             self._place.close()
             raise
 
@@ -65,14 +68,94 @@ class LocalServer:
         """The address for clients, as `leasehold.connect` takes it."""
         return f"{HOST}:{self.port}"
 
-    def connect(self, *, timeout: "float | timedelta | None" = None) -> "Pending[Client]":
-        """Give a client for the caller's own event loop: to be awaited, or entered."""
+    def connect(
+        self,
+        *,
+        timeout: "float | timedelta | None" = None,
+        session_ttl: "float | timedelta | None" = None,
+        name: str | None = None,
+    ) -> "Pending[Client]":
+        """Give a client for the caller's own event loop, as `leasehold.connect` does.
+
+        It has a wire of its own, so `disconnect` can cut it off.
+        """
         from leasehold.client.connecting import connect  # noqa: PLC0415  it is long
         from leasehold.client.patience import TIMEOUT_S  # noqa: PLC0415
+        from leasehold.pending import Pending  # noqa: PLC0415
+        from leasehold.recipes.sessions import SESSION_TTL_S  # noqa: PLC0415
 
-        return connect(self.endpoint, timeout=TIMEOUT_S if timeout is None else timeout)
+        timeout_s = TIMEOUT_S if timeout is None else check_seconds(timeout, "timeout")
+        ttl_s = SESSION_TTL_S if session_ttl is None else check_seconds(session_ttl, "session_ttl")
 
-    # What may go wrong with a server.
+        async def make() -> "Client":
+            wire = self.wire()
+            try:
+                client = await connect(
+                    wire.endpoint, timeout=timeout_s, session_ttl=ttl_s, name=name
+                )
+            except BaseException:
+                wire.let_go()
+                raise
+            weakref.finalize(client, wire.let_go).atexit = False
+            return client
+
+        return Pending(make)
+
+    # What may go wrong with one client.
+
+    def wire(self) -> Wire:
+        """Give another address of this server, for one client, which may then be cut off.
+
+        with server.wire() as wire, leasehold.sync.connect(wire.endpoint) as client:
+            server.disconnect(client, 3.0)
+
+        It ends with the server, if not before.
+        """
+        self._check()
+        if self._relaying is None:
+            self._relaying = Background("leasehold wires")  # not the server's, which may be frozen
+        wire = Wire(self.endpoint, background=self._relaying)
+        self._wires = [each for each in self._wires if not each.is_closed]
+        self._wires.append(wire)
+        return wire
+
+    def disconnect(
+        self,
+        client: AnyClient,
+        seconds: "float | timedelta | None" = None,
+        *,
+        reset: bool = False,
+    ) -> None:
+        """Cut one client off, for some seconds or until `reconnect`; nobody else notices.
+
+        Nothing is closed or refused: its bytes get nowhere, in either direction, on connections
+        that it has or makes. Its leases run on, and end at their time. What it sent arrives late;
+        with `reset` its connections are reset when the seconds are over.
+
+        It must be one of `connect`, or have the endpoint of a `wire`.
+        """
+        self.wire_of(client).cut(seconds=seconds, reset=reset)
+
+    def reconnect(self, client: AnyClient, *, reset: bool = False) -> None:
+        """Let a client back that was cut off: what was under way arrives first.
+
+        With `reset` its connections are reset instead, and it makes new ones.
+        """
+        self.wire_of(client).mend(reset=reset)
+
+    def wire_of(self, client: AnyClient) -> Wire:
+        """Give the wire of a client: it can cut one direction, and hold back what is under way."""
+        self._check()
+        endpoints = _endpoints_of(client)
+        for wire in self._wires:
+            if wire.endpoint in endpoints:
+                return wire
+        raise ValueError(
+            f"a client of {', '.join(endpoints)} has no wire of {self!r}: get it from connect(), "
+            "or give it the endpoint of a wire() for its own"
+        )
+
+    # What may go wrong with the server.
 
     def stop(self) -> None:
         """Be out of reach: connections are cut, and new ones refused.
@@ -96,7 +179,8 @@ class LocalServer:
 
     def hang_up(self) -> None:
         """Cut all connections. Whoever comes again is let in."""
-        self._ask(_called(self._server.hang_up))
+        self._check()
+        self._background.call(self._server.hang_up)
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
@@ -111,7 +195,7 @@ class LocalServer:
             self._thaw.wait(FROZEN_MAX_S)
 
         self._thaw.clear()
-        self._loop.result().call_soon_threadsafe(freeze)
+        self._background.post(freeze)
         try:
             if not frozen.wait(ANSWER_S):
                 raise TimeoutError(f"the server is busy, for {ANSWER_S:g} s now")
@@ -131,9 +215,15 @@ class LocalServer:
             return
         self._is_closed = True
         self._thaw.set()
-        self._loop.result().call_soon_threadsafe(self._ending.set)
-        self._thread.join(ANSWER_S)
-        self._place.close()
+        if self._relaying is not None:
+            for wire in self._wires:
+                wire.close()
+            self._relaying.close()
+        try:
+            self._background.ask(self._end_server())
+        finally:
+            self._background.close()
+            self._place.close()
 
     def __enter__(self) -> Self:
         return self
@@ -151,23 +241,9 @@ class LocalServer:
 
     # In its thread.
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:
-            if self._loop.done():
-                raise
-            self._loop.set_exception(error)
-
-    async def _main(self) -> None:
-        self._ending = asyncio.Event()
+    async def _begin(self) -> None:
         self._server = _new_server()
-        try:
-            await self._serve()
-            self._loop.set_result(asyncio.get_running_loop())
-            await self._ending.wait()
-        finally:
-            await self._end_server()
+        await self._serve()
 
     async def _serve(self) -> None:
         await self._server.start(HOST, self.port)
@@ -182,10 +258,16 @@ class LocalServer:
         await self._server.close()
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
+        try:
+            self._check()
+        except RuntimeError:
             work.close()
+            raise
+        return self._background.ask(work)
+
+    def _check(self) -> None:
+        if self._is_closed:
             raise RuntimeError(f"{self!r} serves no more: make another one")
-        return asyncio.run_coroutine_threadsafe(work, self._loop.result()).result(ANSWER_S)
 
 
 class _Place:
@@ -215,5 +297,15 @@ def _new_server() -> "LeaseholdServer":
     return LeaseholdServer(Settings(directory=None))
 
 
-async def _called(function: Callable[[], None]) -> None:
-    function()
+def _endpoints_of(client: AnyClient) -> tuple[str, ...]:
+    """Tell where a client finds its server."""
+    from leasehold import sync  # noqa: PLC0415  it is long
+    from leasehold.client.client import Client  # noqa: PLC0415
+    from leasehold.engine.remote.engine import RemoteEngine  # noqa: PLC0415
+
+    on_loop = client._client if isinstance(client, sync.Client) else client  # noqa: SLF001
+    if not isinstance(on_loop, Client):
+        raise TypeError(f"client must be a leasehold client, sync or not, not {client!r}")
+    if not isinstance(on_loop.engine, RemoteEngine):
+        raise ValueError(f"{client!r} has no server: it was opened, and not connected")
+    return on_loop.engine.endpoints

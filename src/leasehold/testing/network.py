@@ -13,7 +13,7 @@ from leasehold.testing.connection import Connection
 from leasehold.testing.connections import Connections, OnConnect
 from leasehold.testing.faults import Faults
 from leasehold.testing.host import Host
-from leasehold.testing.wire import Counters, Wire
+from leasehold.testing.packets import Counters, Packets
 from leasehold.testing.world import World
 
 
@@ -21,36 +21,36 @@ class Network:
     """Made by `Simulation.network`."""
 
     def __init__(self, world: World, faults: Faults) -> None:
-        self._wire = Wire(world, faults)
-        self._calls = Calls(self._wire)
-        self._connections = Connections(self._wire)
+        self._packets = Packets(world, faults)
+        self._calls = Calls(self._packets)
+        self._connections = Connections(self._packets)
 
     @property
     def counters(self) -> Counters:
         """How many packets were sent, delivered, lost and duplicated."""
-        return self._wire.counters
+        return self._packets.counters
 
     @property
     def default(self) -> Faults:
         """Faults of all links that have none of their own; may be set at any time."""
-        return self._wire.default
+        return self._packets.default
 
     @default.setter
     def default(self, faults: Faults) -> None:
-        self._wire.default = faults
+        self._packets.default = faults
 
     def link(self, a: Host, b: Host, faults: Faults | None, *, one_way: bool = False) -> None:
         """Give a link faults of its own, in both directions or from `a` to `b` only.
 
         None goes back to the default.
         """
-        self._wire.set_link(a, b, faults)
+        self._packets.set_link(a, b, faults)
         if not one_way:
-            self._wire.set_link(b, a, faults)
+            self._packets.set_link(b, a, faults)
 
     def faults(self, src: Host, dst: Host) -> Faults:
         """What holds for messages from `src` to `dst` now."""
-        return self._wire.faults(src, dst)
+        return self._packets.faults(src, dst)
 
     def partition(self, *groups: Iterable[Host], one_way: bool = False) -> None:
         """Cut hosts of different groups from each other until `heal`.
@@ -60,12 +60,12 @@ class Network:
         """
         if not groups or (one_way and len(groups) != 2):
             raise ValueError(f"expected groups of hosts (two if one-way), got {len(groups)}")
-        self._wire.cut(groups, one_way=one_way)
+        self._packets.cut(groups, one_way=one_way)
         self._connections.route_changed()
 
     def heal(self) -> None:
         """End all partitions."""
-        self._wire.heal()
+        self._packets.heal()
         self._connections.route_changed()
 
     def serve(self, host: Host, name: str, handler: Handler) -> None:

@@ -106,6 +106,11 @@ class RemoteEngine(Engine):
         return self._channel.trouble
 
     @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where its servers are, as far as it was told."""
+        return self._channel.endpoints
+
+    @property
     def cluster_id(self) -> int:
         """The name of this keyspace; 0 before the first answer."""
         return self._history.cluster_id
