@@ -70,6 +70,7 @@ from leasehold.errors import (
     NoSpace,
     NotHeld,
     SessionExpired,
+    StaleToken,
     Status,
     StorageError,
     TooBusy,
@@ -80,11 +81,13 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
+from leasehold.fencing import Fence, FencedFile, fenced, make_fence_table
 from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
 from leasehold.lease import Lease, Outcome
 from leasehold.recipes.events import LockEvent, LockEventKind
 from leasehold.recipes.guard import Guard
 from leasehold.recipes.lock import Holder, Lock
+from leasehold.recipes.permits import Permit
 from leasehold.recipes.token import Token
 from leasehold.remote_landlord import RemoteLandlord, RemoteLease
 from leasehold.renewal import Listener, RenewalManager, RenewalNotice
@@ -125,6 +128,8 @@ __all__ = [
     "Events",
     "ExpiryStrategy",
     "Features",
+    "Fence",
+    "FencedFile",
     "FixedPolicy",
     "ForeignJournal",
     "Forever",
@@ -166,6 +171,7 @@ __all__ = [
     "NotHeld",
     "NoticeKind",
     "Outcome",
+    "Permit",
     "Put",
     "PutResult",
     "Range",
@@ -180,6 +186,7 @@ __all__ = [
     "SessionExpired",
     "Signal",
     "SortBy",
+    "StaleToken",
     "Status",
     "StorageError",
     "SystemClock",
@@ -197,8 +204,10 @@ __all__ = [
     "client_tls",
     "connect",
     "exact",
+    "fenced",
     "is_definite",
     "lazy",
+    "make_fence_table",
     "open",
     "open_engine",
     "per_lease",

@@ -540,6 +540,26 @@ def test_progress_for_all_is_not_for_watches_that_are_not_created_yet() -> None:
     run_virtual(main)
 
 
+def test_watches_that_ask_for_progress_together_ask_once_and_are_all_told() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel("3.5.21")
+        async with await channel.engine() as engine:
+            watches = [engine.watch(b"a", start=2) for _ in range(3)]
+            stream = await channel.opened(WATCH)
+            for _ in watches:
+                await create(stream)
+            await settle()
+            for watch in watches:
+                watch.request_progress()
+            assert (await stream.heard(pb.WatchRequest)).HasField("progress_request")
+            await settle()
+            assert stream.is_quiet
+            progress(stream, 9)
+            assert [await told(watch, 1) for watch in watches] == [[9]] * 3
+
+    run_virtual(main)
+
+
 # Ends of the engine.
 
 

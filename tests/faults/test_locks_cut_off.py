@@ -17,6 +17,9 @@ from tests.support.asynchronous import asynchronous
 SHORT_S = 1.0
 """A term that a test can wait for."""
 
+STALL_S = 2.0
+"""A term of which enough is left after a stall."""
+
 
 @pytest.fixture
 def server() -> Iterator[LocalServer]:
@@ -165,12 +168,12 @@ async def _in_line(client: leasehold.Client, name: str, count: int) -> None:
 async def test_the_session_of_a_holder_that_lost_its_locks_is_ended_before_it_makes_another(
     server: LocalServer,
 ) -> None:
-    async with server.connect(session_ttl=SHORT_S) as anna, server.connect() as other:
+    async with server.connect(session_ttl=STALL_S) as anna, server.connect() as other:
         lock = anna.lock("job")
         guard = await lock.acquire()
         with server.frozen():  # the lease does not age, but its holder's trust does
             await guard.lost.wait()
-        again = await lock.acquire(timeout=10.0)
+        again = await lock.acquire(timeout=0.6 * STALL_S)  # sooner than the lease would end
         assert again.token > guard.token
         assert int(guard.key.rpartition(b"/")[2], 16) not in [
             lease.id for lease in await other.leases()

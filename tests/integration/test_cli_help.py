@@ -27,7 +27,7 @@ EXAMPLES = re.compile(r"^(?:example|examples|then):\n((?:  .*\n?)+)", re.MULTILI
 ENDLESS = re.compile(
     r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep)"
 )
-CLIENTS = ("lease ", "kv ", "status")
+CLIENTS = ("lease ", "kv ", "permit ", "status")
 
 
 def _helps(

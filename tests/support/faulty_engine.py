@@ -2,7 +2,7 @@
 
     async def scene(world: World) -> None:
         a, b = world.client("a"), world.client("b")
-        a.engine.lose_answer("txn", 2)  # the second from now on is done, and not answered
+        a.engine.trouble_with("txn", 2, Fault.ANSWER_LOST)  # the second from now on
         ...
 
     play(scene)
@@ -11,7 +11,8 @@ The engine is the shipped one, without a disk's thread. A scene must leave no le
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from enum import Enum, auto
 from random import Random
 from typing import Any, Final, TypeAlias, TypeVar
@@ -23,6 +24,7 @@ from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.values import (
     DeleteResult,
+    Events,
     KeyValue,
     LeaseInfo,
     PutResult,
@@ -30,7 +32,7 @@ from leasehold.engine.values import (
     Renewed,
     TxnResult,
 )
-from leasehold.errors import ConnectionLost
+from leasehold.errors import ConnectionLost, LeaseholdError
 from leasehold.testing import Host, Simulation
 from tests.simulation import far_disk
 
@@ -62,10 +64,13 @@ class FaultyEngine(Engine):
         """How long each call takes, the half of it before anything is done."""
         self.is_cut_off = False
         """Whether calls are neither done nor answered; what happens is told all the same."""
+        self.is_deaf = False
+        """Whether what happens is not told, never to be."""
         self.straggle_s = 3.0
         self.calls: list[str] = []
         self._faults: dict[tuple[str, int], Fault] = {}
         self._late: set[asyncio.Task[None]] = set()
+        self._watches: weakref.WeakSet[FaultyWatch] = weakref.WeakSet()
 
     def trouble_with(self, name: str, number: int, fault: Fault) -> None:
         """Have a fault in a call of this name, the next being number 1."""
@@ -100,7 +105,14 @@ class FaultyEngine(Engine):
 
     def watch(self, key: bytes, end: bytes = b"", **options: Any) -> Watch:
         self.calls.append("watch")
-        return self._shared.watch(key, end, **options)
+        watch = FaultyWatch(self, self._shared.watch(key, end, **options))
+        self._watches.add(watch)
+        return watch
+
+    def break_watches(self, error: LeaseholdError) -> None:
+        """End all watches with an error, such as of a compaction."""
+        for watch in list(self._watches):
+            watch.fail(error)
 
     async def grant(self, ttl: float, *, lease: int = 0) -> LeaseInfo:
         return await self._call("grant", lambda: self._shared.grant(ttl, lease=lease))
@@ -116,9 +128,7 @@ class FaultyEngine(Engine):
         return await self._call("revoke", lambda: self._shared.revoke(lease))
 
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
-        return await self._call(
-            "time_to_live", lambda: self._shared.time_to_live(lease, keys=keys)
-        )
+        return await self._call("time_to_live", lambda: self._shared.time_to_live(lease, keys=keys))
 
     async def leases(self) -> Sequence[LeaseInfo]:
         return await self._call("leases", self._shared.leases)
@@ -151,6 +161,42 @@ class FaultyEngine(Engine):
     async def _do_later(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
         await asyncio.sleep(self.straggle_s)
         await call()
+
+
+class FaultyWatch(Watch):
+    """A watch that may miss something, and end."""
+
+    def __init__(self, engine: FaultyEngine, watch: Watch) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._failure: asyncio.Future[Events] = asyncio.get_running_loop().create_future()
+
+    def fail(self, error: LeaseholdError) -> None:
+        """End with an error."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+            self._failure.exception()
+
+    def __aiter__(self) -> AsyncIterator[Events]:
+        return self
+
+    async def __anext__(self) -> Events:
+        while True:
+            told = asyncio.ensure_future(anext(self._watch))
+            try:
+                await asyncio.wait([told, self._failure], return_when=asyncio.FIRST_COMPLETED)
+                if self._failure.done():
+                    return self._failure.result()
+                if not self._engine.is_deaf or told.exception() is not None:
+                    return told.result()
+            finally:
+                told.cancel()
+
+    def request_progress(self) -> None:
+        self._watch.request_progress()
+
+    def cancel(self) -> None:
+        self._watch.cancel()
 
 
 class Participant(Client):

@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "check",
     "lease",
     "kv",
+    "permit",
     "status",
     "completion",
 )

@@ -129,6 +129,13 @@ class Keeper:
             raise Closed("the client was closed while a lease was granted")
         return granted.ttl
 
+    async def begin(self, ttl_s: float) -> int:
+        """Begin a lease for somebody else, who keeps it or does not; give its id."""
+        self.check()
+        lease = self._random.randint(1, MAX_ID)
+        await self._ask_for(lease, ttl_s)
+        return lease
+
     async def adopt(
         self, lease: int, *, on_jeopardy: Callback | None = None, on_loss: Callback | None = None
     ) -> HeldLease:
@@ -227,6 +234,10 @@ class Keeper:
     async def _end_in_turn(self, lease: int, *, may_come: bool) -> None:
         async with self._turns:
             await end_one(self.engine, lease, LOST_S, may_come=may_come)
+
+    def see_to(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """Have something ended behind the caller's back; closing waits for it, for a while."""
+        return self._start(work)
 
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Do something that goes on even if the caller is cancelled."""

@@ -96,11 +96,6 @@ class Cell:
         """Refuse to work after the client's end, and in a child process."""
         self._locks.check()
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child of the process that has it."""
-        return self._locks.is_forked
-
     def check_process(self) -> None:
         """Refuse to work in a child process."""
         self._locks.check_process()
@@ -114,6 +109,8 @@ class Cell:
 
     def add(self, asker: Asker) -> None:
         """Let somebody wait for it, after those who do already."""
+        if self.tenure is not None and not self.tenure.is_live:
+            self.lost(None)  # which nobody has noticed yet
         tenure = self.tenure
         self._options = asker.options
         if asker.tries and (self._askers or (tenure is not None and not self._is_yielding)):
@@ -291,7 +288,8 @@ class Cell:
 
     def is_unused(self) -> bool:
         """Whether there is nothing to remember."""
-        return self.tenure is None and not self._askers and self._driver is None
+        is_idle = self._driver is None and self._attempt is None
+        return is_idle and self.tenure is None and not self._askers
 
     # Getting it.
 

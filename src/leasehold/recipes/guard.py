@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from leasehold.client.body import Body
 from leasehold.client.signal import Signal
-from leasehold.errors import LockLost, NotHeld
+from leasehold.errors import Forked, LockLost, NotHeld
 from leasehold.recipes.events import LockEventKind
 from leasehold.recipes.options import LockOptions
 from leasehold.recipes.token import Token
@@ -160,11 +160,14 @@ class Guard:
 
     def leave(self, exc_type: type[BaseException] | None) -> None:
         """End its block; `LockLost` if it was lost, unless the block has failed of something."""
-        if not self._claims or self._tenure.cell.is_forked:
-            return  # released in the block; or it is the parent's
+        if not self._claims:
+            return  # released in the block
         is_cancelled = self._body is not None and self._body.leave()
         try:
-            self.release()
+            if not self.put_back():
+                self.put_by()
+        except Forked:
+            return  # the parent has it still
         except LockLost:
             if exc_type is None or (is_cancelled and exc_type is asyncio.CancelledError):
                 raise

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from datetime import timedelta
 from types import TracebackType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from leasehold.callbacks import check_plain_callback
 from leasehold.client.patience import Timeout
@@ -19,6 +19,10 @@ from leasehold.recipes.locks import Locks
 from leasehold.recipes.naming import line, text_of, who_has
 from leasehold.recipes.options import RECALL_S, LockOptions, OnLoss, check_wait
 from leasehold.recipes.token import Token
+
+BREATHE: Final = 1_000
+"""Every so many answers from the cache the event loop has its turn: who asks for a lock again and
+again, and waits for nothing else, would keep it from renewing the session."""
 
 
 class Holder(NamedTuple):
@@ -87,6 +91,8 @@ class Lock:
         guard = self.acquire_cached()
         if guard is None:
             guard = await self.obtain(timeout=timeout, ask_again=ask_again)
+        elif not guard.token.count % BREATHE:
+            await breathe(guard)
         self.note(guard)
         return guard
 
@@ -169,8 +175,11 @@ class Lock:
         guard = self.acquire_cached()
         if guard is None:
             guard = await self._ask(self._timeout_s)
-        self.entered(asyncio.current_task(), guard)
-        guard.enter()
+        elif not guard.token.count % BREATHE:
+            await breathe(guard)
+        self._entered.append((asyncio.current_task(), guard))
+        if self._options.cancel_on_loss:
+            guard.enter()
         return guard
 
     async def __aexit__(
@@ -179,7 +188,9 @@ class Lock:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.left(asyncio.current_task()).leave(exc_type)
+        entered = self._entered
+        guard = entered.pop()[1] if len(entered) == 1 else self.left(asyncio.current_task())
+        guard.leave(exc_type)
 
     # Who has it of this handle.
 
@@ -203,8 +214,6 @@ class Lock:
     def left(self, who: object) -> Guard:
         """Give the guard of the block that is left."""
         entered = self._entered
-        if len(entered) == 1:
-            return entered.pop()[1]
         mine = max((n for n, (each, _) in enumerate(entered) if each == who), default=-1)
         return entered.pop(mine)[1]
 
@@ -224,6 +233,15 @@ class Lock:
         first = line_of[0]
         token = Token(first.create_revision, 1)
         return Holder(who_has(first), first.lease, token, len(line_of) - 1)
+
+
+async def breathe(guard: Guard) -> None:
+    """Let others have their turn."""
+    try:
+        await asyncio.sleep(0)
+    except BaseException:
+        guard.release()
+        raise
 
 
 def _take_back(asker: Asker) -> None:

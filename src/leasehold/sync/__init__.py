@@ -18,6 +18,7 @@ from leasehold.sync.guard import Guard
 from leasehold.sync.held_lease import HeldLease
 from leasehold.sync.kv import KV, TxnBuilder
 from leasehold.sync.lock import Lock
+from leasehold.sync.permits import Permits
 from leasehold.sync.signals import Signal
 from leasehold.sync.watch import Watch
 
@@ -38,6 +39,7 @@ __all__ = [
     "Guard",
     "HeldLease",
     "Lock",
+    "Permits",
     "Signal",
     "TxnBuilder",
     "Watch",

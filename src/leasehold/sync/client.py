@@ -19,6 +19,7 @@ from leasehold.sync.held_lease import Callback, HeldLease, on_loop_of
 from leasehold.sync.kv import KV
 from leasehold.sync.lock import Lock
 from leasehold.sync.loop_thread import LoopThread
+from leasehold.sync.permits import Permits
 
 
 class Client:
@@ -32,6 +33,8 @@ class Client:
         self._client = client
         self.kv = KV(thread, client.kv)
         """Keys and values."""
+        self.permits = Permits(thread, client.permits)
+        """Who may do what, for as long as a lease lasts."""
 
     def lease(
         self,

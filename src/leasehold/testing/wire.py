@@ -5,13 +5,15 @@ import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias, TypeVar
 
-from leasehold.client.texts import Octets, octets_of
 from leasehold.core.duration import check_seconds
 from leasehold.rpc.addresses import TcpAddress, parse_address
 from leasehold.testing.background import Background
 from leasehold.testing.strand import Strand, Way
+
+if TYPE_CHECKING:
+    from leasehold.client.texts import Octets
 
 logger = logging.getLogger(__name__)
 
@@ -125,12 +127,14 @@ class Wire:
         ways = _ways_of(direction)
         return self._do(lambda: sum(len(each) for each in self._waiting(ways)))
 
-    def holds(self, octets: Octets, direction: Direction = "both") -> bool:
+    def holds(self, octets: "Octets", direction: Direction = "both") -> bool:
         """Tell whether these bytes are among those that wait.
 
         Keys and values are sent as they are, if there is no TLS: so it can be known that a request
         for a key is under way.
         """
+        from leasehold.client.texts import octets_of  # noqa: PLC0415  it is long
+
         ways, sought = _ways_of(direction), octets_of(octets, "octets")
         return self._do(lambda: any(sought in each for each in self._waiting(ways)))
 

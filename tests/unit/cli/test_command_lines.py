@@ -58,6 +58,15 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "lease grant 5 --holder=",
             "argument --holder: no name was given: write one, such as anna",
         ),
+        ("permit grant anna hall in", "one of the arguments --ttl --lease is required "),
+        ("permit grant anna hall --ttl 5", "the following arguments are required: RIGHT "),
+        ("permit grant a b c --ttl 5 --lease 1", "not allowed with argument --ttl "),
+        ("permit grant a b c --ttl=", "argument --ttl: '' is no length of time: write seconds, "),
+        ("permit check anna hall", "the following arguments are required: RIGHT "),
+        ("permit check anna hall in out", "leasehold permit check: 'out' is one argument too m"),
+        ("permit revoke anna", "the following arguments are required: RESOURCE "),
+        ("permit list --subject=", "argument --subject: no name was given: write one, such as "),
+        ("permit list --subject \udcff", "argument --subject: '\\udcff' is no text: write it in U"),
         ("completion tcsh", "leasehold completion: there is no command 'tcsh': "),
     ],
 )
@@ -69,7 +78,7 @@ def test_what_is_wrong_is_one_line(
     assert told.startswith("leasehold")
 
 
-@pytest.mark.parametrize("group", ["lease", "kv", "completion"])
+@pytest.mark.parametrize("group", ["lease", "kv", "permit", "completion"])
 def test_a_group_alone_helps(capsys: pytest.CaptureFixture[str], group: str) -> None:
     assert main([group]) == USAGE_ERROR
     said = capsys.readouterr()
@@ -97,6 +106,7 @@ def test_only_the_command_that_is_named_is_looked_at() -> None:
     [
         (["lease", "grant", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["kv", "put", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
+        (["permit", "grant", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["status", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "apsw"]),
         (["serve", "--help"], ["leasehold.client", "leasehold.cli.lease", "leasehold.server.app"]),

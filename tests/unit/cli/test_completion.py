@@ -15,6 +15,8 @@ KV = ["del", "get", "put", "txn", "watch"]
 CASES = [
     ("leasehold ", sorted(COMMANDS)),
     ("leasehold l", ["lease"]),
+    ("leasehold permit ", ["check", "grant", "list", "revoke"]),
+    ("leasehold permit grant anna hall in --t", ["--timeout", "--ttl"]),
     ("leasehold kv ", KV),
     ("leasehold kv --help ", KV),
     ("leasehold lease re", ["renew", "revoke"]),

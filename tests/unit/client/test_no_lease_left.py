@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,38 +11,11 @@ from leasehold import Client
 from leasehold.client import ending
 from leasehold.errors import CallFailed, Closed, ConnectionLost, Forked, LeaseLost, UnknownLease
 from leasehold.testing import Host
+from tests.support.interrupted import Interrupted
 from tests.support.scripted_engine import ScriptedEngine, play
 
 TTL_S = 9.0
 GRAIN_S = 0.01
-
-
-class Interrupted:
-    """Drives a coroutine like a task, and counts how often it waits; cancels it at one of them."""
-
-    def __init__(self, work: Coroutine[Any, Any, None], cancel_at: int) -> None:
-        self._work = work
-        self._cancel_at = cancel_at
-        self.waits = 0
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        task = asyncio.current_task()
-        assert task is not None
-        sent = None
-        error: BaseException | None = None
-        while True:
-            try:
-                waited_for = self._work.send(sent) if error is None else self._work.throw(error)
-            except StopIteration:
-                return
-            error = None
-            self.waits += 1
-            if self.waits == self._cancel_at:
-                asyncio.get_running_loop().call_soon(task.cancel)
-            try:
-                sent = yield waited_for
-            except BaseException as thrown:  # noqa: BLE001  it is passed on
-                error = thrown
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 1.0])

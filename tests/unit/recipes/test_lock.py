@@ -48,7 +48,7 @@ def test_one_holder_at_a_time_in_the_order_of_asking() -> None:
         tasks = []
         for n, client in enumerate(clients):
             tasks.append(asyncio.ensure_future(work(client, f"c{n}")))
-            await world.until(lambda n=n: len(world.pairs(b"a/")) == n + 1)
+            await world.until(lambda: len(world.pairs(b"a/")) == len(tasks))
         await asyncio.gather(*tasks)
         assert order == ["c0", "c1", "c2", "c3", "c4"]
 
@@ -71,6 +71,31 @@ def test_a_cached_lock_is_answered_without_a_message() -> None:
     play(scene)
 
 
+def test_who_takes_a_cached_lock_again_and_again_does_not_starve_the_loop() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        lock = a.lock("x")
+        async with lock:
+            pass
+        others = 0
+
+        async def other() -> None:
+            nonlocal others
+            while True:
+                others += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(other())
+        for _ in range(5_000):
+            async with lock:
+                pass
+            (await lock.acquire()).release()
+        assert 5 <= others <= 50
+        task.cancel()
+
+    play(scene)
+
+
 def test_a_cached_lock_past_its_trusted_end_is_contended_for_again() -> None:
     async def scene(world: World) -> None:
         a = world.client("a", session_ttl=TTL_S)
@@ -81,6 +106,18 @@ def test_a_cached_lock_past_its_trusted_end_is_contended_for_again() -> None:
         async with a.lock("x") as guard:
             assert int(guard.token) > int(old.token)
         assert a._sessions._current.lease.id != lease  # type: ignore[union-attr]
+
+    play(scene)
+
+
+def test_who_only_asks_after_a_pause_is_not_denied_by_its_own_old_lock() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a", session_ttl=TTL_S)
+        guard = await a.lock("x").acquire()
+        world.host.stall(TTL_S)
+        again = await a.lock("x").acquire(timeout=0)
+        assert int(again.token) > int(guard.token)
+        again.release()
 
     play(scene)
 
@@ -293,13 +330,15 @@ def test_own_key_deleted_by_somebody_else_loses_the_lock_at_once() -> None:
     async def scene(world: World) -> None:
         a = world.client("a")
         told: list[str] = []
-        with pytest.raises(LockLost, match="its key was deleted"):
-            async with a.lock("x", on_loss=lambda guard, _: told.append(guard.name)) as guard:
-                await world.engine.delete(guard.key)
-                async with asyncio.timeout(0.1):
-                    await guard.lost.wait()
-                assert not guard.is_held
+        lock = a.lock("x", on_loss=lambda guard, _: told.append(guard.name))
+        guard = await lock.acquire()
+        await world.engine.delete(guard.key)
+        async with asyncio.timeout(0.1):
+            await guard.lost.wait()
+        assert not guard.is_held
         assert told == ["x"]
+        with pytest.raises(LockLost, match="its key was deleted"):
+            guard.release()
         async with a.lock("x") as guard:
             assert guard.is_held
 
@@ -309,12 +348,13 @@ def test_own_key_deleted_by_somebody_else_loses_the_lock_at_once() -> None:
 def test_own_key_made_again_by_somebody_else_loses_the_lock() -> None:
     async def scene(world: World) -> None:
         a = world.client("a")
+        guard = await a.lock("x").acquire()
+        await world.engine.delete(guard.key)
+        await world.engine.put(guard.key, b"mine now")
+        async with asyncio.timeout(0.1):
+            await guard.lost.wait()
         with pytest.raises(LockLost, match="its key was deleted"):
-            async with a.lock("x") as guard:
-                await world.engine.delete(guard.key)
-                await world.engine.put(guard.key, b"mine now")
-                async with asyncio.timeout(0.1):
-                    await guard.lost.wait()
+            guard.check()
         await world.engine.delete(guard.key)
 
     play(scene)
@@ -324,11 +364,16 @@ def test_a_block_is_cancelled_when_its_lock_is_lost_if_asked_for() -> None:
     async def scene(world: World) -> None:
         a = world.client("a")
         reached = False
-        with pytest.raises(LockLost):
+
+        async def work() -> None:
+            nonlocal reached
             async with a.lock("x", cancel_on_loss=True) as guard:
                 await world.engine.delete(guard.key)
                 await asyncio.sleep(1_000)
                 reached = True
+
+        with pytest.raises(LockLost):
+            await work()
         assert not reached
 
     play(scene)

@@ -123,8 +123,13 @@ class WatchHub:
         if not watch.live_id:
             if watch.has_room:
                 self._attach(watch)
-        elif watch.wants_progress:
+        elif watch.wants_progress and not self._is_about_to_ask:
             self._say(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+
+    @property
+    def _is_about_to_ask(self) -> bool:
+        """Whether the last request asks for progress already: one answer is for all watches."""
+        return bool(self._outgoing) and self._outgoing[-1].HasField("progress_request")
 
     def _detach(self, watch: RemoteWatch) -> None:
         """Have a watch told nothing more for now."""
