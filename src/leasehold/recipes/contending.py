@@ -112,6 +112,8 @@ class Contention:
         self.answer: Claim | None = None
         """What the owner says to who only asks."""
         self._failure: LeaseholdError | None = None
+        self.is_withdrawn = False
+        """Whether our key was taken back."""
 
     @property
     def key(self) -> bytes:
@@ -152,7 +154,7 @@ class Contention:
         """
         assert seen.ahead is not None, "there is somebody to wait for"
         self._is_gone = False
-        self.answer = None
+        self._failure = self.answer = None
         stir = self._cell.stir
         watcher = asyncio.get_running_loop().create_task(self._watch(seen))
         unlisten = self.session.on_lost(lambda _error: stir.set())
@@ -206,6 +208,11 @@ class Contention:
 
     async def withdraw(self) -> Look | None:
         """Take our key back. If we own the lock by now we keep it: what we see then is returned."""
+        kept = await self._withdraw()
+        self.is_withdrawn = kept is None
+        return kept
+
+    async def _withdraw(self) -> Look | None:
         while True:
             if not self._revision:  # it may be there all the same
                 found = (await self.session.read([Range(self._key)])).results[0].pairs
