@@ -79,6 +79,10 @@ class FaultyEngine(Engine):
         """Have a fault in a call of this name, the next being number 1; an error is refused."""
         self._faults[name, self.calls.count(name) + number] = fault
 
+    def no_more_trouble(self) -> None:
+        """Have none of what was to come."""
+        self._faults.clear()
+
     @property
     def cluster_id(self) -> int:
         return self._shared.cluster_id
@@ -276,8 +280,11 @@ class World:
 Scene: TypeAlias = Callable[[World], Awaitable[None]]
 
 
-def play(scene: Scene, seed: int = 0) -> None:
-    """Run a scene in virtual time; in the end there must be nothing left."""
+def play(scene: Scene, seed: int = 0, on_turn: Callable[[Host], None] | None = None) -> None:
+    """Run a scene in virtual time; in the end there must be nothing left.
+
+    `on_turn` is called between the turns of the loop.
+    """
     with Simulation(seed) as sim:
         host = sim.host("main")
         engine = far_disk.open_engine(host, Random(seed), None)
@@ -293,6 +300,12 @@ def play(scene: Scene, seed: int = 0) -> None:
             assert world.leases() == 0, "a lease was left behind"
 
         task = host.start(main)
-        sim.run_until(task.done, within=WITHIN_S)
+
+        def is_done() -> bool:
+            if on_turn is not None:
+                on_turn(host)
+            return task.done()
+
+        sim.run_until(is_done, within=WITHIN_S)
         task.result()
         engine.discard()
