@@ -154,7 +154,7 @@ class Contention:
         """
         assert seen.ahead is not None, "there is somebody to wait for"
         self._is_gone = False
-        self.answer = None
+        self._failure = self.answer = None
         stir = self._cell.stir
         watcher = asyncio.get_running_loop().create_task(self._watch(seen))
         unlisten = self.session.on_lost(lambda _error: stir.set())
