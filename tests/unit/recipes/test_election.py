@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import Closed, Compacted, HistoryLost, LockDenied, LockLost, NotHeld
+from leasehold import CallRefused, Closed, Compacted, HistoryLost, LockDenied, LockLost, NotHeld
 from leasehold.pending import Pending
 from leasehold.recipes.election import Leadership
 from leasehold.recipes.observation import Leader
@@ -282,5 +282,19 @@ def test_what_is_no_text_and_no_bytes_is_not_proclaimed(value: Any) -> None:
         async with election.campaign(b"\xff") as leadership:
             with pytest.raises(TypeError, match="value"):
                 await leadership.proclaim(value)
+
+    play(scene)
+
+
+def test_a_lock_of_the_same_name_leaves_the_key_of_this_clients_election_alone() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        async with a.election("chief").campaign("me") as leadership:
+            with pytest.raises(CallRefused, match="'chief' is in use by this client"):
+                await a.lock("chief").acquire()
+            with pytest.raises(CallRefused):
+                await a.lock("chief").acquire(timeout=0)
+            leadership.check()
+            assert [pair.value for pair in world.pairs(b"chief/")] == [b"me"]
 
     play(scene)
