@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from leasehold.core.holding import session_margin_s
+from leasehold.errors import LockDenied
 from leasehold.recipes.guard import Guard
 from leasehold.testing import Faults, Simulation
 from tests.simulation.far_server import Stragglers
@@ -80,6 +81,29 @@ def stragglers(seed: int, minutes: float = 0.5, **options: Any) -> LockWorld:
             world.server.stragglers = Stragglers(share, (0.2, 4.0))
             sim.run_for(sim.random.uniform(0.5, 5.0))
         return _finish(world)
+
+
+def orphans(seed: int, rounds: int = 5, **options: Any) -> LockWorld:
+    """Requests stay behind, answers are lost; once all is quiet again, nothing of that is left."""
+    with Simulation(seed) as sim:
+        world = LockWorld(
+            sim, QUIET, habits=HASTY, ttl_s=10.0, foreigners=0, names=("a", "b"), **options
+        )
+        for _ in range(rounds):
+            world.is_paused = False
+            sim.run_for(sim.random.uniform(0.2, 1.5))
+            world.server.stragglers = Stragglers(sim.random.choice((0.1, 0.4)), (0.5, 4.0))
+            process = sim.random.choice(world.processes)
+            if sim.random.random() < 0.5:
+                world.network.partition({world.server.host}, {process.host}, one_way=True)
+            sim.run_for(sim.random.uniform(0.2, 2.0))
+            world.server.stragglers = Stragglers()
+            world.network.heal()
+            world.pause()
+            sim.run_for(4.0)
+            world.check_all_is_idle()
+        world.wind_down()
+        return world
 
 
 def lost_answers(seed: int, minutes: float = 0.5, **options: Any) -> LockWorld:
@@ -368,5 +392,37 @@ def deleted_by_hand(seed: int) -> LockWorld:
             raise Violation("a holder was not told that its key was deleted")
         cleaning = vandal.host.start(vandal.client.engine.delete, guard.key)  # type: ignore[union-attr]
         sim.run_until(cleaning.done, within=10.0)
+        world.wind_down()
+        return world
+
+
+def late_mark(seed: int) -> LockWorld:
+    """A mark that says no to one who has left is no answer for who comes after."""
+    with Simulation(seed) as sim:
+        world = _idle_world(sim, processes=3, ttl_s=10.0)
+        owner, early, late = world.processes
+        taking = owner.host.start(_take, world, owner, "a")
+        sim.run_until(taking.done, within=10.0)
+        slow = Faults(delay=(2.5, 2.6))
+        world.network.link(owner.host, world.server.host, slow, one_way=True)
+
+        async def ask(process: Process, recall_s: float) -> bool:
+            assert process.client is not None
+            try:
+                await process.client.lock("a", recall_timeout=recall_s).acquire(timeout=0)
+            except LockDenied:
+                return False
+            return True
+
+        asking = early.host.start(ask, early, 1.0)
+        sim.run_until(asking.done, within=10.0)
+        world.oracle.released(world.oracle.live["a"][0])
+        owner.host.call(taking.result().release)
+        asking = late.host.start(ask, late, 20.0)
+        sim.run_until(asking.done, within=30.0)
+        if not asking.result():
+            raise Violation("who only asks was denied a lock that was idle")
+        world.network.link(owner.host, world.server.host, None, one_way=True)
+        sim.run_for(5.0)
         world.wind_down()
         return world

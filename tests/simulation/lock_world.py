@@ -104,6 +104,8 @@ class LockWorld:
         self.resource = Resource(self.network, sim.host("storage"), is_fenced=is_fenced)
         self.oracle = LockOracle(sim, self.server, self.resource)
         self.is_over = False
+        self.is_paused = False
+        """Whether nobody begins anything."""
         self._tasks = tasks
         self._unlocked = 0
         self.cancelled = 0
@@ -159,6 +161,9 @@ class LockWorld:
         random = self.sim.random
         while not self.is_over and process.host.incarnation == incarnation:
             await asyncio.sleep(random.uniform(*self.habits.pause_s))
+            if self.is_paused:
+                await asyncio.sleep(0.1)
+                continue
             name = random.choice(self.names)
             use = self._use_foreign if process.is_foreign else self._use
             process.uses[name] += 1
@@ -350,6 +355,32 @@ class LockWorld:
                 self.oracle.released(held)
                 guard.release()
             return
+
+    def pause(self, within_s: float = 60.0) -> None:
+        """Let nobody begin anything, and wait until all have finished what they do."""
+        self.is_paused = True
+        self.sim.run_until(
+            lambda: not any(+process.uses for process in self.processes), within=within_s
+        )
+
+    def check_all_is_idle(self) -> None:
+        """Nobody uses anything: whoever only asks for a lock gets it, over a healthy network."""
+        for process in self.sim.random.sample(self.ours, 2):
+            for name in self.names:
+                asking = process.host.start(self._ask_once, process, name)
+                self.sim.run_until(asking.done, within=10.0)
+                asking.result()
+
+    async def _ask_once(self, process: Process, name: str) -> None:
+        client = process.client
+        assert client is not None
+        try:
+            guard = await client.lock(name).acquire(timeout=0)
+        except LockDenied as denied:
+            raise Violation(f"{name} is not in use, and {process.host.name}: {denied}") from denied
+        held = self.granted(process, client, name, guard)
+        self.oracle.released(held)
+        guard.release()
 
     def stop_working(self, within_s: float = 60.0) -> None:
         """Let all tasks of processes come to their end."""
