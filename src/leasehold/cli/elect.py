@@ -23,9 +23,9 @@ def add_command(commands: Commands) -> None:
         ),
         epilog=epilog(
             """
-            leasehold elect jobs host-1
-            leasehold elect jobs host-1 -- sh -c 'echo leads, token $LEASEHOLD_TOKEN'
-            leasehold elect jobs host-1 -- leasehold elect jobs --listen --count 1
+            leasehold elect chief host-1
+            leasehold elect chief host-1 -- sh -c 'echo leads, token $LEASEHOLD_TOKEN'
+            leasehold elect chief host-1 -- leasehold elect chief --listen --count 1
             """,
             LOST,
             DENIED,
