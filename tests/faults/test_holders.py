@@ -21,8 +21,8 @@ import pytest
 import leasehold
 from leasehold import Client, Key
 from leasehold.clock import SYSTEM_CLOCK
-from tests.support.servers import HOST, POLL_S, _becomes_healthy, free_port, leasehold_command
-from tests.support.servers import RunningServer as Running
+from tests.faults.lasting_server import LastingServer
+from tests.support.servers import POLL_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP and /proc")
 
@@ -32,31 +32,6 @@ SHORT_TTL_S = 2.0
 LONG_TTL_S = 15.0
 DEADLINE_S = 60.0
 now = SYSTEM_CLOCK.boottime
-
-
-class ServerToFail:
-    """A server on one port and one directory, however often it is started."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.port = free_port()
-        self.start()
-
-    def start(self) -> None:
-        log = self._directory / "server.log"
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(  # noqa: S603  our own program
-                leasehold_command(self._directory / "data", self.port), stdout=output, stderr=output
-            )
-        assert _becomes_healthy(Running(self.port, self.process, log)), log.read_text()
-
-    @property
-    def endpoint(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(DEADLINE_S)
 
 
 @dataclass
@@ -124,11 +99,10 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerToFail]:
-    started = ServerToFail(tmp_path)
+def server(tmp_path: Path) -> Iterator[LastingServer]:
+    started = LastingServer(tmp_path)
     yield started
-    started.process.send_signal(signal.SIGCONT)
-    started.kill()
+    started.close()
 
 
 async def take_over(endpoint: str, at_once: int = HOLDERS) -> list[float]:
@@ -164,14 +138,14 @@ def check_nobody_relied_on_what_was_taken(held: list[HolderProcess], taken: list
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_an_outage_shorter_than_the_term_is_seen_in_the_log_only(
-    server: ServerToFail, tmp_path: Path, how: str
+    server: LastingServer, tmp_path: Path, how: str
 ) -> None:
     with holders(server.endpoint, LONG_TTL_S, tmp_path) as held:
         began_at = now()
         if how == "stopped":
-            server.process.send_signal(signal.SIGSTOP)
+            server.stop()
             time.sleep(1.0)  # this is the fault, not a hope
-            server.process.send_signal(signal.SIGCONT)
+            server.go_on()
         else:
             server.kill()
             server.start()
@@ -192,12 +166,12 @@ def test_an_outage_shorter_than_the_term_is_seen_in_the_log_only(
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_in_a_longer_outage_every_holder_knows_before_anybody_else_is_granted(
-    server: ServerToFail, tmp_path: Path, how: str
+    server: LastingServer, tmp_path: Path, how: str
 ) -> None:
     with holders(server.endpoint, SHORT_TTL_S, tmp_path) as held:
         began_at = now()
         if how == "stopped":
-            server.process.send_signal(signal.SIGSTOP)
+            server.stop()
         else:
             server.kill()
         wait_until(lambda: all(each.lost for each in held), "all know")
@@ -205,7 +179,7 @@ def test_in_a_longer_outage_every_holder_knows_before_anybody_else_is_granted(
             assert began_at < each.lost_at
             assert each.passed[-1] <= each.until <= began_at + SHORT_TTL_S
         if how == "stopped":
-            server.process.send_signal(signal.SIGCONT)
+            server.go_on()
         else:
             server.start()
         taken = run(take_over(server.endpoint))
@@ -213,7 +187,7 @@ def test_in_a_longer_outage_every_holder_knows_before_anybody_else_is_granted(
 
 
 def test_a_holder_that_was_stopped_for_longer_than_its_term_is_told_by_its_first_check(
-    server: ServerToFail, tmp_path: Path
+    server: LastingServer, tmp_path: Path
 ) -> None:
     with holders(server.endpoint, SHORT_TTL_S, tmp_path) as held:
         for each in held:
@@ -226,7 +200,7 @@ def test_a_holder_that_was_stopped_for_longer_than_its_term_is_told_by_its_first
 
 
 def test_a_holder_that_was_killed_is_replaced_after_its_term_and_not_before(
-    server: ServerToFail, tmp_path: Path
+    server: LastingServer, tmp_path: Path
 ) -> None:
     with holders(server.endpoint, SHORT_TTL_S, tmp_path) as held:
         until = held[0].until

@@ -118,13 +118,14 @@ def _start(command: Command, directory: Path) -> RunningServer:
                 command(directory / f"data-{attempt}", port), stdout=output, stderr=output
             )
         server = RunningServer(port, process, log)
-        if _becomes_healthy(server):
+        if becomes_healthy(server):
             return server
         _stop(process)
     raise RuntimeError(f"the server did not start {STARTS_MAX} times:\n{server.log_tail()}")
 
 
-def _becomes_healthy(server: RunningServer) -> bool:
+def becomes_healthy(server: RunningServer) -> bool:
+    """Wait until a server serves; False if it has ended."""
     give_up_at = time.monotonic() + READY_S
     while time.monotonic() < give_up_at:
         if server.process.poll() is not None:

@@ -19,8 +19,8 @@ MEANINGS: Final = {
     NOT_THERE: "there is no such key, lease or permit",
     NO_SERVER: "no server could be connected to, or none has answered in time",
     NOT_MET: "the conditions do not hold, and what is under --else was done",
-    LOST: "a lease that was to be kept is lost",
-    DENIED: "the subject has no such right",
+    LOST: "a lease or a lock that was to be kept is lost",
+    DENIED: "denied: somebody else has it, or there is no such right",
 }
 _ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)
 

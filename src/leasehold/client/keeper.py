@@ -195,18 +195,22 @@ class Keeper:
         if lease in self._manager:
             self._manager.remove(lease)
 
-    async def end(self, lease: HeldLease, wait_s: float = END_S) -> None:
-        """End a lease; what takes long goes on behind the caller's back, until its term is over."""
+    async def end(self, lease: HeldLease, wait_s: float = END_S) -> bool:
+        """End a lease; what takes long goes on behind the caller's back, until its term is over.
+
+        True if it is known to be over.
+        """
         if lease.is_ended or lease.lost:
-            return
+            return False
         left_s = lease.holding.promised_end - self.clock.boottime()
         self.release(lease)
         if self.is_forked:
-            return  # it is the parent's
+            return False  # it is the parent's
         task = self._start(end_one(self.engine, lease.id, max(END_S, left_s)))
         await asyncio.wait([task], timeout=wait_s)
         if not task.done():
             logger.warning("lease %s is not ended yet: the server does not answer", lease.id)
+        return task.done() and not task.cancelled() and task.result() is True
 
     async def close(self) -> None:
         """End all leases, and those that were asked for, as far as that is possible soon."""

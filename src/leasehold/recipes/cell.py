@@ -116,17 +116,24 @@ class Cell:
         """Let somebody wait for it, after those who do already."""
         tenure = self.tenure
         self._options = asker.options
-        if asker.tries and (self._askers or (tenure is not None and not self._is_yielding)):
+        is_seized = tenure is not None and not self._askers and tenure.seize()
+        if asker.tries and not is_seized and (self._askers or self._is_owned):
             # It is in use here, or others wait: no message could change that.
-            if tenure is None or not tenure.seize():
-                asker.deny(self._locks.who if tenure is not None else self._holder)
-                return
-            tenure.let()
+            asker.deny(self._locks.who if tenure is not None else self._holder)
+            return
         self._askers.append(asker)
         if tenure is not None:
             tenure.wanted = True
-            self._look_at_claim(tenure)
+            if is_seized:
+                self.returned(tenure)
+            else:
+                self._look_at_claim(tenure)
         self._kick()
+
+    @property
+    def _is_owned(self) -> bool:
+        """Whether we have it, and go on having it."""
+        return self.tenure is not None and not self._is_yielding
 
     def remove(self, asker: Asker) -> None:
         """Let somebody go who has waited long enough."""
@@ -237,7 +244,10 @@ class Cell:
                     pause_s = min(2 * pause_s, AGAIN_MAX_S)
         except Exception as error:
             logger.exception("lock %r has failed", self.text)
+            attempt, self._attempt = self._attempt, None
             self._fail(error)
+            if attempt is not None:
+                self._abandon(attempt.session, error)
         finally:
             self._driver = None
             self._locks.forget_if_unused(self)
@@ -298,8 +308,11 @@ class Cell:
 
     async def _contend(self) -> None:
         attempt = self._attempt
-        if attempt is None or not attempt.session.is_live:
-            self._attempt = None
+        if attempt is not None and not attempt.session.is_live:
+            self._attempt = attempt = None  # its key goes with its session
+        if attempt is None:
+            if not self._askers:
+                return
             session = await self._locks.sessions.live()
             if not self._askers:
                 return

@@ -172,8 +172,8 @@ class Place:
         self._may_be_there = True
         try:
             done = await self.session.write(compares, [put, self._range()], others)
-        except (LeaseholdError, OSError) as error:
-            self._may_be_there = not is_definite(error)
+        except (LeaseholdError, OSError):
+            self._may_be_there = False
             raise
         if not done.succeeded:
             self._may_be_there = False

@@ -90,7 +90,6 @@ class Stay(Errand[G], Generic[G]):
             if place.loss is not None:
                 raise place.loss
             if place.line.lets_in(list(place.ahead.values())):
-                place.session.check()
                 if is_fresh:
                     return
                 is_fresh = True
@@ -129,7 +128,12 @@ async def stay(
     one = Stay(lines, line, value, make_guard, only_asks=only_asks, in_turn=in_turn)
     limit_s = lines.patience.timeout_s if only_asks else timeout_s
     if await one.wait(limit_s):
-        return one.outcome.result()
+        guard = one.outcome.result()
+        if guard.is_held:
+            return guard
+        one.abandon()  # it came too late
+        loss = guard.as_lost()
+        raise SessionExpired(loss.lease, loss.why)
     assert limit_s is not None, "it is waited for as long as it takes"
     denied = one.denied(limit_s)
     one.abandon()

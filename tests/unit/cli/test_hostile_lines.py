@@ -14,6 +14,7 @@ _COMMANDS = st.sampled_from(
         *([f"kv {name}" for name in ("get", "put", "del", "watch", "txn")]),
         *([f"permit {name}" for name in ("grant", "check", "revoke", "list")]),
         *("lease", "kv", "permit", "status", "completion", "completion fish", "", "lease keep"),
+        *("top", "lock", "lock a", "elect a"),
     ]
 )
 _FLAGS = st.sampled_from(
@@ -32,6 +33,8 @@ _FLAGS = st.sampled_from(
         *("--holder", "--timeout", "--endpoint", "--id", "--limit", "--cacert", "--start", "-h"),
         *("--ttl", "--by", "--subject", "--resource", "--print-id-only"),
         *("-x", "--", "-", "--json=1", "--no-revoke", "--keys-only", "--key"),
+        *("--every", "--once", "--listen", "--wait", "--grace", "-q", "--token-env"),
+        *("--denied-code",),
     ]
 )
 _TEXTS = st.sampled_from(

@@ -187,6 +187,7 @@ def test_an_arrival_without_an_answer_that_has_passed_does_not_arrive_again() ->
     async def scene(world: World) -> None:
         a, b = world.client("a"), world.client("b")
         await at(a, 1)  # there is a session
+        await world.engine.compact(world.engine._store.revision)
         a.engine.trouble_with("txn", 1, Fault.ANSWER_LOST)
         a.engine.delay_s = 1.0  # until it knows that there is no answer
         first = at(a, 2)

@@ -12,6 +12,7 @@ from leasehold import (
     Client,
     Closed,
     Compacted,
+    HistoryLost,
     LockDenied,
     LockLost,
     NotHeld,
@@ -330,7 +331,8 @@ def test_a_block_may_be_cancelled_when_it_is_lost() -> None:
 
         for pending in pendings:
             with pytest.raises(LockLost):
-                await lose_it(pending)
+                async with asyncio.timeout(1.0):
+                    await lose_it(pending)
             task = asyncio.current_task()
             assert task is not None
             assert not task.cancelling()
@@ -362,6 +364,67 @@ def test_without_contact_it_is_lost_by_the_clock_and_others_get_in(kind: str) ->
 
 
 @kinds
+def test_what_a_clock_says_counts_before_anybody_was_told(kind: str) -> None:
+    async def scene(world: World) -> None:
+        client = world.client("me", session_ttl=5.0)
+        guard = await KINDS[kind](client)()
+        world.host.stall(5.0)
+        assert not guard.lost, "nobody was told yet"
+        assert (guard.is_held, guard.remaining) == (False, 0.0)
+        with pytest.raises(LockLost):
+            guard.check()
+        with pytest.raises(LockLost):
+            guard.release()
+        await is_free_soon(world, kind)
+
+    play(scene)
+
+
+@kinds
+def test_no_block_is_entered_when_the_session_is_over_by_then(kind: str) -> None:
+    async def scene(world: World) -> None:
+        client = world.client("me", session_ttl=5.0)
+        await client._sessions.live()
+        ask = client.engine.txn
+
+        async def txn(*parts: Any) -> Any:
+            done = await ask(*parts)
+            world.host.stall(5.0)
+            return done
+
+        async def work() -> None:
+            async with client.semaphore("x", 1) if kind == "semaphore" else KINDS[kind](client)():
+                pytest.fail("it was entered")
+
+        setattr(client.engine, "txn", txn)  # noqa: B010  mypy would not have it
+        with pytest.raises(SessionExpired):
+            await work()
+        setattr(client.engine, "txn", ask)  # noqa: B010
+        await is_free_soon(world, kind)
+
+    play(scene)
+
+
+@kinds
+def test_who_is_let_in_after_its_session_has_ended_is_not(kind: str) -> None:
+    async def scene(world: World) -> None:
+        a, b = world.client("a", session_ttl=50.0), world.client("b", session_ttl=5.0)
+        guard = await KINDS[kind](a)()
+        waiting = asyncio.ensure_future(acquired(KINDS[kind](b)()))
+        await world.until(lambda: len(world.pairs(b"x/")) == 2)
+        b.engine.is_cut_off = True
+        guard.release()
+        await asyncio.sleep(0.0)
+        world.host.stall(5.0)
+        b.engine.is_cut_off = False
+        with pytest.raises(SessionExpired):
+            await waiting
+        await is_free_soon(world, kind)
+
+    play(scene)
+
+
+@kinds
 def test_who_waits_is_told_that_its_session_is_over(kind: str) -> None:
     async def scene(world: World) -> None:
         a, b = world.client("a"), world.client("b")
@@ -374,6 +437,25 @@ def test_who_waits_is_told_that_its_session_is_over(kind: str) -> None:
         b.engine.is_cut_off = False
         guard.release()
         (await KINDS[kind](b)(timeout=30)).release()
+
+    play(scene)
+
+
+@kinds
+def test_another_history_ends_every_guard_and_every_wait(kind: str) -> None:
+    async def scene(world: World) -> None:
+        a, b = world.client("a"), world.client("b")
+        guard = await KINDS[kind](a)()
+        waiting = asyncio.ensure_future(acquired(KINDS[kind](b)()))
+        await world.until(lambda: len(world.pairs(b"x/")) == 2)
+        for client in (b, a):
+            client.engine.on_history_lost(HistoryLost("another cluster"))
+        assert guard.lost
+        with pytest.raises(LockLost, match="another cluster"):
+            guard.check()
+        with pytest.raises(SessionExpired, match="another cluster"):
+            await waiting
+        await world.until(lambda: not world.pairs(b"x/"))
 
     play(scene)
 
