@@ -284,6 +284,18 @@ async def _failing(
             guard.check()
 
 
+def test_a_key_that_cannot_be_given_up_goes_with_its_session() -> None:
+    async def scene(world: World) -> None:
+        a, b = world.client("a"), world.client("b")
+        async with a.lock("x"):
+            pass
+        a.engine.trouble_with("txn", 1, CallRefused("the server does not like it"))
+        async with b.lock("x", timeout=1.0):
+            pass
+
+    play(scene)
+
+
 def test_a_block_is_not_entered_after_an_error() -> None:
     async def scene(world: World) -> None:
         a = world.client("a")
