@@ -6,24 +6,27 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from select import select
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from benchmarks.client.driving import Order
 from benchmarks.common.children import MeasurementFailed
 from benchmarks.common.command import ROOT
 from benchmarks.transport.samples import Figures
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+PROGRAM: Final = "benchmarks.client.program"
 END_S: Final = 20.0
 
 
 class Worker:
     """A client's process, which stays through the run; after a failure it is another one."""
 
-    def __init__(self, who: str, python: Path) -> None:
-        self._command = [str(python), "-m", "benchmarks.client.program", who]
+    def __init__(self, who: str, python: Path, program: str = PROGRAM) -> None:
+        self._command = [str(python), "-m", program, who]
         self._process: subprocess.Popen[str] | None = None
 
-    def obey(self, order: Order, limit_s: float) -> Figures:
+    def obey(self, order: "DataclassInstance", limit_s: float) -> Figures:
         """Have a sample measured. Raises `MeasurementFailed`, also if it takes too long."""
         process = self._process or self._start()
         assert process.stdin is not None

@@ -67,7 +67,7 @@ def running(
 @contextmanager
 def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
     """Start a server on what there is, without waiting for it, and stop it."""
-    port = _free_port()
+    port = free_port()
     log = _log_of(place.data)
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603  our own command
@@ -82,7 +82,7 @@ def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
     try:
         yield Server(place.name, port, process.pid, place.data)
     finally:
-        _stop(process)
+        stop(process)
 
 
 def _environment() -> dict[str, str]:
@@ -120,7 +120,7 @@ def _command(name: str, data: Path, port: int) -> list[str]:
             *(sys.executable, "-m", "leasehold", "serve"),
             *("--data-dir", str(data), "--listen", listen),
         ]
-    clients, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{_free_port()}"
+    clients, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
     return [
         *(str(etcd_binary()), "--data-dir", str(data), "--log-level", "error"),
         *("--listen-client-urls", clients, "--advertise-client-urls", clients),
@@ -129,7 +129,8 @@ def _command(name: str, data: Path, port: int) -> list[str]:
     ]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -138,7 +139,7 @@ def _free_port() -> int:
 
 def _wait_ready(server: Server) -> None:
     deadline = monotonic() + READY_S
-    while monotonic() < deadline and not _has_ended(server.pid):
+    while monotonic() < deadline and not has_ended(server.pid):
         try:
             get(server.port, "/health")
         except (urllib.error.URLError, OSError):
@@ -149,7 +150,7 @@ def _wait_ready(server: Server) -> None:
     raise CannotStart(f"{server.name} is not ready after {READY_S} s, or has ended:\n{told}")
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a child has ended, waited for or not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -165,7 +166,8 @@ def _child_of(pid: int) -> int:
     return int(children[0])
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server that leads a session of its own, and whatever it has started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:

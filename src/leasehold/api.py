@@ -70,6 +70,7 @@ from leasehold.errors import (
     NoSpace,
     NotHeld,
     SessionExpired,
+    StaleToken,
     Status,
     StorageError,
     TooBusy,
@@ -80,11 +81,19 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
+from leasehold.fencing import Fence, FencedFile, fenced, make_fence_table
 from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
 from leasehold.lease import Lease, Outcome
+from leasehold.recipes.barrier import Barrier
+from leasehold.recipes.election import Election, Leadership
 from leasehold.recipes.events import LockEvent, LockEventKind
 from leasehold.recipes.guard import Guard
+from leasehold.recipes.line_guard import LineGuard
 from leasehold.recipes.lock import Holder, Lock
+from leasehold.recipes.observation import Leader, Observation
+from leasehold.recipes.permits import Permit
+from leasehold.recipes.rwlock import RWLock
+from leasehold.recipes.semaphore import Semaphore
 from leasehold.recipes.token import Token
 from leasehold.remote_landlord import RemoteLandlord, RemoteLease
 from leasehold.renewal import Listener, RenewalManager, RenewalNotice
@@ -99,6 +108,7 @@ __all__ = [
     "SYSTEM_CLOCK",
     "AnyDuration",
     "AutoCompaction",
+    "Barrier",
     "BatchResult",
     "CallFailed",
     "CallRefused",
@@ -117,6 +127,7 @@ __all__ = [
     "Duration",
     "DurationLike",
     "DurationPolicy",
+    "Election",
     "EmptyKey",
     "End",
     "EndReason",
@@ -125,6 +136,8 @@ __all__ = [
     "Events",
     "ExpiryStrategy",
     "Features",
+    "Fence",
+    "FencedFile",
     "FixedPolicy",
     "ForeignJournal",
     "Forever",
@@ -140,6 +153,8 @@ __all__ = [
     "Landlord",
     "LandlordLease",
     "LandlordServer",
+    "Leader",
+    "Leadership",
     "Lease",
     "LeaseBatch",
     "LeaseBatchError",
@@ -155,6 +170,7 @@ __all__ = [
     "Leased",
     "LeaseholdError",
     "Limits",
+    "LineGuard",
     "Listener",
     "LoadPolicy",
     "Lock",
@@ -165,9 +181,12 @@ __all__ = [
     "NoSpace",
     "NotHeld",
     "NoticeKind",
+    "Observation",
     "Outcome",
+    "Permit",
     "Put",
     "PutResult",
+    "RWLock",
     "Range",
     "RangeResult",
     "Relation",
@@ -177,9 +196,11 @@ __all__ = [
     "RenewalNotice",
     "Renewed",
     "Requested",
+    "Semaphore",
     "SessionExpired",
     "Signal",
     "SortBy",
+    "StaleToken",
     "Status",
     "StorageError",
     "SystemClock",
@@ -197,8 +218,10 @@ __all__ = [
     "client_tls",
     "connect",
     "exact",
+    "fenced",
     "is_definite",
     "lazy",
+    "make_fence_table",
     "open",
     "open_engine",
     "per_lease",

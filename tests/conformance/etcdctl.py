@@ -18,6 +18,10 @@ class Etcdctl:
     def __init__(self, program: str, endpoint: str) -> None:
         self._command = [program, "--endpoints", endpoint]
 
+    def command(self, *arguments: str) -> list[str]:
+        """Give the command line, for whoever runs it."""
+        return [*self._command, *arguments]
+
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run it to its end."""
         return subprocess.run(  # noqa: S603  etcdctl

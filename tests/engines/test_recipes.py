@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -13,6 +14,8 @@ from leasehold.recipes.line_guard import LineGuard
 from tests.engines.conftest import Place
 from tests.support.asynchronous import asynchronous
 from tests.support.faulty_engine import Fault, FaultyEngine
+
+G = TypeVar("G", bound=LineGuard)
 
 TTL_S = 5.0
 
@@ -41,7 +44,7 @@ def trouble(client: Client, number: int) -> None:
     client.engine.trouble_with("txn", number, Fault.ANSWER_LOST)
 
 
-async def acquired(pending: Pending[LineGuard]) -> LineGuard:
+async def acquired(pending: Pending[G]) -> G:
     return await pending
 
 

@@ -25,9 +25,10 @@ DEFAULT = "127.0.0.1:2379"
 EVERYWHERE = "0.0.0.0:2379"
 EXAMPLES = re.compile(r"^(?:example|examples|then):\n((?:  .*\n?)+)", re.MULTILINE)
 ENDLESS = re.compile(
-    r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep)"
+    r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep|"
+    r"top(?!.*--(count|once))|(lock|elect) (?!.* -- |.*--listen))"
 )
-CLIENTS = ("lease ", "kv ", "status")
+CLIENTS = ("lease ", "kv ", "lock", "elect", "permit ", "status", "top")
 
 
 def _helps(
@@ -144,7 +145,9 @@ def _goes_on(line: str, place: Path, endpoint: str) -> None:
             assert process.stdout is not None
             assert process.stderr is not None
             said = (process.stderr if " watch" in line else process.stdout).readline()
-            assert said.startswith(("leasehold serves", "lease ", "watching ")), (line, said)
+            assert said.startswith(
+                ("leasehold serves", "lease ", "watching ", "Leasehold (etcd", "deploy/", "jobs/")
+            ), (line, said)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=WITHIN_S)
         finally:

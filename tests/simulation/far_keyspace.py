@@ -254,7 +254,8 @@ class _Line:
     def __init__(self, engine: FarKeyspace) -> None:
         self.channel = self
         self._engine = engine
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}
+        """In the order in which they were opened, so that a run can be replayed."""
 
     @property
     def history(self) -> History:
@@ -277,11 +278,11 @@ class _Line:
         if not self._engine.is_connected:
             connection.close()
             raise ConnectionLost("the server was started again meanwhile")
-        self._open.add(connection)
+        self._open[connection] = None
         try:
             yield _Call(connection)
         finally:
-            self._open.discard(connection)
+            del self._open[connection]
             connection.close()
 
     async def _connect(self, method: str) -> Connection:

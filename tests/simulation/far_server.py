@@ -73,12 +73,13 @@ class KeyspaceServer:
         self.disk: bytes | None = None
         self.straggled = 0
         """How many requests were executed that had stayed behind."""
-        self.histories = 0
-        """How often it came back with another past than the one it had shown."""
+        self.histories: dict[int, int] = {}
+        """Its cluster ids, numbered: another one with each time that it was restored."""
         self._start()
 
     def _start(self) -> None:
         self.engine: EmbeddedEngine = far_disk.open_engine(self.host, self.sim.random, self.disk)
+        self.histories.setdefault(self.engine.cluster_id, len(self.histories))
         self.network.serve(self.host, ASK, self._asked)
         self.network.listen(self.host, watch_hub.METHOD, self._watch)
         self.network.listen(self.host, keep_alive.METHOD, self._keep_alive)
@@ -110,8 +111,12 @@ class KeyspaceServer:
         if not self.host.down:
             self.crash()
         self.disk = far_disk.restored(image) if by_the_book else image
-        self.histories += 1
         self.restart()
+
+    @property
+    def history(self) -> int:
+        """The number of its cluster id."""
+        return self.histories[self.engine.cluster_id]
 
     # What a test looks at; it costs no time and goes over no network.
 

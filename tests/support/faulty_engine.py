@@ -13,11 +13,13 @@ The engine is the shipped one, without a disk's thread. A scene must leave no le
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from random import Random
 from typing import Any, Final, TypeAlias, TypeVar
 
 from leasehold import Client
+from leasehold.clock import Clock
 from leasehold.core.keyspace import FROM_KEY
 from leasehold.core.ops import Compare, Step
 from leasehold.engine.embedded import EmbeddedEngine
@@ -32,7 +34,8 @@ from leasehold.engine.values import (
     Renewed,
     TxnResult,
 )
-from leasehold.errors import ConnectionLost, LeaseholdError
+from leasehold.errors import CallRefused, ConnectionLost, LeaseholdError
+from leasehold.recipes.naming import is_contender
 from leasehold.testing import Host, Simulation
 from tests.simulation import far_disk
 
@@ -49,8 +52,14 @@ class Fault(Enum):
 
     REQUEST_LOST = auto()
     ANSWER_LOST = auto()
+    REFUSED = auto()
+    """The server says no, for good."""
     STRAGGLES = auto()
     """The connection is lost, and the request executed later, if it can be."""
+
+
+LOSSES: Final = (Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.STRAGGLES)
+"""Faults that leave a client in the dark."""
 
 
 class FaultyEngine(Engine):
@@ -68,13 +77,17 @@ class FaultyEngine(Engine):
         """Whether what happens is not told, never to be."""
         self.straggle_s = 3.0
         self.calls: list[str] = []
-        self._faults: dict[tuple[str, int], Fault] = {}
+        self._faults: dict[tuple[str, int], Fault | BaseException] = {}
         self._late: set[asyncio.Task[None]] = set()
         self._watches: weakref.WeakSet[FaultyWatch] = weakref.WeakSet()
 
-    def trouble_with(self, name: str, number: int, fault: Fault) -> None:
-        """Have a fault in a call of this name, the next being number 1."""
+    def trouble_with(self, name: str, number: int, fault: Fault | BaseException) -> None:
+        """Have a fault in a call of this name, the next being number 1; an error is refused."""
         self._faults[name, self.calls.count(name) + number] = fault
+
+    def no_more_trouble(self) -> None:
+        """Have none of what was to come."""
+        self._faults.clear()
 
     @property
     def cluster_id(self) -> int:
@@ -143,8 +156,12 @@ class FaultyEngine(Engine):
         await asyncio.sleep(self.delay_s / 2)
         if self.is_cut_off:
             await asyncio.get_running_loop().create_future()
+        if isinstance(fault, BaseException):
+            raise fault
         if fault is Fault.REQUEST_LOST:
             raise ConnectionLost("the request was lost")
+        if fault is Fault.REFUSED:
+            raise CallRefused("permission denied")
         if fault is Fault.STRAGGLES:
             task = asyncio.get_running_loop().create_task(self._do_later(call))
             self._late.add(task)
@@ -160,7 +177,8 @@ class FaultyEngine(Engine):
 
     async def _do_later(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
         await asyncio.sleep(self.straggle_s)
-        await call()
+        with suppress(LeaseholdError):  # nobody is told
+            await call()
 
 
 class FaultyWatch(Watch):
@@ -205,6 +223,26 @@ class Participant(Client):
     engine: FaultyEngine
 
 
+class SleepyClock:
+    """The clock of one client, whose machine may have been asleep: nothing of it has run."""
+
+    def __init__(self, world: "World") -> None:
+        self._clock = world.host.clock
+        self.slept_s = 0.0
+
+    def monotonic(self) -> float:
+        """Give what timers go by."""
+        return self._clock.monotonic()
+
+    def boottime(self) -> float:
+        """Give what holders go by."""
+        return self._clock.boottime() + self.slept_s
+
+    def wall(self) -> float:
+        """Give what people go by."""
+        return self._clock.wall() + self.slept_s
+
+
 class World:
     """An engine, and clients on it."""
 
@@ -213,10 +251,10 @@ class World:
         self.engine = engine
         self.clients: list[Participant] = []
 
-    def client(self, name: str, **options: Any) -> Participant:
+    def client(self, name: str, *, clock: Clock | None = None, **options: Any) -> Participant:
         """Make one more client."""
         engine = FaultyEngine(self.engine)
-        client = Participant(engine, clock=self.host.clock, name=name, **options)
+        client = Participant(engine, clock=clock or self.host.clock, name=name, **options)
         self.clients.append(client)
         return client
 
@@ -231,6 +269,15 @@ class World:
         """Count the leases that are there."""
         return len(self.engine._store.leases.table)
 
+    def keys(self, name: str) -> int:
+        """Count who is in the line of a lock."""
+        prefix = name.encode() + b"/"
+        return sum(is_contender(prefix, pair.key) for pair in self.pairs(prefix))
+
+    async def in_line(self, name: str, count: int) -> None:
+        """Wait until so many are in the line of a lock."""
+        await self.until(lambda: self.keys(name) == count)
+
     async def until(self, condition: Callable[[], object], within_s: float = 60.0) -> None:
         """Wait for something that nobody tells of."""
         async with asyncio.timeout(within_s):
@@ -241,8 +288,11 @@ class World:
 Scene: TypeAlias = Callable[[World], Awaitable[None]]
 
 
-def play(scene: Scene, seed: int = 0) -> None:
-    """Run a scene in virtual time; in the end there must be nothing left."""
+def play(scene: Scene, seed: int = 0, on_turn: Callable[[Host], None] | None = None) -> None:
+    """Run a scene in virtual time; in the end there must be nothing left.
+
+    `on_turn` is called between the turns of the loop.
+    """
     with Simulation(seed) as sim:
         host = sim.host("main")
         engine = far_disk.open_engine(host, Random(seed), None)
@@ -258,6 +308,12 @@ def play(scene: Scene, seed: int = 0) -> None:
             assert world.leases() == 0, "a lease was left behind"
 
         task = host.start(main)
-        sim.run_until(task.done, within=WITHIN_S)
+
+        def is_done() -> bool:
+            if on_turn is not None:
+                on_turn(host)
+            return task.done()
+
+        sim.run_until(is_done, within=WITHIN_S)
         task.result()
         engine.discard()

@@ -24,7 +24,11 @@ COMMANDS: Final = (
     "check",
     "lease",
     "kv",
+    "lock",
+    "elect",
+    "permit",
     "status",
+    "top",
     "completion",
 )
 """Each is a module here, in the order of the help."""

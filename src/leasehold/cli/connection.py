@@ -5,10 +5,10 @@ import os
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import words
-from leasehold.cli.exits import FAILURE, NO_SERVER, NOT_THERE, OK, USAGE_ERROR
+from leasehold.cli.exits import DENIED, FAILURE, LOST, NO_SERVER, NOT_THERE, OK, USAGE_ERROR
 from leasehold.cli.printing import OutputFailedError, shown_octets
 from leasehold.cli.reporting import complain
 from leasehold.cli.signals import SIGNALS, exit_code
@@ -87,16 +87,16 @@ def _tls(arguments: argparse.Namespace) -> ssl.SSLContext | None:
     return client_tls(arguments.cacert, arguments.cert, arguments.key)
 
 
-def with_client(arguments: argparse.Namespace, work: Work) -> int:
+def with_client(arguments: argparse.Namespace, work: Work, **options: Any) -> int:
     """Connect, do something, and let go; return the exit code. What goes wrong is a line.
 
-    A signal cancels the work, wherever it is. Work that goes on until then may catch that, and
-    return how it has ended.
+    `options` are those of `leasehold.connect` beside where the server is. A signal cancels the
+    work, wherever it is. Work that goes on until then may catch that, and return how it has ended.
     """
     from leasehold.client.connecting import connect  # noqa: PLC0415  it is long
 
     async def main(place: Place) -> int:
-        pending = connect(place.endpoints, tls=place.tls, timeout=place.timeout_s)
+        pending = connect(place.endpoints, tls=place.tls, timeout=place.timeout_s, **options)
         async with pending as client:
             return await work(client)
 
@@ -161,6 +161,10 @@ def told(error: Exception) -> int:
             raise error
         case errors.ConnectFailed():
             return _say(f"{error}; {_ADVICE}", NO_SERVER)
+        case errors.LockDenied():
+            return _say(str(error), DENIED)
+        case errors.LockLost() | errors.SessionExpired():
+            return _say(said(error), LOST)
         case errors.ConnectionLost() | TimeoutError():
             return _say(str(error), NO_SERVER)
         case errors.UnknownLease(lease=int()) | errors.UnknownKey():
@@ -188,6 +192,8 @@ def said(error: BaseException) -> str:
             return f"lease {words.shown_id(lease)} is over: {reason}"
         case errors.LeaseExists(lease=lease):
             return f"lease {words.shown_id(lease)} is there already: choose another id, or none"
+        case errors.LockLost():
+            return str(error)
         case errors.LeaseLost(lease=int(lease), why=why):
             return f"lease {words.shown_id(lease)} is lost: {why}"
         case errors.UnknownKey(key=key):

@@ -10,15 +10,17 @@ NOT_THERE: Final = 3
 NO_SERVER: Final = 4
 NOT_MET: Final = 5
 LOST: Final = 6
+DENIED: Final = 7
 
 MEANINGS: Final = {
     OK: "it is done",
     FAILURE: "it has failed, or the server has refused it",
     USAGE_ERROR: "the command line is wrong; nothing was sent",
-    NOT_THERE: "there is no such key, or no such lease",
+    NOT_THERE: "there is no such key, lease or permit",
     NO_SERVER: "no server could be connected to, or none has answered in time",
     NOT_MET: "the conditions do not hold, and what is under --else was done",
-    LOST: "a lease that was to be kept is lost",
+    LOST: "a lease or a lock that was to be kept is lost",
+    DENIED: "denied: somebody else has it, or there is no such right",
 }
 _ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)
 

@@ -13,28 +13,47 @@ from leasehold.cli.settings.shown import one_line, shown
 HELP_COLUMN: Final = 26
 
 _REQUIRED: Final = "the following arguments are required"  # as argparse has it
+_COMMAND: Final = "--"
 _NUMBER: Final = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Parser(argparse.ArgumentParser):
-    """Knows its options by their whole names only, and says what is meant by those of etcd."""
+    """Knows its options by their whole names only, and says what is meant by those of etcd.
 
-    def __init__(self, **kwargs: Any) -> None:
+    With `takes_command`, what comes after `--` is a command to be run, whatever it looks like.
+    """
+
+    def __init__(self, *, takes_command: bool = False, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", HelpFormatter)
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(**kwargs)
         self._given: list[str] = []
+        self._takes_command = takes_command
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Read what is known; nothing else is let through."""
         self._given = sys.argv[1:] if args is None else list(args)
-        read, rest = super().parse_known_args(args, namespace)
+        command = self._cut_command() if self._takes_command else None
+        read, rest = super().parse_known_args(self._given, namespace)
+        if self._takes_command:
+            read.command = command
         rest = self._taken(rest, read)
         if rest:
             self.error(self._unknown(rest[0]))
         return read, rest
+
+    def _cut_command(self) -> list[str] | None:
+        """Take the command off what was given; None if there is none."""
+        if _COMMAND not in self._given:
+            return None
+        at = self._given.index(_COMMAND)
+        command = self._given[at + 1 :]
+        self._given = self._given[:at]
+        if not command or not command[0]:
+            self.error("there is no command after --: write one, or leave -- out")
+        return command
 
     def _taken(self, rest: list[str], read: argparse.Namespace) -> list[str]:
         """Give what comes after an option to an argument that takes any number, and began before.
@@ -55,6 +74,8 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, argument: str) -> str:
         name = argument.partition("=")[0]
+        if not name.startswith("-") and self._takes_command:
+            return f"{shown(argument)} is one argument too many: write -- before a command"
         if not name.startswith("-"):
             return f"{shown(argument)} is one argument too many"
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]

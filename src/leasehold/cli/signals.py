@@ -5,17 +5,18 @@ What a signal does depends on what there is to lose:
     nothing yet         the process ends, there and then
     work to be undone   `Ended` is raised, wherever the work is, and undoes it on its way out
     a server            is told, and stops in good order
+    a command, started  it is passed on to it, and nothing else
 
-A second signal ends the process at once, whatever it does. The exit code is that of a shell for a
-process that the signal has killed: 130 for SIGINT, 143 for SIGTERM. A server that was ready, and
-has stopped as it was told to, ends with 0.
+A second signal ends the process at once, whatever it does, unless signals are passed on. The exit
+code is that of a shell for a process that the signal has killed: 130 for SIGINT, 143 for SIGTERM. A
+server that was ready, and has stopped as it was told to, ends with 0.
 
 Little is imported here, because this comes first.
 """
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NoReturn
@@ -62,6 +63,23 @@ class Signals:
             yield
         finally:
             self._react = before
+
+    @contextmanager
+    def passing(self, reactions: Mapping[int, Callable[[int], None]]) -> Iterator[None]:
+        """Have each of these signals passed on, however many come, while this lasts.
+
+        None of them ends the process, and none counts as heard. One that is ignored stays so.
+        """
+        before = {
+            number: signal.signal(number, lambda heard, _: reactions[heard](heard))
+            for number in reactions
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _hear(self, number: int, _: FrameType | None) -> None:
         if self.heard is not None:

@@ -79,6 +79,11 @@ def term_s(text: str) -> float:
     return length_ms / 1000
 
 
+def term_or_0_s(text: str) -> float:
+    """Read a length of time, which may be none."""
+    return 0.0 if text == "0" else term_s(text)
+
+
 def shown_term(seconds: float) -> str:
     """Write a length of time exactly, such as 1m30s."""
     return show_term_ms(round(seconds * 1000))

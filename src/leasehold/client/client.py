@@ -29,6 +29,7 @@ from leasehold.recipes.lock import Lock, options_of
 from leasehold.recipes.locks import Locks, check_who, this_process
 from leasehold.recipes.naming import name_of
 from leasehold.recipes.options import RECALL_S, OnLoss, check_wait
+from leasehold.recipes.permits import Permits
 from leasehold.recipes.rwlock import RWLock
 from leasehold.recipes.semaphore import Semaphore
 from leasehold.recipes.sessions import SESSION_TTL_S, Sessions
@@ -64,6 +65,8 @@ class Client:
         self._closing: asyncio.Future[None] | None = None
         self.kv = KV(engine, self._patience)
         """Keys and values."""
+        self.permits = Permits(engine, self._keeper, self._patience, who)
+        """Who may do what, for as long as a lease lasts."""
 
     def lease(
         self,
@@ -266,6 +269,7 @@ class Client:
         try:
             await self._lines.close()
             await self._locks.close()
+            await self.permits.cache.close()
             await self._keeper.close()
         finally:
             await self.engine.close()

@@ -170,12 +170,14 @@ class HeldLease(Lease):
         limit = asyncio.timeout(None if left_s == NEVER else left_s)
         try:
             async with limit:
-                return await super().renew()
+                granted = await super().renew()
         except TimeoutError as error:
             self.check()
             if limit.expired():
                 raise TimeoutError(f"no answer within {left_s:g} s") from error
             raise
+        self.check()
+        return granted
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -279,7 +281,13 @@ class HeldLease(Lease):
         await self._keeper.engine.revoke(self.id)
 
     def settle(self, send: Send, outcome: Outcome) -> None:
-        """Note what became of a renewal; an answer ends the jeopardy."""
+        """Note what became of a renewal; an answer ends the jeopardy.
+
+        One that comes after the end, as to a machine that was suspended, changes nothing: whoever
+        has asked since then was told that the lease is lost, and that is for good.
+        """
+        if self._clock.boottime() >= self._holding.end and not isinstance(outcome, BaseException):
+            outcome = TimeoutError("the answer came when its term was over")
         if isinstance(outcome, UnknownLease):
             self._trouble = outcome  # with which it ends now: that may be noticed before this is
         super().settle(send, outcome)

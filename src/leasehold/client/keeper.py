@@ -129,6 +129,13 @@ class Keeper:
             raise Closed("the client was closed while a lease was granted")
         return granted.ttl
 
+    async def begin(self, ttl_s: float) -> int:
+        """Begin a lease for somebody else, who keeps it or does not; give its id."""
+        self.check()
+        lease = self._random.randint(1, MAX_ID)
+        await self._ask_for(lease, ttl_s)
+        return lease
+
     async def adopt(
         self, lease: int, *, on_jeopardy: Callback | None = None, on_loss: Callback | None = None
     ) -> HeldLease:
@@ -188,18 +195,22 @@ class Keeper:
         if lease in self._manager:
             self._manager.remove(lease)
 
-    async def end(self, lease: HeldLease, wait_s: float = END_S) -> None:
-        """End a lease; what takes long goes on behind the caller's back, until its term is over."""
+    async def end(self, lease: HeldLease, wait_s: float = END_S) -> bool:
+        """End a lease; what takes long goes on behind the caller's back, until its term is over.
+
+        True if it is known to be over.
+        """
         if lease.is_ended or lease.lost:
-            return
+            return False
         left_s = lease.holding.promised_end - self.clock.boottime()
         self.release(lease)
         if self.is_forked:
-            return  # it is the parent's
+            return False  # it is the parent's
         task = self._start(end_one(self.engine, lease.id, max(END_S, left_s)))
         await asyncio.wait([task], timeout=wait_s)
         if not task.done():
             logger.warning("lease %s is not ended yet: the server does not answer", lease.id)
+        return task.done() and not task.cancelled() and task.result() is True
 
     async def close(self) -> None:
         """End all leases, and those that were asked for, as far as that is possible soon."""
@@ -227,6 +238,10 @@ class Keeper:
     async def _end_in_turn(self, lease: int, *, may_come: bool) -> None:
         async with self._turns:
             await end_one(self.engine, lease, LOST_S, may_come=may_come)
+
+    def see_to(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """Have something ended behind the caller's back; closing waits for it, for a while."""
+        return self._start(work)
 
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Do something that goes on even if the caller is cancelled."""

@@ -107,21 +107,33 @@ class Cell:
         """Whether anybody waits for it here."""
         return bool(self._askers)
 
+    def look_at_clock(self) -> None:
+        """Notice a loss that nobody has noticed yet. The cell may be forgotten by that."""
+        if self.tenure is not None and not self.tenure.is_live:
+            self.lost(None)
+
     def add(self, asker: Asker) -> None:
         """Let somebody wait for it, after those who do already."""
         tenure = self.tenure
         self._options = asker.options
-        if asker.tries and (self._askers or (tenure is not None and not self._is_yielding)):
+        is_seized = tenure is not None and not self._askers and tenure.seize()
+        if asker.tries and not is_seized and (self._askers or self._is_owned):
             # It is in use here, or others wait: no message could change that.
-            if tenure is None or not tenure.seize():
-                asker.deny(self._locks.who if tenure is not None else self._holder)
-                return
-            tenure.let()
+            asker.deny(self._locks.who if tenure is not None else self._holder)
+            return
         self._askers.append(asker)
         if tenure is not None:
             tenure.wanted = True
-            self._look_at_claim(tenure)
+            if is_seized:
+                self.returned(tenure)
+            else:
+                self._look_at_claim(tenure)
         self._kick()
+
+    @property
+    def _is_owned(self) -> bool:
+        """Whether we have it, and go on having it."""
+        return self.tenure is not None and not self._is_yielding
 
     def remove(self, asker: Asker) -> None:
         """Let somebody go who has waited long enough."""
@@ -232,7 +244,10 @@ class Cell:
                     pause_s = min(2 * pause_s, AGAIN_MAX_S)
         except Exception as error:
             logger.exception("lock %r has failed", self.text)
+            attempt, self._attempt = self._attempt, None
             self._fail(error)
+            if attempt is not None:
+                self._abandon(attempt.session, error)
         finally:
             self._driver = None
             self._locks.forget_if_unused(self)
@@ -286,13 +301,18 @@ class Cell:
 
     def is_unused(self) -> bool:
         """Whether there is nothing to remember."""
-        return self.tenure is None and not self._askers and self._driver is None
+        is_idle = self._driver is None and self._attempt is None
+        return is_idle and self.tenure is None and not self._askers
 
     # Getting it.
 
     async def _contend(self) -> None:
         attempt = self._attempt
-        if attempt is None or not attempt.session.is_live:
+        if attempt is not None and not attempt.session.is_live:
+            self._attempt = attempt = None  # its key goes with its session
+        if attempt is None:
+            if not self._askers:
+                return
             session = await self._locks.sessions.live()
             if not self._askers:
                 return
@@ -316,8 +336,8 @@ class Cell:
             answer = await self._wait(attempt, seen)
             if answer is not None:
                 kept = await self._deny(attempt, answer)
-                if kept is not None or not self._askers:
-                    return kept
+                if kept is not None or attempt.is_withdrawn:
+                    return kept  # who has come meanwhile begins anew
             seen = await attempt.look()
             if seen.ahead is None and seen.own is not None:
                 self._log.say("client", Kind.RECALL_ACCEPTED, self.text, self._holder)
@@ -352,10 +372,11 @@ class Cell:
         If it turns out to be ours by then, it can, and what was seen of that is returned.
         """
         self._log.say("client", answer.kind, self.text, self._holder)
+        asker = self._askers[0]
         kept = await attempt.withdraw() if len(self._askers) == 1 else None
-        if kept is not None or not self._only_asks():
+        if kept is not None or not self._askers or self._askers[0] is not asker:
             return kept
-        asker = self._askers.popleft()
+        self._askers.popleft()
         self._log.say("client", Kind.DENIED, self.text, self._holder)
         if asker.counts and answer.total is not None:
             asker.count(answer.total)

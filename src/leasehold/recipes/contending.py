@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Target
 from leasehold.engine.values import KeyValue, RangeResult
-from leasehold.errors import Compacted, LeaseholdError, is_definite
+from leasehold.errors import CallRefused, Compacted, LeaseholdError, is_definite
 from leasehold.recipes.naming import Claim, is_contender, line, prefix_of, who_has
 from leasehold.recipes.session import OutcomeUnknown, Session
 
@@ -112,6 +112,10 @@ class Contention:
         self.answer: Claim | None = None
         """What the owner says to who only asks."""
         self._failure: LeaseholdError | None = None
+        self._may_be_there = False
+        """Whether our key was put without an answer."""
+        self.is_withdrawn = False
+        """Whether there is no key of ours, or no more: then this attempt is over."""
 
     @property
     def key(self) -> bytes:
@@ -132,11 +136,18 @@ class Contention:
                     [created_at(self._key, 0)], [put, own, *ahead], [own]
                 )
             except OutcomeUnknown:
+                self._may_be_there = True
                 continue  # if it was put we will find it
             if done.succeeded:
                 seen = _seen(name, done.revision, *done.results[1:])
                 self._revision = done.revision
                 return seen or await self.look()
+            if not self._may_be_there:
+                self.is_withdrawn = True
+                raise CallRefused(
+                    f"{self._cell.text!r} is in use by this client for something else, such as an "
+                    "election: take another name"
+                )
             if found := done.results[0].pairs:
                 self._revision = found[0].create_revision
                 return await self.look()
@@ -152,7 +163,7 @@ class Contention:
         """
         assert seen.ahead is not None, "there is somebody to wait for"
         self._is_gone = False
-        self.answer = None
+        self._failure = self.answer = None
         stir = self._cell.stir
         watcher = asyncio.get_running_loop().create_task(self._watch(seen))
         unlisten = self.session.on_lost(lambda _error: stir.set())
@@ -206,6 +217,11 @@ class Contention:
 
     async def withdraw(self) -> Look | None:
         """Take our key back. If we own the lock by now we keep it: what we see then is returned."""
+        kept = None if self.is_withdrawn else await self._withdraw()
+        self.is_withdrawn = kept is None
+        return kept
+
+    async def _withdraw(self) -> Look | None:
         while True:
             if not self._revision:  # it may be there all the same
                 found = (await self.session.read([Range(self._key)])).results[0].pairs

@@ -7,26 +7,24 @@ session: campaigns of one client for one election go one after the other.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from leasehold.callbacks import check_plain_callback
 from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets, octets_of
-from leasehold.core.ops import Compare, Put, Relation, SortBy, Target
-from leasehold.engine.values import Events, KeyValue
-from leasehold.errors import Compacted, LeaseholdError, is_definite
+from leasehold.core.ops import Compare, Put, Relation, Target
+from leasehold.engine.values import KeyValue
+from leasehold.errors import LeaseholdError
 from leasehold.pending import Pending
 from leasehold.recipes.line import LEASE_HEX, Line, Place
 from leasehold.recipes.line_guard import LineGuard, OnLoss
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import name_of, text_of
+from leasehold.recipes.observation import Leader, Observation, leader_of, read_candidates
 from leasehold.recipes.options import check_wait
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown
 from leasehold.recipes.stay import stay
-from leasehold.recipes.token import Token
 
 SHOWN: Final = 60
 """How many characters of what is proclaimed are shown in an error."""
@@ -52,30 +50,10 @@ class _Candidates(Line):
         return f"{said!r} (lease {pair.lease:x})"
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Who leads, and what it proclaims."""
-
-    value: bytes
-    """What it proclaims."""
-    key: bytes
-    lease: int
-    """The lease that it leads under."""
-    token: Token
-    """Its fencing token: a later leader has a higher one."""
-
-    @property
-    def text(self) -> str:
-        """What it proclaims as text, in UTF-8."""
-        return self.value.decode()
-
-
-def _leader(pair: KeyValue) -> Leader:
-    return Leader(pair.value, pair.key, pair.lease, Token(pair.create_revision, 1))
-
-
 class Leadership(LineGuard):
     """What a leader has until it resigns, or has lost it."""
+
+    __slots__ = ("_turn", "value")
 
     def __init__(
         self,
@@ -107,7 +85,7 @@ class Leadership(LineGuard):
             self.value = octets
 
     async def _say(self, value: bytes) -> None:
-        place, session = self._place, self._session
+        place, session = self._place, self._place.session
         mine = Compare(place.key, Target.CREATE_REVISION, Relation.EQUAL, place.created)
         put = Put(place.key, value, session.lease.id)
         pause_s = AGAIN_MIN_S
@@ -165,69 +143,19 @@ class Election:
 
     async def leader(self, *, timeout: Timeout = None) -> Leader | None:  # noqa: ASYNC109
         """Ask who leads now; None if nobody does."""
-        patience = self._lines.patience
-        _, candidates = await patience.wait(self._read(), timeout)
-        return next(map(_leader, candidates.values()), None)
+        reading = read_candidates(self._lines.engine, self._line)
+        _, candidates = await self._lines.patience.wait(reading, timeout)
+        return next(map(leader_of, candidates.values()), None)
 
-    async def observe(self) -> AsyncGenerator[Leader, None]:
-        """Give the leader, and from then on each change of it, or of what it proclaims.
+    def observe(self) -> Observation:
+        """Observe who leads, and what it proclaims: an async iterator of `Leader`.
 
-        While nobody leads there is nothing to tell. It goes on whatever happens to the connection,
-        and ends with `HistoryLost` or `Closed`.
+            async for leader in election.observe():
+                ...
+
+        It begins with the leader there is, and gives each change of it, or of what it says. While
+        nobody leads there is nothing to tell. It goes on whatever happens to the connection; what
+        was compacted before it was read is left out, but never the last. It ends with
+        `HistoryLost` or `Closed`.
         """
-        last: KeyValue | None = None
-        while True:
-            revision, candidates = await self._read_at_last()
-            first = next(iter(candidates.values()), None)
-            if first is not None and first != last:
-                last = first
-                yield _leader(first)
-            async with aclosing(self._changes(revision + 1)) as changes:
-                async for told in changes:
-                    self._apply(candidates, told)
-                    first = min(candidates.values(), key=_age, default=None)
-                    if first is not None and first != last:
-                        last = first
-                        yield _leader(first)
-
-    async def _changes(self, start: int) -> AsyncGenerator[Events, None]:
-        """Watch the candidates, until that cannot go on because of a compaction."""
-        watch = self._lines.engine.watch(*self._line.span, start=start)
-        try:
-            async for told in watch:
-                yield told
-        except Compacted:
-            return
-        finally:
-            watch.cancel()
-
-    def _apply(self, candidates: dict[bytes, KeyValue], told: Events) -> None:
-        for event in told.events:
-            if event.pair is None:
-                candidates.pop(event.key, None)
-            elif self._line.counts(event.key):
-                candidates[event.key] = event.pair
-
-    async def _read(self) -> tuple[int, dict[bytes, KeyValue]]:
-        """Read the candidates, in order, and the revision of that."""
-        first, last = self._line.span
-        found = await self._lines.engine.range(first, last, sort_by=SortBy.CREATE_REVISION)
-        counted = {pair.key: pair for pair in found.pairs if self._line.counts(pair.key)}
-        return found.revision, counted
-
-    async def _read_at_last(self) -> tuple[int, dict[bytes, KeyValue]]:
-        """Read them, however often that has to be tried."""
-        pause_s = AGAIN_MIN_S
-        while True:
-            self._lines.check()
-            try:
-                return await self._lines.patience.wait(self._read(), None)
-            except (LeaseholdError, OSError) as error:
-                if is_definite(error):
-                    raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
-
-
-def _age(pair: KeyValue) -> int:
-    return pair.create_revision
+        return Observation(self._lines, self._line)

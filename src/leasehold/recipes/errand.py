@@ -22,7 +22,6 @@ class Errand(ABC, Generic[T]):
     """A task of its own, whose outcome is a `T`."""
 
     def __init__(self, lines: Lines) -> None:
-        lines.check()
         self._lines = lines
         self.outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.is_wanted = True

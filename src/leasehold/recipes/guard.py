@@ -1,39 +1,34 @@
 """`Guard`: one acquisition of a lock."""
 
-import asyncio
-import logging
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from leasehold.client.body import Body
 from leasehold.client.signal import Signal
 from leasehold.errors import Forked, LockLost, NotHeld
 from leasehold.recipes.events import LockEventKind
-from leasehold.recipes.options import LockOptions
+from leasehold.recipes.guarding import AnyGuard
+from leasehold.recipes.options import LockOptions, OnLoss
 from leasehold.recipes.token import Token
 
 if TYPE_CHECKING:
     from leasehold.recipes.tenure import Tenure
 
-logger = logging.getLogger(__name__)
 
-
-class Guard:
+class Guard(AnyGuard):
     """A lock that is held, until `release`. Whoever has this object has the lock."""
 
-    __slots__ = ("_body", "_claims", "_tenure", "options", "token", "twin")
+    __slots__ = ("_claims", "_tenure", "options")
 
     def __init__(
         self, tenure: "Tenure", claim: list[int], token: Token, options: LockOptions
     ) -> None:
+        # All here and not by `super`, as in `enter` and `leave`: cached locks are acquired often.
+        self.token = token
+        self._body = None
+        self.twin = None
         self._tenure = tenure
         self._claims = [claim]
-        self.token = token
-        """The fencing token: higher than that of anybody who had the lock before."""
         self.options = options
-        self._body: Body | None = None
-        self.twin: Any = None
-        """What stands for it in blocking code."""
 
     @property
     def name(self) -> str:
@@ -78,15 +73,6 @@ class Guard:
         if not self._tenure.is_live:
             raise self._tenure.as_lost()
 
-    def release(self) -> None:
-        """Release it. There is nothing to wait for.
-
-        Raises `NotHeld` if that was done before, and `LockLost` if the lock was lost meanwhile:
-        what was done under it since then was not protected.
-        """
-        if not self.put_back():
-            self.put_by()
-
     def put_by(self) -> None:
         """See to what `put_back` has left to the loop."""
         self._tenure.cell.returned(self._tenure)
@@ -124,54 +110,34 @@ class Guard:
             tenure.log.say("application", LockEventKind.RELEASE_NOT_HELD, tenure.name)
         return NotHeld(f"this guard of {tenure.name!r} was released before")
 
-    def was_lost(self, error: BaseException | None) -> None:
-        """Learn that the lock is lost; on the loop."""
-        if not self._claims:
-            return
-        if self._body is not None:
-            self._body.cancel()
-        if self.options.on_loss is None:
-            return
-        try:
-            self.options.on_loss(self, error)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException:
-            logger.exception("a callback for lock %r has failed", self.name)
-
-    async def __aenter__(self) -> Self:
-        self.check()
-        self.enter()
-        return self
-
     def enter(self) -> None:
         """Begin its block, in the running task."""
         if self.options.cancel_on_loss:
             self._body = Body()
             self._body.enter()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.leave(exc_type)
-
     def leave(self, exc_type: type[BaseException] | None) -> None:
         """End its block; `LockLost` if it was lost, unless the block has failed of something."""
+        if self._body is not None:
+            super().leave(exc_type)
+            return
         if not self._claims:
             return  # released in the block
-        is_cancelled = self._body is not None and self._body.leave()
         try:
             if not self.put_back():
                 self.put_by()
         except Forked:
             return  # the parent has it still
         except LockLost:
-            if exc_type is None or (is_cancelled and exc_type is asyncio.CancelledError):
+            if exc_type is None:
                 raise
 
-    def __repr__(self) -> str:
-        state = "held" if self.is_held else "not held"
-        return f"<Guard of {self.name!r}, token {self.token}: {state}>"
+    # What its recipe says of it.
+
+    @property
+    def _on_loss(self) -> OnLoss | None:
+        return self.options.on_loss
+
+    @property
+    def _cancel_on_loss(self) -> bool:
+        return self.options.cancel_on_loss

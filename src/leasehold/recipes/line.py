@@ -21,12 +21,21 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Target
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.values import Event, KeyValue
-from leasehold.errors import Compacted, LeaseholdError, LeaseLost, SessionExpired, is_definite
+from leasehold.errors import (
+    Closed,
+    Compacted,
+    Forked,
+    LeaseholdError,
+    LeaseLost,
+    SessionExpired,
+    is_definite,
+)
 from leasehold.recipes.feeds import Subscription
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import text_of, who_has
@@ -112,6 +121,7 @@ class Place:
         self.on_other: Callable[[Event], object] | None = None
         """Told of keys that do not count in the line."""
         self._looked_at = 0
+        self._loop = asyncio.get_running_loop()
         self._may_be_there = False
         self._is_joined = False
         self._changed = asyncio.Event()
@@ -162,8 +172,8 @@ class Place:
         self._may_be_there = True
         try:
             done = await self.session.write(compares, [put, self._range()], others)
-        except (LeaseholdError, OSError) as error:
-            self._may_be_there = not is_definite(error)
+        except (LeaseholdError, OSError):
+            self._may_be_there = False
             raise
         if not done.succeeded:
             self._may_be_there = False
@@ -209,6 +219,11 @@ class Place:
         """Learn that nobody wants it any more."""
         self.is_wanted = False
         self._changed.set()
+
+    def give_up_soon(self) -> None:
+        """Learn that, in any thread."""
+        with suppress(RuntimeError):  # the loop is over, and so is everything
+            self._loop.call_soon_threadsafe(self.give_up)
 
     def _range(self) -> Range:
         """Read those ahead, and if it is not known yet where it stands, all."""
@@ -295,9 +310,15 @@ class Place:
                 return False  # it goes with the lease
             except (LeaseholdError, OSError, ValueError) as error:
                 if is_definite(error):
-                    logger.warning("key %r is left to its lease, undeleted: %s", self.key, error)
+                    self._abandon(error)
                     return False
             else:
                 return done.succeeded
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_MAX_S)
+
+    def _abandon(self, error: BaseException) -> None:
+        """Give up the whole session: a key that cannot be deleted must not outlast its place."""
+        if not isinstance(error, Closed | Forked):
+            logger.warning("the session is given up, because of key %r: %s", self.key, error)
+            self.lines.sessions.give_up(self.session, error)

@@ -1,15 +1,13 @@
 """`LineGuard`: what whoever was let in has, until it leaves."""
 
-import asyncio
 import logging
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
-from leasehold.client.body import Body
 from leasehold.client.signal import Signal
-from leasehold.core.duration import Duration
+from leasehold.core.duration import seconds_of
 from leasehold.errors import LeaseLost, LockLost, NotHeld
+from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.line import Place
 from leasehold.recipes.naming import text_of
 from leasehold.recipes.token import Token
@@ -20,131 +18,115 @@ OnLoss: TypeAlias = Callable[[Any, BaseException | None], object]
 """Told of a guard that is lost, and of what is behind that, if it is known."""
 
 
-class LineGuard:
-    """One acquisition. Whether it can be relied on `check` says, by the clock."""
+class LineGuard(AnyGuard):
+    """A place that was let in, until `release`. Its token is higher than that of any ahead."""
+
+    __slots__ = ("_cancels", "_claim", "_lost", "_place", "_told")
 
     def __init__(
         self, place: Place, *, on_loss: OnLoss | None = None, cancel_on_loss: bool = False
     ) -> None:
+        super().__init__(Token(place.created, 1))
         self._place = place
-        self._session = place.session
-        self._lines = place.lines
-        self.name = text_of(place.line.name)
-        """What it is a guard of."""
-        self.token = Token(place.created, 1)
-        """The fencing token: whoever came later has a higher one."""
-        self.key = place.key
-        """The key that stands for it at the server: it is there while it is held."""
-        self.lost = Signal()
-        """Set when it is lost: a notification; `check` says whether it is."""
-        self._on_loss = on_loss
-        self._body = Body() if cancel_on_loss else None
-        self._is_released = False
+        self._claim = [place]
+        """Who pops it has released it: in any thread."""
+        self._lost = Signal()
+        self._told = on_loss
+        self._cancels = cancel_on_loss
         place.on_loss = self._lose
+
+    @property
+    def name(self) -> str:
+        """The name of what is held."""
+        return text_of(self._place.line.name)
+
+    @property
+    def key(self) -> bytes:
+        """The key that stands for it at the server: it is there while it is held."""
+        return self._place.key
+
+    @property
+    def lost(self) -> Signal:
+        """Set once it is lost. It tells; what counts is `check`."""
+        return self._lost
 
     @property
     def jeopardy(self) -> Signal:
         """Set while there is no contact, and it may yet be lost."""
-        return self._session.lease.jeopardy
+        return self._place.session.lease.jeopardy
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it was released."""
+        return not self._claim
 
     @property
     def is_held(self) -> bool:
-        """Whether it can be relied on now."""
-        return self.remaining != 0.0
+        """Whether it can be relied on now: by the clock."""
+        return self.remaining > 0.0
 
     @property
-    def remaining(self) -> Duration:
-        """How long it may still be relied on, unless the session is renewed; 0.0 once it is over.
-
-        In seconds, by the clock.
-        """
-        if self._is_released or self._place.loss is not None:
+    def remaining(self) -> float:
+        """How long it may still be relied on, unless it is renewed; 0.0 once it may not."""
+        place = self._place
+        if not self._claim or place.loss is not None or not place.is_wanted or self._is_forked:
             return 0.0
-        return self._session.lease.remaining
+        return seconds_of(place.session.lease.remaining)
 
     def check(self) -> None:
-        """Raise `LockLost` unless it can be relied on now; `NotHeld` once it was released."""
-        self._lines.check()
-        if self._is_released:
+        """Raise `LockLost` unless it can be relied on now: by the clock, whatever was told."""
+        self._place.lines.check()
+        if not self._claim:
             raise self._not_held()
-        if (loss := self._find_loss()) is not None:
-            raise loss
+        if not self.is_held:
+            raise self.as_lost()
 
-    def release(self) -> None:
-        """Let others in. There is nothing to wait for: its key is deleted in the background.
-
-        Raises `NotHeld` if it was released before, and `LockLost` if it was lost before.
-        """
-        if self._is_released or self._lines.is_forked:
-            self._lines.check()
-            raise self._not_held()
-        loss = self._find_loss()
-        self._leave()
-        if loss is not None:
-            raise loss
-
-    async def __aenter__(self) -> Self:
+    def put_back(self) -> bool:
+        """Release it in any thread; False if the loop has to see to the rest."""
+        if self._is_forked:
+            self._place.lines.check()
+        is_held = self.is_held
         try:
-            self.check()
-        except BaseException:
-            self._leave()
-            raise
-        if self._body is not None:
-            self._body.enter()
-        return self
+            self._claim.pop()
+        except IndexError:
+            raise self._not_held() from None
+        if not is_held:
+            self._place.give_up_soon()
+            raise self.as_lost()
+        return False
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        is_cancelled = self._body is not None and self._body.leave()
-        if self._is_released or self._lines.is_forked:
-            return  # released in the block; or it is the parent's
-        loss = self._find_loss()
-        self._leave()
-        if loss is None:
-            return
-        if exc_type is None or (is_cancelled and exc_type is asyncio.CancelledError):
-            raise loss from None
-
-    def abandon(self) -> None:
-        """Let others in, whatever has become of it: its owner never got it."""
-        if not self._is_released:
-            self._leave()
-
-    def _leave(self) -> None:
-        self._is_released = True
+    def put_by(self) -> None:
+        """See to what `put_back` has left to the loop."""
         self._place.give_up()
 
+    def as_lost(self) -> LockLost:
+        """Make the error for whoever relies on it for too long."""
+        place = self._place
+        lease = place.session.lease.id
+        if place.loss is None and not place.is_wanted:
+            return LockLost(self.name, lease, "the client was closed")
+        loss = place.loss or place.session.as_expired()
+        return LockLost(self.name, lease, loss.why)
+
+    @property
+    def _is_forked(self) -> bool:
+        return self._place.lines.is_forked
+
+    @property
+    def _on_loss(self) -> OnLoss | None:
+        return self._told
+
+    @property
+    def _cancel_on_loss(self) -> bool:
+        return self._cancels
+
     def _not_held(self) -> NotHeld:
-        return NotHeld(f"{self.name!r} is not held: this guard was released before")
+        return NotHeld(f"this guard of {self.name!r} was released before")
 
-    def _find_loss(self) -> LockLost | None:
-        """Say why it cannot be relied on; None while it can."""
-        loss = self._place.loss
-        if loss is None and not self._session.is_live:
-            loss = self._session.as_expired()
-        return None if loss is None else LockLost(self.name, loss.lease, loss.why)
-
-    def _lose(self, loss: LeaseLost, error: BaseException | None) -> None:
-        """Learn that it is lost."""
-        if self._is_released:
+    def _lose(self, _loss: LeaseLost, error: BaseException | None) -> None:
+        """Learn that the place is over."""
+        if self.is_released:
             return
-        self.lost.set()
-        logger.warning("%s", self._find_loss())
-        if self._body is not None:
-            self._body.cancel()
-        if self._on_loss is None:
-            return
-        try:
-            self._on_loss(self, error or loss)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException:  # a CancelledError, too: it is not this task that was cancelled
-            logger.exception("a callback for the loss of %r has failed", self.name)
-
-    def __repr__(self) -> str:
-        state = "released" if self._is_released else "held" if self.is_held else "lost"
-        return f"<{type(self).__name__} {self.name!r} {self.token}: {state}>"
+        self._lost.set()
+        logger.warning("%s", self.as_lost())
+        self.was_lost(error)

@@ -18,6 +18,16 @@ LEAVE_S: Final = END_S
 """How long the end of a client waits for places that are being left."""
 
 
+class _Turn:
+    """Who of this client has a key, and how many have it or wait for that."""
+
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
 class Lines:
     """What the places of one client have in common."""
 
@@ -30,7 +40,7 @@ class Lines:
         self._numbers = itertools.count(1)
         self._tasks: dict[asyncio.Task[None], Callable[[], object]] = {}
         """What is under way, and how it is told to come to its end."""
-        self._turns: dict[bytes, asyncio.Lock] = {}
+        self._turns: dict[bytes, _Turn] = {}
 
     @property
     def feeds(self) -> Feeds:
@@ -62,12 +72,14 @@ class Lines:
     @asynccontextmanager
     async def turn(self, key: bytes) -> AsyncIterator[None]:
         """Be the only one of this client that has a key of this name; first come, first served."""
-        turn = self._turns.setdefault(key, asyncio.Lock())
+        turn = self._turns.setdefault(key, _Turn())
+        turn.users += 1
         try:
-            async with turn:
+            async with turn.lock:
                 yield
         finally:
-            if not turn.locked() and self._turns.get(key) is turn:
+            turn.users -= 1
+            if not turn.users:
                 del self._turns[key]
 
     async def close(self) -> None:

@@ -74,8 +74,11 @@ class Locks:
             self.engine.check()
 
     def of(self, name: bytes) -> Cell:
-        """Give the cell of a lock."""
+        """Give the cell of a lock, to be used at once: there is never more than one."""
         cell = self.cells.get(name)
+        if cell is not None:
+            cell.look_at_clock()
+            cell = self.cells.get(name)  # with its lock it may have gone
         if cell is None:
             cell = self.cells[name] = Cell(self, name)
         return cell

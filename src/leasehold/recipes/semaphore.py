@@ -12,6 +12,7 @@ from leasehold.callbacks import check_plain_callback
 from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets
 from leasehold.pending import Pending
+from leasehold.recipes.blocks import Blocks
 from leasehold.recipes.counted import CountedLine, check_count
 from leasehold.recipes.line import Place
 from leasehold.recipes.line_guard import LineGuard, OnLoss
@@ -22,8 +23,6 @@ from leasehold.recipes.stay import stay
 
 MAX_LIMIT: Final = 1_000_000
 """The highest limit of a semaphore."""
-
-DEFAULT: Final = object()
 
 
 class Semaphore:
@@ -50,15 +49,15 @@ class Semaphore:
         check_plain_callback(on_loss, "on_loss")
         self._on_loss = on_loss
         self._cancel_on_loss = cancel_on_loss
-        self._entered: dict[asyncio.Task[object] | None, list[LineGuard]] = {}
+        self._blocks: Blocks[LineGuard] = Blocks()
 
-    def acquire(self, timeout: Timeout | object = DEFAULT) -> Pending[LineGuard]:
+    def acquire(self, timeout: Timeout = None) -> Pending[LineGuard]:
         """Be one of those that are let in: to be awaited, or entered with `async with`.
 
-        `timeout` is how long to wait for others, as the semaphore was made with unless told
-        otherwise: None for as long as it takes, 0 only asks; `LockDenied` then.
+        Waits for `timeout` seconds, or as the semaphore was made to; 0 only asks. `LockDenied`
+        names a holder.
         """
-        wait_s = self._timeout_s if timeout is DEFAULT else check_wait(timeout)  # type: ignore[arg-type]
+        wait_s = self._timeout_s if timeout is None else check_wait(timeout)
         value = Claim(self._lines.who).encode()
         return Pending(lambda: stay(self._lines, self._line, value, self._guard, wait_s))
 
@@ -67,8 +66,8 @@ class Semaphore:
 
     async def __aenter__(self) -> LineGuard:
         guard = await self.acquire()
-        await guard.__aenter__()
-        self._entered.setdefault(asyncio.current_task(), []).append(guard)
+        guard.enter()
+        self._blocks.enter(asyncio.current_task(), guard)
         return guard
 
     async def __aexit__(
@@ -77,11 +76,4 @@ class Semaphore:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        task = asyncio.current_task()
-        if task not in self._entered:  # it was entered by another one
-            task = next(reversed(self._entered))
-        guards = self._entered[task]
-        guard = guards.pop()
-        if not guards:
-            del self._entered[task]
-        await guard.__aexit__(exc_type, exc, traceback)
+        self._blocks.leave(asyncio.current_task()).leave(exc_type)

@@ -66,7 +66,7 @@ class Sessions:
         self._current: Session | None = None
         self._making: asyncio.Task[Session] | None = None
         self._before: dict[int, None] = {}
-        """Leases of sessions that are lost, and may not be over."""
+        """Leases of sessions that are lost, or were ended, and may not be over."""
         self._timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -208,10 +208,15 @@ class Sessions:
         self._current = None
         for tenant in seized:
             tenant.drop()
-        task = asyncio.get_running_loop().create_task(self.keeper.end(session.lease))
+        self._before[session.lease.id] = None
+        task = asyncio.get_running_loop().create_task(self._end_idle(session.lease))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return True
+
+    async def _end_idle(self, lease: HeldLease) -> None:
+        if await self.keeper.end(lease):
+            self._before.pop(lease.id, None)
 
     def close(self) -> None:
         """Look no more; the keeper ends the lease."""

@@ -32,7 +32,6 @@ class Stay(Errand[G], Generic[G]):
         self._only_asks = only_asks
         self._in_turn = in_turn
         self._waits_for_turn = False
-        self._guard: G | None = None
         super().__init__(lines)
 
     def denied(self, waited_s: float) -> Exception:
@@ -49,8 +48,6 @@ class Stay(Errand[G], Generic[G]):
         return LockDenied(name, "" if first is None else place.line.who(first), waited_s)
 
     def _give_up(self) -> None:
-        if self._guard is not None:
-            self._guard.abandon()
         self._place.give_up()
         if self._waits_for_turn:
             self._task.cancel()
@@ -81,8 +78,7 @@ class Stay(Errand[G], Generic[G]):
                 self._fail(error)
                 return
             if self.is_wanted:
-                self._guard = self._make_guard(place)
-                self._succeed(self._guard)
+                self._succeed(self._make_guard(place))
                 await self._hold()
         finally:
             await place.leave()
@@ -94,7 +90,6 @@ class Stay(Errand[G], Generic[G]):
             if place.loss is not None:
                 raise place.loss
             if place.line.lets_in(list(place.ahead.values())):
-                place.session.check()
                 if is_fresh:
                     return
                 is_fresh = True
@@ -128,11 +123,17 @@ async def stay(
     in_turn: bool = False,
 ) -> G:
     """Be let in: `LockDenied` if that takes longer than allowed, which leaves nothing behind."""
+    lines.check()
     only_asks = timeout_s == 0.0
     one = Stay(lines, line, value, make_guard, only_asks=only_asks, in_turn=in_turn)
     limit_s = lines.patience.timeout_s if only_asks else timeout_s
     if await one.wait(limit_s):
-        return one.outcome.result()
+        guard = one.outcome.result()
+        if guard.is_held:
+            return guard
+        one.abandon()  # it came too late
+        loss = guard.as_lost()
+        raise SessionExpired(loss.lease, loss.why)
     assert limit_s is not None, "it is waited for as long as it takes"
     denied = one.denied(limit_s)
     one.abandon()

@@ -107,9 +107,10 @@ class Tenure:
             claim = self._slot.pop()
         except IndexError:
             return None
-        if self._now() >= self.holding.end or self.is_over:
+        if self._now() >= self.holding.end:
             return None
-        return self._begin(claim, options)
+        guard = self._begin(claim, options)
+        return None if self.is_over else guard  # a loss at this moment is told to no guard
 
     def _begin(self, claim: list[int], options: LockOptions) -> Guard:
         claim.append(0)

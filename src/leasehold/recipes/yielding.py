@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from leasehold.core.ops import Compare, Delete, Put, Range, Step
 from leasehold.engine.values import KeyValue
 from leasehold.errors import LeaseholdError, NoSpace
-from leasehold.recipes.contending import created_at
-from leasehold.recipes.naming import Claim
+from leasehold.recipes.contending import PAGE, contenders, created_at
+from leasehold.recipes.naming import Claim, line
 from leasehold.recipes.session import OutcomeUnknown
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ async def give_up(tenure: "Tenure", heir: KeyValue | None) -> None:
 
     Returns when the key is gone, whoever has deleted it. Raises `SessionExpired`.
     """
+    name = tenure.cell.name
+    look = [Range(tenure.key), line(name, limit=PAGE, after=tenure.revision)]
     while True:
         claim = None if heir is None else Claim.decode(heir.value)
         compares: list[Compare] = [created_at(tenure.key, tenure.revision)]
@@ -27,7 +29,7 @@ async def give_up(tenure: "Tenure", heir: KeyValue | None) -> None:
             compares.append(created_at(heir.key, heir.create_revision))
             steps.append(Put(heir.key, left.encode(), lease=None))
         try:
-            done = await tenure.session.write(compares, steps, [Range(tenure.key)])
+            done = await tenure.session.write(compares, steps, look)
         except OutcomeUnknown:
             continue
         except NoSpace:
@@ -37,7 +39,7 @@ async def give_up(tenure: "Tenure", heir: KeyValue | None) -> None:
             continue
         if done.succeeded or not _is_there(tenure, done.results[0].pairs):
             return
-        heir = None  # it has left
+        heir = next(iter(contenders(name, done.results[1])), None)  # the one before has left
 
 
 def _is_there(tenure: "Tenure", pairs: list[KeyValue]) -> bool:

@@ -12,12 +12,17 @@ does something else. It is started when the first client is made.
 import importlib
 import typing
 
+from leasehold.sync.barrier import Barrier
 from leasehold.sync.client import Client
 from leasehold.sync.connecting import connect
+from leasehold.sync.election import Election, Leadership, Observation
 from leasehold.sync.guard import Guard
 from leasehold.sync.held_lease import HeldLease
 from leasehold.sync.kv import KV, TxnBuilder
 from leasehold.sync.lock import Lock
+from leasehold.sync.permits import Permits
+from leasehold.sync.rwlock import RWLock
+from leasehold.sync.semaphore import Semaphore
 from leasehold.sync.signals import Signal
 from leasehold.sync.watch import Watch
 
@@ -34,10 +39,17 @@ else:
 
 __all__ = [
     "KV",
+    "Barrier",
     "Client",
+    "Election",
     "Guard",
     "HeldLease",
+    "Leadership",
     "Lock",
+    "Observation",
+    "Permits",
+    "RWLock",
+    "Semaphore",
     "Signal",
     "TxnBuilder",
     "Watch",

@@ -13,12 +13,17 @@ from leasehold.core.duration import FOREVER, Forever
 from leasehold.engine.values import LeaseInfo
 from leasehold.recipes.events import Listener
 from leasehold.recipes.options import RECALL_S
+from leasehold.sync.barrier import Barrier
+from leasehold.sync.election import Election
 from leasehold.sync.guard import OnLoss, tell_twin
 from leasehold.sync.health import Check, run_aside
 from leasehold.sync.held_lease import Callback, HeldLease, on_loop_of
 from leasehold.sync.kv import KV
 from leasehold.sync.lock import Lock
 from leasehold.sync.loop_thread import LoopThread
+from leasehold.sync.permits import Permits
+from leasehold.sync.rwlock import RWLock
+from leasehold.sync.semaphore import Semaphore
 
 
 class Client:
@@ -32,6 +37,8 @@ class Client:
         self._client = client
         self.kv = KV(thread, client.kv)
         """Keys and values."""
+        self.permits = Permits(thread, client.permits)
+        """Who may do what, for as long as a lease lasts."""
 
     def lease(
         self,
@@ -152,6 +159,59 @@ class Client:
             on_loss=tell_twin,
         )
         return Lock(self._thread, lock, on_loss, cancel_on_loss=cancel_on_loss)
+
+    def rwlock(self, name: Octets) -> RWLock:
+        """Give a handle of a lock that many may have to read, or one to write.
+
+            with client.rwlock("config").read() as guard:
+                ...
+
+        First come, first served: a reader behind a writer that waits, waits too.
+        """
+        self._thread.check_process()
+        return RWLock(self._thread, self._client.rwlock(name))
+
+    def semaphore(
+        self,
+        name: Octets,
+        limit: int,
+        *,
+        timeout: Timeout = None,
+        on_loss: OnLoss | None = None,
+        cancel_on_loss: bool = False,
+    ) -> Semaphore:
+        """Give a handle of something that `limit` may have at a time, first come, first served.
+
+            with client.semaphore("downloads", limit=3) as guard:
+                ...
+
+        All must agree on the limit: `ValueError` names another one that is in use. It waits for as
+        long as it takes, or for `timeout` seconds; 0 only asks; `LockDenied` then.
+        `on_loss(guard, error)` is told if it is lost, in a thread of its own; with `cancel_on_loss`
+        the call of this package that the block waits for raises `LockLost` then, or else its next
+        one, or its end.
+        """
+        check_plain_callback(on_loss, "on_loss")
+        self._thread.check_process()
+        semaphore = self._client.semaphore(name, limit, timeout=timeout, on_loss=tell_twin)
+        return Semaphore(self._thread, semaphore, on_loss, cancel_on_loss=cancel_on_loss)
+
+    def barrier(self, name: Octets, parties: int) -> Barrier:
+        """Give a handle of a barrier, at which all wait until there are so many.
+
+        client.barrier("start", parties=3).wait()
+        """
+        self._thread.check_process()
+        return Barrier(self._thread, self._client.barrier(name, parties))
+
+    def election(self, name: Octets) -> Election:
+        """Give a handle of an election of one leader; etcd's, so others may take part.
+
+        with client.election("scheduler").campaign("host-1") as leadership:
+            ...
+        """
+        self._thread.check_process()
+        return Election(self._thread, self._client.election(name))
 
     def count_acquisitions(self, *names: Octets) -> dict[str, int]:
         """Collect from all holders how often locks were acquired, since somebody has had them.

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 from leasehold.errors import LockLost
-from leasehold.recipes import guard as on_loop
+from leasehold.pending import Pending
+from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.token import Token
 from leasehold.sync import bodies
 from leasehold.sync.loop_thread import LoopThread
@@ -15,19 +17,22 @@ from leasehold.sync.signals import Signal
 
 logger = logging.getLogger(__name__)
 
+A = TypeVar("A", bound=AnyGuard)
+G = TypeVar("G", bound="Guard")
+
 OnLoss: TypeAlias = Callable[["Guard", BaseException | None], object]
 """Told of a guard that was lost, and of what its session's last renewal met with."""
 
 
 class Guard:
-    """A lock that is held, until `release`. Whoever has this object has the lock."""
+    """A lock, or the like, that is held until `release`. Whoever has this object has it."""
 
     __slots__ = ("__weakref__", "_body", "_guard", "_jeopardy", "_lost", "_on_loss", "_thread")
 
     def __init__(
         self,
         thread: LoopThread,
-        guard: on_loop.Guard,
+        guard: AnyGuard,
         on_loss: OnLoss | None,
         *,
         cancel_on_loss: bool,
@@ -167,7 +172,29 @@ class Guard:
             logger.exception("a callback for lock %r has failed", self.name)
 
 
-def tell_twin(guard: on_loop.Guard, error: BaseException | None) -> None:
+def tell_twin(guard: AnyGuard, error: BaseException | None) -> None:
     """Have the guard of blocking code told, for one that was lost."""
     if guard.twin is not None:
         guard.twin.was_lost(error)
+
+
+def obtain(
+    thread: LoopThread,
+    pending: Pending[A],
+    on_loss: OnLoss | None,
+    *,
+    cancel_on_loss: bool,
+    kind: type[G],
+) -> G:
+    """Wait for a guard, and give the one that stands for it here."""
+
+    async def begin() -> G:
+        guard = await pending  # what stands for it is made before it can be lost
+        return kind(thread, guard, on_loss, cancel_on_loss=cancel_on_loss)
+
+    return thread.run(begin, undo=_give_back)
+
+
+async def _give_back(guard: Guard) -> None:
+    with suppress(LockLost):
+        guard.release()

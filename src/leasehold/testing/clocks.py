@@ -42,6 +42,7 @@ class HostClock:
         self._wall = _check_finite("wall", wall)
         self._suspended = False
         self._rate = 1.0
+        self._last_sought: tuple[float, float] | None = None  # a reading, and when it is reached
         self.drift_ppm = drift_ppm
 
     def monotonic(self) -> float:
@@ -88,10 +89,13 @@ class HostClock:
         """When, in true time, `monotonic()` will have reached this reading (never too early)."""
         if self._suspended:
             return math.inf
+        if self._last_sought is not None and self._last_sought[0] == monotonic:
+            return self._last_sought[1]  # a timer is asked for at each step until it is due
         when = self._anchor + max(0.0, monotonic - self._monotonic) / self._rate
         # Rounding may leave us just short; a turn that finds its timer not yet due would spin.
         while self._monotonic_at(when) < monotonic:
             when += math.ulp(max(when, monotonic))
+        self._last_sought = monotonic, when
         return when
 
     def _elapsed(self, now: float) -> float:
@@ -111,6 +115,7 @@ class HostClock:
             self._wall + self._elapsed(now),
         )
         self._anchor = now
+        self._last_sought = None
 
 
 class VirtualClock:

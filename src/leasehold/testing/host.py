@@ -222,12 +222,15 @@ class Host:
 
     def next_turn(self) -> float:
         """True time of the next turn, infinite if nothing is to be done."""
-        if self._down or self._stopped or self.suspended:
+        if self._down or self._stopped or self._clock.suspended:
             return math.inf
         if self._loop.has_work():
             return self.now
         timer = self._loop.next_timer()
-        return math.inf if timer is None else max(self.now, self._clock.true_time_of(timer))
+        if timer is None:
+            return math.inf
+        due = self._clock.true_time_of(timer)
+        return due if due >= self._busy_until and due >= self._world.now else self.now
 
     def take_turn(self, tally: Counter[str] | None) -> int:
         """Run one iteration of the loop."""

@@ -196,14 +196,17 @@ class Simulation:
 
     def _step(self, end: float) -> bool:
         """Let one of those who are due next have its turn; False if nobody is due by `end`."""
-        due_times = [(host.next_turn(), host) for host in self._hosts.values()]
-        when = min((due for due, _ in due_times), default=math.inf)
-        if self._events:
-            when = min(when, self._events[0][0])
+        when = self._events[0][0] if self._events else math.inf
+        due: list[Host | None] = []
+        for host in self._hosts.values():
+            due_time = host.next_turn()
+            if due_time < when:
+                when, due = due_time, [host]
+            elif due_time == when:
+                due.append(host)
         if when > end:
             return False
         self._now = max(self._now, when)
-        due: list[Host | None] = [host for due_time, host in due_times if due_time <= when]
         if self._events and self._events[0][0] <= when:
             due.append(None)
         chosen = due[self.random.randrange(len(due))] if len(due) > 1 else due[0]

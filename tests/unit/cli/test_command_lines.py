@@ -58,6 +58,18 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "lease grant 5 --holder=",
             "argument --holder: no name was given: write one, such as anna",
         ),
+        ("top --every 1ms", "argument --every: '1ms' is too short: write 100ms or more, such as 1"),
+        ("top --once --count 2", "argument --count: not allowed with argument --once "),
+        ("top now", "leasehold top: 'now' is one argument too many "),
+        ("permit grant anna hall in", "one of the arguments --ttl --lease is required "),
+        ("permit grant anna hall --ttl 5", "the following arguments are required: RIGHT "),
+        ("permit grant a b c --ttl 5 --lease 1", "not allowed with argument --ttl "),
+        ("permit grant a b c --ttl=", "argument --ttl: '' is no length of time: write seconds, "),
+        ("permit check anna hall", "the following arguments are required: RIGHT "),
+        ("permit check anna hall in out", "leasehold permit check: 'out' is one argument too m"),
+        ("permit revoke anna", "the following arguments are required: RESOURCE "),
+        ("permit list --subject=", "argument --subject: no name was given: write one, such as "),
+        ("permit list --subject \udcff", "argument --subject: '\\udcff' is no text: write it in U"),
         ("completion tcsh", "leasehold completion: there is no command 'tcsh': "),
     ],
 )
@@ -69,7 +81,7 @@ def test_what_is_wrong_is_one_line(
     assert told.startswith("leasehold")
 
 
-@pytest.mark.parametrize("group", ["lease", "kv", "completion"])
+@pytest.mark.parametrize("group", ["lease", "kv", "permit", "completion"])
 def test_a_group_alone_helps(capsys: pytest.CaptureFixture[str], group: str) -> None:
     assert main([group]) == USAGE_ERROR
     said = capsys.readouterr()
@@ -97,7 +109,11 @@ def test_only_the_command_that_is_named_is_looked_at() -> None:
     [
         (["lease", "grant", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["kv", "put", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
+        (["permit", "grant", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
         (["status", "--help"], ["asyncio", "google.protobuf", "leasehold.engine"]),
+        (["top", "--help"], ["asyncio", "google.protobuf", "leasehold.engine", "termios"]),
+        (["lock", "--help"], ["asyncio", "google.protobuf", "leasehold.engine", "subprocess"]),
+        (["elect", "--help"], ["asyncio", "google.protobuf", "leasehold.engine", "subprocess"]),
         (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "apsw"]),
         (["serve", "--help"], ["leasehold.client", "leasehold.cli.lease", "leasehold.server.app"]),
     ],

@@ -14,7 +14,9 @@ WITHIN_S = 60.0
 KV = ["del", "get", "put", "txn", "watch"]
 CASES = [
     ("leasehold ", sorted(COMMANDS)),
-    ("leasehold l", ["lease"]),
+    ("leasehold l", ["lease", "lock"]),
+    ("leasehold permit ", ["check", "grant", "list", "revoke"]),
+    ("leasehold permit grant anna hall in --t", ["--timeout", "--ttl"]),
     ("leasehold kv ", KV),
     ("leasehold kv --help ", KV),
     ("leasehold lease re", ["renew", "revoke"]),
@@ -26,6 +28,8 @@ CASES = [
     ("leasehold status --cacert c", ["ca.pem"]),
     ("leasehold check c", ["ca.pem"]),
     ("leasehold completion f", ["fish"]),
+    ("leasehold top --e", ["--endpoint", "--every"]),
+    ("leasehold lock a --t", ["--timeout", "--token-env", "--ttl"]),
     ("leasehold nothing ", sorted(COMMANDS)),
 ]
 

@@ -12,7 +12,9 @@ _COMMANDS = st.sampled_from(
     [
         *([f"lease {name}" for name in ("grant", "renew", "revoke", "show", "list", "watch")]),
         *([f"kv {name}" for name in ("get", "put", "del", "watch", "txn")]),
-        *("lease", "kv", "status", "completion", "completion fish", "", "lease keep"),
+        *([f"permit {name}" for name in ("grant", "check", "revoke", "list")]),
+        *("lease", "kv", "permit", "status", "completion", "completion fish", "", "lease keep"),
+        *("top", "lock", "lock a", "elect a"),
     ]
 )
 _FLAGS = st.sampled_from(
@@ -29,7 +31,10 @@ _FLAGS = st.sampled_from(
             "--else",
         ),
         *("--holder", "--timeout", "--endpoint", "--id", "--limit", "--cacert", "--start", "-h"),
+        *("--ttl", "--by", "--subject", "--resource", "--print-id-only"),
         *("-x", "--", "-", "--json=1", "--no-revoke", "--keys-only", "--key"),
+        *("--every", "--once", "--listen", "--wait", "--grace", "-q", "--token-env"),
+        *("--denied-code",),
     ]
 )
 _TEXTS = st.sampled_from(

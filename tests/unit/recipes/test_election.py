@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from leasehold import Closed, Compacted, HistoryLost, LockDenied, LockLost, NotHeld
+from leasehold import CallRefused, Closed, Compacted, HistoryLost, LockDenied, LockLost, NotHeld
 from leasehold.pending import Pending
-from leasehold.recipes.election import Leader, Leadership
-from tests.support.faulty_engine import Fault, Participant, World, play
+from leasehold.recipes.election import Leadership
+from leasehold.recipes.observation import Leader
+from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
 
 
 async def elected(pending: Pending[Leadership]) -> Leadership:
@@ -97,6 +98,8 @@ def test_campaigns_of_one_client_go_one_after_the_other() -> None:
             await client.election("boss").campaign("0", timeout=1)
         assert denied.value.holder == "me"
         waits[1].cancel()
+        await asyncio.sleep(0.1)
+        assert len(client._lines._tasks) == 4, "who has given up does not wait on"
         first.resign()
         order: list[str] = []
         async with asyncio.timeout(10.0):
@@ -108,6 +111,24 @@ def test_campaigns_of_one_client_go_one_after_the_other() -> None:
                 leadership.resign()
         assert order == ["2", "4", "5"]
         await world.until(lambda: not client._lines._turns)
+
+    play(scene)
+
+
+def test_a_campaign_that_comes_while_another_is_over_waits_for_those_before_it() -> None:
+    async def scene(world: World) -> None:
+        client = world.client("me")
+        first = await campaign(client, "1")
+        second = campaign(client, "2")
+        await asyncio.sleep(1.0)
+        first.resign()
+        thirds = []
+        for number in range(40):  # all along until the second leads
+            thirds.append(campaign(client, f"3.{number}"))
+            await asyncio.sleep(0.0005)
+        (await second).resign()
+        for third in thirds:
+            (await third).resign()
 
     play(scene)
 
@@ -129,7 +150,7 @@ def test_a_leader_that_has_lost_it_proclaims_nothing() -> None:
     play(scene)
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", LOSSES)
 def test_what_is_proclaimed_is_there_whatever_is_lost(fault: Fault) -> None:
     async def scene(world: World) -> None:
         client = world.client("me")
@@ -138,6 +159,7 @@ def test_what_is_proclaimed_is_there_whatever_is_lost(fault: Fault) -> None:
                 client.engine.trouble_with("txn", 1, fault)
                 await leadership.proclaim(str(number))
                 assert [pair.value for pair in world.pairs()] == [b"%d" % number]
+            client.engine.trouble_with("txn", 1, fault)
             await asyncio.gather(*(leadership.proclaim(str(each)) for each in range(9)))
             await asyncio.sleep(10.0)
             assert [pair.value for pair in world.pairs()] == [b"8"] == [leadership.value]
@@ -260,5 +282,19 @@ def test_what_is_no_text_and_no_bytes_is_not_proclaimed(value: Any) -> None:
         async with election.campaign(b"\xff") as leadership:
             with pytest.raises(TypeError, match="value"):
                 await leadership.proclaim(value)
+
+    play(scene)
+
+
+def test_a_lock_of_the_same_name_leaves_the_key_of_this_clients_election_alone() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        async with a.election("chief").campaign("me") as leadership:
+            with pytest.raises(CallRefused, match="'chief' is in use by this client"):
+                await a.lock("chief").acquire()
+            with pytest.raises(CallRefused):
+                await a.lock("chief").acquire(timeout=0)
+            leadership.check()
+            assert [pair.value for pair in world.pairs(b"chief/")] == [b"me"]
 
     play(scene)

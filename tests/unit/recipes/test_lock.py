@@ -110,6 +110,18 @@ def test_a_cached_lock_past_its_trusted_end_is_contended_for_again() -> None:
     play(scene)
 
 
+def test_who_only_asks_after_a_pause_is_not_denied_by_its_own_old_lock() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a", session_ttl=TTL_S)
+        guard = await a.lock("x").acquire()
+        world.host.stall(TTL_S)
+        again = await a.lock("x").acquire(timeout=0)
+        assert int(again.token) > int(guard.token)
+        again.release()
+
+    play(scene)
+
+
 def test_an_idle_lock_is_given_up_as_soon_as_another_wants_it() -> None:
     async def scene(world: World) -> None:
         a, b = world.client("a"), world.client("b")

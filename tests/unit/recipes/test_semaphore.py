@@ -8,7 +8,7 @@ import pytest
 from leasehold import LockDenied
 from leasehold.pending import Pending
 from leasehold.recipes.line_guard import LineGuard
-from tests.support.faulty_engine import Fault, Participant, World, play
+from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
 
 
 async def acquired(pending: Pending[LineGuard]) -> LineGuard:
@@ -119,7 +119,7 @@ def test_the_timeout_of_a_handle_is_for_all_its_acquisitions_unless_told_otherwi
             assert (denied.value.holder, denied.value.waited_s) == ("a", waited_s)
         with pytest.raises(LockDenied):
             await semaphore.__aenter__()
-        waiting = asyncio.ensure_future(acquired(semaphore.acquire(None)))
+        waiting = asyncio.ensure_future(acquired(semaphore.acquire(timeout=200.0)))
         await asyncio.sleep(100.0)
         guard.release()
         (await waiting).release()
@@ -127,7 +127,7 @@ def test_the_timeout_of_a_handle_is_for_all_its_acquisitions_unless_told_otherwi
     play(scene)
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", LOSSES)
 def test_a_lost_answer_never_costs_a_permit(fault: Fault) -> None:
     for number in range(1, 9):
 

@@ -10,17 +10,36 @@ import leasehold.client.connecting
 import leasehold.client.held_lease
 import leasehold.client.kv
 import leasehold.client.opening
+import leasehold.recipes.permits
 import leasehold.sync
+import leasehold.sync.barrier
+import leasehold.sync.election
+import leasehold.sync.rwlock
+import leasehold.sync.semaphore
+from leasehold.recipes.barrier import Barrier
+from leasehold.recipes.election import Election, Leadership
+from leasehold.recipes.line_guard import LineGuard
+from leasehold.recipes.observation import Observation
+from leasehold.recipes.rwlock import RWLock
+from leasehold.recipes.semaphore import Semaphore
 from tests.support.scripts import printed_by
 
 TWINS: list[tuple[type, type]] = [
     (leasehold.Client, leasehold.sync.Client),
     (leasehold.client.kv.KV, leasehold.sync.KV),
     (leasehold.client.kv.TxnBuilder, leasehold.sync.TxnBuilder),
+    (leasehold.recipes.permits.Permits, leasehold.sync.Permits),
     (leasehold.HeldLease, leasehold.sync.HeldLease),
     (leasehold.Watch, leasehold.sync.Watch),
     (leasehold.Lock, leasehold.sync.Lock),
     (leasehold.Guard, leasehold.sync.Guard),
+    (LineGuard, leasehold.sync.Guard),
+    (RWLock, leasehold.sync.rwlock.RWLock),
+    (Semaphore, leasehold.sync.semaphore.Semaphore),
+    (Barrier, leasehold.sync.barrier.Barrier),
+    (Election, leasehold.sync.election.Election),
+    (Leadership, leasehold.sync.election.Leadership),
+    (Observation, leasehold.sync.election.Observation),
 ]
 
 FOR_KEEPERS = {
@@ -100,7 +119,9 @@ def test_nothing_public_has_to_be_awaited() -> None:
 def test_all_names_of_the_module_can_be_imported() -> None:
     for name in leasehold.sync.__all__:
         assert getattr(leasehold.sync, name).__doc__
-    assert not set(leasehold.sync.__all__) - {"KV", "TxnBuilder"} - set(leasehold.__all__)
+    assert (
+        not set(leasehold.sync.__all__) - {"KV", "Permits", "TxnBuilder"} - set(leasehold.__all__)
+    )
 
 
 def test_no_engine_is_imported_for_a_client_of_a_server() -> None:

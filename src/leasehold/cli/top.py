@@ -1,0 +1,76 @@
+"""`leasehold top`: leases, locks and rates, as they are now and a moment later."""
+
+import argparse
+from typing import Final
+
+from leasehold.cli import words
+from leasehold.cli.connection import add_connection
+from leasehold.cli.exits import epilog
+from leasehold.cli.groups import Commands
+from leasehold.cli.settings.shown import shown
+
+MIN_EVERY_S: Final = 0.1
+"""The shortest time between two looks: whoever looks more often is load, and sees no more."""
+
+EVERY_S: Final = 1.0
+
+
+def add_command(commands: Commands) -> None:
+    """Add `top` to the commands."""
+    parser = commands.add_parser(
+        "top",
+        help="watch leases, locks and rates, until Ctrl-C",
+        description=(
+            "Show what a server has to do, and look again each second: its rates, who holds locks "
+            "and how many wait for them, which leases end next, and who has a session. Works on "
+            "a Leasehold server and on an etcd."
+        ),
+        epilog=epilog(
+            """
+            leasehold top
+            leasehold top --once
+            leasehold top --prefix cron/ --every 500ms --count 3 --json
+            """,
+            notes="On a terminal it fills the screen until q or Ctrl-C; elsewhere it prints lines. "
+            "A lock is a key NAME/LEASE under the lease of that id, as etcdctl makes it. At most "
+            "10,000 keys and 10,000 leases are looked at each time, and what is beyond that is "
+            "counted: --prefix says where to look.",
+        ),
+    )
+    parser.add_argument(
+        "--every",
+        type=_every_s,
+        default=EVERY_S,
+        metavar="TIME",
+        help="how long until it looks again (default: 1s)",
+    )
+    parser.add_argument(
+        "--prefix",
+        type=words.octets,
+        default=b"",
+        metavar="KEY",
+        help="look for locks among keys that begin with this",
+    )
+    times = parser.add_mutually_exclusive_group()
+    times.add_argument("--count", type=words.count, metavar="N", help="end after so many looks")
+    times.add_argument(
+        "--once", action="store_const", const=1, dest="count", help="look once, and print that"
+    )
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
+def _every_s(text: str) -> float:
+    seconds = words.term_s(text)
+    if seconds < MIN_EVERY_S:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is too short: write {words.shown_term(MIN_EVERY_S)} or more, such as 1s"
+        )
+    return seconds
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look until told to end; return the exit code."""
+    from leasehold.cli import top_commands  # noqa: PLC0415  it is long
+
+    return top_commands.run(arguments)

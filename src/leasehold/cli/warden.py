@@ -1,0 +1,214 @@
+"""The warden: starts a command, and ends it when the lock that it runs under is no longer there.
+
+Theory of operation. Who has the lock may be killed, stopped, or stuck, and must not be needed for
+ending the command. So there are three processes, each in a process group of its own:
+
+    leasehold lock     has the lock, and says until when it may be relied on
+      warden           this: has nothing but a clock and its child
+        command
+
+The warden is told by lines on a pipe: `until T`, by the clock that runs through suspend; `signal N`
+for the group of the command, `only N` for the command alone; `end`. It ends the command, with
+everything in its process group, if it is told to, if the time is up, and if the pipe is closed,
+which is what becomes of it when `leasehold` is gone, however it went. To end means SIGTERM and,
+after a while of grace, SIGKILL. A command that is stopped does nothing, so it is ended only once it
+goes on.
+
+It says, in lines on another pipe: `started PID`, `failed ERRNO` if there is no such command,
+`stopped N`, `late` when the time was up, and last `exited CODE` or `killed N`. If the warden itself
+is killed that pipe is closed, and `leasehold` ends the command.
+
+It is run by its file, with nothing but Python's own library, so that it is there at once and stays
+small.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+POLL_S = 0.5
+"""How long it looks away: no alarm of the system runs through suspend."""
+
+ENDING_POLL_S = 0.02
+"""The same while it waits for a process group to be gone, of which nobody tells."""
+
+MAX_LINE_BYTES = 4096
+
+DEAF_TO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTOU)
+"""What a terminal sends, and the warden leaves to whom it is meant for."""
+
+OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores, and a command should not."""
+
+
+def now_s() -> float:
+    """Read the clock that runs through suspend, as `leasehold.clock` does."""
+    name = "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
+    return time.clock_gettime(getattr(time, name)) if hasattr(time, name) else time.monotonic()
+
+
+class Warden:
+    """One command, and what is to become of it."""
+
+    def __init__(self, control: int, report: int, until_s: float, grace_s: float) -> None:
+        self._control = control
+        self._report = report
+        self._until_s = until_s
+        self._grace_s = grace_s
+        self._pid = 0
+        self._is_stopped = False
+        self._kill_at_s: float | None = None
+        """When everything is killed that is still there; set once the end has begun."""
+        self._is_killed = False
+        self._unread = b""
+        self._alarm, self._bell = os.pipe()
+        for number in (self._alarm, self._bell):
+            os.set_blocking(number, False)
+
+    # The command.
+
+    def start(self, command: list[str], *, is_foreground: bool) -> None:
+        """Start it, in a process group of its own, which may be that of the terminal."""
+        ignored = {each: signal.getsignal(each) is signal.SIG_IGN for each in DEAF_TO}
+        for each in DEAF_TO:
+            signal.signal(each, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._become(command, ignored, is_foreground=is_foreground)
+        with contextlib.suppress(OSError):  # it has done so itself, or is gone
+            os.setpgid(self._pid, self._pid)
+        self._say(f"started {self._pid}")
+
+    def _become(
+        self, command: list[str], ignored: dict[signal.Signals, bool], *, is_foreground: bool
+    ) -> None:
+        """Be the command, in the new process."""
+        failure = 0
+        try:
+            signal.set_wakeup_fd(-1)
+            os.setpgid(0, 0)
+            if is_foreground:
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    os.tcsetpgrp(0, os.getpid())
+            for each in (*DEAF_TO, *OF_PYTHON, signal.SIGCHLD):
+                was_ignored = ignored.get(each, False)
+                signal.signal(each, signal.SIG_IGN if was_ignored else signal.SIG_DFL)
+            os.execvp(command[0], command)  # noqa: S606  it is what it is for
+        except OSError as error:
+            failure = error.errno or 0
+        finally:
+            self._say(f"failed {failure}")
+            os._exit(126)
+
+    # Until it is over.
+
+    def go_on(self) -> None:
+        """Watch over it until it has ended, and say how."""
+        poll = select.poll()
+        for number in (self._control, self._alarm):
+            poll.register(number, select.POLLIN)
+        status: int | None = None
+        while status is None or not self._is_over():
+            for number, _ in poll.poll(self._rest_ms()):
+                if number == self._alarm:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._alarm, MAX_LINE_BYTES)
+                elif not self._listen():
+                    poll.unregister(self._control)
+                    self._begin_end()  # nobody has the lock any more
+            if status is None:
+                status = self._look()
+            self._look_at_clock()
+        code = os.waitstatus_to_exitcode(status)
+        self._say(f"exited {code}" if code >= 0 else f"killed {-code}")
+
+    def _rest_ms(self) -> float:
+        if self._kill_at_s is None:
+            rest_s = POLL_S if self._is_stopped else min(POLL_S, self._until_s - now_s())
+        elif self._is_killed:
+            rest_s = ENDING_POLL_S
+        else:
+            rest_s = min(ENDING_POLL_S, self._kill_at_s - now_s())
+        return max(0.0, rest_s) * 1000 + 1
+
+    def _is_over(self) -> bool:
+        """Whether nothing is left to be ended; what a command leaves behind is not, by itself."""
+        if self._kill_at_s is None or self._is_killed:
+            return True
+        try:
+            os.killpg(self._pid, 0)
+        except OSError:
+            return True
+        return False
+
+    def _listen(self) -> bool:
+        """Do what one is told; False if there is nobody any more."""
+        told = os.read(self._control, MAX_LINE_BYTES)
+        *lines, self._unread = (self._unread + told).split(b"\n")
+        for line in lines:
+            match line.split():
+                case [b"until", moment]:
+                    self._until_s = float(moment)
+                case [b"signal", number]:
+                    self._signal(int(number))
+                case [b"only", number]:
+                    self._signal(int(number), is_alone=True)
+                case [b"end"]:
+                    self._begin_end()
+        return bool(told)
+
+    def _look(self) -> int | None:
+        """See what has become of it; give its status if it has ended."""
+        while True:
+            pid, status = os.waitpid(self._pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if pid == 0:
+                return None
+            if os.WIFSTOPPED(status):
+                self._is_stopped = True
+                self._say(f"stopped {os.WSTOPSIG(status)}")
+            elif os.WIFCONTINUED(status):
+                self._is_stopped = False
+            else:
+                return status
+
+    def _look_at_clock(self) -> None:
+        if self._kill_at_s is not None:
+            if now_s() >= self._kill_at_s:
+                self._signal(signal.SIGKILL)
+                self._is_killed = True
+        elif now_s() >= self._until_s and not self._is_stopped:
+            self._say("late")
+            self._begin_end()
+
+    def _begin_end(self) -> None:
+        if self._kill_at_s is None:
+            self._kill_at_s = now_s() + self._grace_s
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # one that is stopped would not hear it
+
+    def _signal(self, number: int, *, is_alone: bool = False) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it is gone, or belongs to somebody else
+            (os.kill if is_alone else os.killpg)(self._pid, number)
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # nobody may listen any more
+            os.write(self._report, line.encode() + b"\n")
+
+
+def main(arguments: list[str]) -> None:
+    """Start a command and watch over it: CONTROL REPORT UNTIL GRACE FOREGROUND COMMAND..."""
+    control, report, until_s, grace_s, is_foreground, *command = arguments
+    for number in (control, report):
+        os.set_inheritable(int(number), False)
+    warden = Warden(int(control), int(report), float(until_s), float(grace_s))
+    warden.start(command, is_foreground=is_foreground == "1")
+    warden.go_on()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,157 @@
+"""`client.permits`: who may do what with which resource, for as long as a lease lasts."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from leasehold.client.keeper import Keeper
+from leasehold.client.lease_like import LeaseLike, lease_id
+from leasehold.client.patience import Patience, Timeout
+from leasehold.core.duration import check_seconds
+from leasehold.engine.interface import Engine, prefix_end
+from leasehold.recipes.permits import naming
+from leasehold.recipes.permits.cache import PermitCache
+from leasehold.recipes.permits.granting import Grants
+from leasehold.recipes.permits.naming import check_name, names_of
+from leasehold.recipes.permits.permit import Permit, check_rights, read
+
+PAGE: Final = 1_000
+"""Permits that a list reads at a time."""
+
+
+class Permits:
+    """Rights that end with a lease: who has lost contact has lost its rights.
+
+        permit = await client.permits.grant("worker-7", "reports/2031", {"read"}, ttl=60)
+        await client.permits.check("worker-7", "reports/2031", "read")  # True, for a minute
+
+    Subjects, resources and rights are any texts, but not empty. Each call takes a `timeout` in
+    seconds.
+    """
+
+    def __init__(self, engine: Engine, keeper: Keeper, patience: Patience, who: str) -> None:
+        self._engine = engine
+        self._patience = patience
+        self._who = who
+        self.cache = PermitCache(engine, keeper.clock)
+        """For the client, and for the twin of `leasehold.sync`."""
+        self.grants = Grants(engine, keeper, self.cache.drop)
+
+    async def grant(
+        self,
+        subject: str,
+        resource: str,
+        rights: Iterable[str],
+        ttl: float | timedelta | None = None,
+        *,
+        lease: LeaseLike = None,
+        granted_by: str | None = None,
+        timeout: Timeout = None,  # noqa: ASYNC109
+    ) -> Permit:
+        """Grant rights for `ttl` seconds, or for as long as `lease` lasts: give one of the two.
+
+        With `ttl` a lease is begun for the subject, who keeps it alive, with
+        `client.keep(permit.lease)`, or lets it end. With `lease` it is one that is there, such as
+        the subject's own; `UnknownLease` if it is not. `granted_by` is the client's name, unless
+        told otherwise.
+
+        A permit that the subject has for the resource is replaced, all at once. Its lease is ended
+        if it was begun for it and has no other key; else it is left to whoever has it.
+
+        If this fails or is given up, what it has begun is ended. Without an answer (`TimeoutError`,
+        `ConnectionLost`) the subject has what it had before, or nothing if `ttl` was given, or what
+        was granted if `lease` was: `get` tells.
+        """
+        names = names_of(subject, resource)
+        checked = check_rights(rights)
+        by = self._who if granted_by is None else check_name(granted_by, "granted_by")
+        if (ttl is None) == (lease is None):
+            raise ValueError("give either ttl or lease: a term, or a lease that is there")
+        if ttl is not None:
+            call = self.grants.grant_for(names, checked, by, check_seconds(ttl, "ttl"))
+        else:
+            number = lease_id(lease)
+            if not number:
+                raise ValueError("lease must be one that ends: 0 is none")
+            call = self.grants.grant_under(names, checked, by, number)
+        return await self._patience.wait(call, timeout)
+
+    async def check(
+        self,
+        subject: str,
+        resource: str,
+        right: str,
+        *,
+        cache: bool = True,
+        timeout: Timeout = None,  # noqa: ASYNC109
+    ) -> bool:
+        """Say whether a subject has a right on a resource now.
+
+        The answer may come from what this client has asked before: no longer than the lease is
+        sure to last, and only until it hears of a change. With `cache` False the server is asked.
+        If it must be asked and does not answer, that is an error, never a yes.
+        """
+        names = names_of(subject, resource)
+        check_name(right, "right")
+        permit = self.cache.get(names) if cache else None
+        if permit is None:
+            permit = await self._patience.wait(self.cache.ask(names, keep=cache), timeout)
+        return permit is not None and permit.allows(right)
+
+    async def get(
+        self,
+        subject: str,
+        resource: str,
+        *,
+        timeout: Timeout = None,  # noqa: ASYNC109
+    ) -> Permit | None:
+        """Read the permit of a subject for a resource, as the server has it; None for none."""
+        call = self._engine.range(names_of(subject, resource).key)
+        found = await self._patience.wait(call, timeout)
+        return read(found.pairs[0]) if found.pairs else None
+
+    async def revoke(
+        self,
+        subject: str,
+        resource: str,
+        *,
+        timeout: Timeout = None,  # noqa: ASYNC109
+    ) -> bool:
+        """Take a permit away; False if there is none.
+
+        Its lease is ended if it was begun for it and has no other key. All clients that are in
+        touch hear of it at once; others believe in what they have asked for at most as long as the
+        lease was sure to last, or a minute.
+        """
+        call = self.grants.revoke(names_of(subject, resource))
+        return await self._patience.wait(call, timeout)
+
+    async def list(
+        self,
+        subject: str | None = None,
+        resource: str | None = None,
+        *,
+        timeout: Timeout = None,  # noqa: ASYNC109
+    ) -> Sequence[Permit]:
+        """List permits, all of them or those of a subject or for a resource, in order.
+
+        All are read, page by page, unless a subject is named.
+        """
+        if subject is not None:
+            check_name(subject, "subject")
+        if resource is not None:
+            check_name(resource, "resource")
+        return await self._patience.wait(self._list(subject, resource), timeout)
+
+    async def _list(self, subject: str | None, resource: str | None) -> Sequence[Permit]:
+        found: dict[tuple[str, str], Permit] = {}
+        first = naming.PREFIX if subject is None else naming.prefix_of(subject)
+        end, revision, more = prefix_end(first), 0, True
+        while more:  # all pages are of one revision
+            page = await self._engine.range(first, end, revision=revision, limit=PAGE)
+            for permit in filter(None, map(read, page.pairs)):
+                if resource is None or permit.resource == resource:
+                    found[permit.subject, permit.resource] = permit
+            revision, more = page.revision, page.more
+            first = page.pairs[-1].key + b"\0" if page.pairs else end
+        return [permit for _, permit in sorted(found.items())]

@@ -1,0 +1,76 @@
+"""`leasehold permit`, against a server of ours and an etcd: what is printed, and the exit codes."""
+
+import itertools
+
+import pytest
+
+from tests.support.client_command import Command
+
+USAGE_ERROR, NOT_THERE, DENIED = 2, 3, 7
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def anna() -> str:
+    """Have a name that nobody else has."""
+    return f"anna {next(_numbers)}"
+
+
+def test_a_permit_is_granted_checked_listed_and_revoked(leasehold: Command, anna: str) -> None:
+    said = leasehold.ok("permit", "grant", anna, "hall", "out", "in", "--ttl", "1m", "--by", "ops")
+    first, second = said.lines
+    assert first == f"{anna} has on hall: in, out"
+    assert second.startswith("until lease ")
+    assert second.endswith(" ends, which is in 1m unless it is renewed")
+    lease = second.split()[2]
+    assert leasehold.ok("permit", "check", anna, "hall", "in").text == (
+        f"{anna} has the right in on hall\n"
+    )
+    heads, row = leasehold.ok("permit", "list", "--subject", anna).lines
+    assert heads.split("  ")[0] == "SUBJECT"
+    assert row == f"{anna}   hall      in, out  {lease}  ops"
+    said = leasehold.ok("permit", "revoke", anna, "hall")
+    assert said.text == f"{anna} has nothing on hall any more\n"
+    complaint = leasehold.fails(DENIED, "permit", "check", anna, "hall", "in")
+    assert complaint == f"leasehold: {anna} does not have the right in on hall"
+    complaint = leasehold.fails(NOT_THERE, "permit", "revoke", anna, "hall")
+    assert complaint == f"leasehold: {anna} has no permit for hall"
+    leasehold.fails(NOT_THERE, "lease", "show", lease)
+
+
+def test_a_permit_ends_with_the_lease_that_was_named(leasehold: Command, anna: str) -> None:
+    lease = leasehold.ok("lease", "grant", "60", "--print-id-only").text.strip()
+    said = leasehold.ok("permit", "grant", anna, "hall", "in", "--lease", lease, "--print-id-only")
+    assert said.text == f"{lease}\n"
+    leasehold.ok("permit", "check", anna, "hall", "in")
+    leasehold.ok("lease", "revoke", lease)
+    leasehold.fails(DENIED, "permit", "check", anna, "hall", "in")
+    leasehold.fails(NOT_THERE, "permit", "grant", anna, "hall", "in", "--lease", lease)
+
+
+def test_json(leasehold: Command, anna: str) -> None:
+    options = ("--ttl", "60", "--by", "ops", "--json")
+    granted = leasehold.ok("permit", "grant", anna, "h/a\tll", "in", *options).json
+    assert set(granted) == {
+        *("subject", "resource", "rights", "lease", "own_lease", "granted_by", "revision")
+    }
+    assert granted["rights"] == ["in"]
+    assert leasehold.ok("permit", "list", "--resource", "h/a\tll", "--json").json == {
+        "permits": [granted]
+    }
+    assert leasehold.ok("permit", "check", anna, "h/a\tll", "in", "--json").json == {
+        "allowed": True
+    }
+    said = leasehold("permit", "check", anna, "h/a\tll", "out", "--json")
+    assert (said.code, said.json) == (DENIED, {"allowed": False})
+    assert leasehold.ok("permit", "revoke", anna, "h/a\tll", "--json").json == {"revoked": True}
+    said = leasehold("permit", "revoke", anna, "h/a\tll", "--json")
+    assert (said.code, said.json) == (NOT_THERE, {"revoked": False})
+
+
+def test_what_would_harm_a_terminal_is_shown_in_another_way(leasehold: Command, anna: str) -> None:
+    name = f"{anna}\x1b[31m"
+    said = leasehold.ok("permit", "grant", name, "hall", "\x1bin", "--ttl", "60")
+    assert "\x1b" not in said.text
+    assert "\x1b" not in leasehold.ok("permit", "list", "--subject", name).text
+    leasehold.ok("permit", "revoke", name, "hall")
