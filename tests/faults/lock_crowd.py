@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
 
+import leasehold.sync
+from leasehold.recipes.naming import SESSIONS
 from leasehold.testing import Wire
 from leasehold.testing.background import Background
 from tests.faults.lock_process import Settings
@@ -22,6 +24,8 @@ from tests.support.stopping import go_on, stop
 ROOT: Final = Path(__file__).parents[2]
 LOG_TAIL_CHARS: Final = 6000
 CLIENTS: Final = 4
+SLACK_S: Final = 20.0
+"""How much later than its term a lease may end, on a machine with a lot else to do."""
 
 Kind = Literal["async", "sync"]
 
@@ -165,7 +169,7 @@ class Crowd:
                 raise AssertionError(f"somebody is stuck: {member}") from None
             assert "Traceback" not in member.log.read_text(), str(member)
 
-    # Faults. Each ends when others have had the lock of who met with it.
+    # Faults. Each ends when others have had the lock of who met with it: after its term.
 
     def stop_holder(self, *, late: bool, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Stop a process between the read and the write of a guard, for longer than its term."""
@@ -181,6 +185,20 @@ class Crowd:
         if not late:
             self._wait_for_write(caught)
 
+    def _wait_for_end_of_session(self, caught: Operation) -> None:
+        """Wait until the keys of the session of a guard, and its lease, are gone."""
+        lease = caught.key.rpartition("/")[2]
+        with leasehold.sync.connect(list(self._endpoints)) as client:
+
+            def is_gone() -> bool:
+                self._check_nobody_has_ended()
+                leases = {each.id for each in client.leases()}
+                session = client.kv.get(SESSIONS + lease.encode())
+                return session is None and int(lease, 16) not in leases
+
+            what = f"the session {lease} of {caught.process} is over"
+            self.resource.wait_for(is_gone, what, self.ttl_s + SLACK_S)
+
     def _wait_for_write(self, caught: Operation) -> None:
         """Wait until a guard has tried to write."""
 
@@ -191,17 +209,18 @@ class Crowd:
 
         self.resource.wait_for(has_tried, f"a write after {caught}")
 
-    def kill_holder(self) -> Operation:
+    def kill_holder(self) -> None:
         """Kill a process between the read and the write of a guard, and start another one."""
         trap, caught = self.resource.catch(late=self._rng.random() < 0.5)
         member, since = self._members.pop(caught.process), len(self.resource.log)
         member.process.kill()
         trap.release()
         self._bury(member)
-        self._start(member.settings.kind, member.settings.workers)
+        assert "Traceback" not in member.log.read_text(), str(member)
+        self._wait_for_end_of_session(caught)
         self._wait_for_others(caught.process, since, [caught.lock])
+        self._start(member.settings.kind, member.settings.workers)
         self.progress()
-        return caught
 
     def cut_holder_off(self, direction: Literal["both", "to_server", "to_client"]) -> None:
         """Cut a process off from all servers, with a guard in use, for longer than its term."""
@@ -210,6 +229,7 @@ class Crowd:
         for wire in member.wires:
             wire.cut(direction)
         trap.release()
+        self._wait_for_end_of_session(caught)
         self._wait_for_others(caught.process, since, self.resource.locks)
         has_reset = self._rng.random() < 0.5
         for wire in member.wires:

@@ -29,6 +29,7 @@ from leasehold.clock import SYSTEM_CLOCK
 How = Literal["wait", "ask", "ask again", "block", "give up"]
 
 HOW: Final[tuple[How, ...]] = ("wait", "wait", "ask", "ask again", "block", "block", "give up")
+HOST: Final = "127.0.0.1"
 WAIT_MAX_S: Final = 4.0
 PAUSE_MAX_S: Final = 0.02
 QUIET: Final = 0.2
@@ -39,6 +40,7 @@ LOSSES: Final = (LeaseLost, TimeoutError)
 
 now = SYSTEM_CLOCK.boottime
 Message = dict[str, Any]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True)
@@ -183,21 +185,50 @@ class Worker:
         """Note whether a write was admitted."""
         self._is_admitted = answer is not None
 
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Be connected to the resource."""
+        with (
+            socket.create_connection((HOST, self.settings.port)) as connection,
+            connection.makefile("rwb", buffering=0) as self._stream,
+        ):
+            yield
+
+    def use(self, guard: Guarding, plan: Plan) -> None:
+        """Count up, and let nothing else of this thread come in between."""
+        visit = self.visit(guard, plan)
+        value = self._ask(visit.message("read"))
+        if value is None:
+            return
+        time.sleep(plan.pause_s)
+        if plan.late:
+            visit.check()
+        self.wrote(self._ask(visit.message("write", value + 1)))
+
+    def _ask(self, message: Message) -> int | None:
+        self._stream.write(json.dumps(message).encode() + b"\n")
+        return _answer_of(self._stream.readline())
+
 
 class AsyncWorker(Worker):
-    """A task."""
+    """A task.
+
+    One that checks late does so without giving the loop a turn since its read: after a stop of the
+    process nobody can have told the guard that it is lost.
+    """
 
     async def run(self, client: leasehold.Client) -> None:
         """Work to the end."""
-        streams = await asyncio.open_connection("127.0.0.1", self.settings.port)
-        for plan in self.plans():
-            with contextlib.suppress(*LOSSES):
-                await self._attempt(client, plan, streams)
-            await asyncio.sleep(plan.rest_s)
-        streams[1].close()
-        await streams[1].wait_closed()
+        with self.connected():
+            streams = await asyncio.open_connection(HOST, self.settings.port)
+            for plan in self.plans():
+                with contextlib.suppress(*LOSSES):
+                    await self._attempt(client, plan, streams)
+                await asyncio.sleep(plan.rest_s)
+            streams[1].close()
+            await streams[1].wait_closed()
 
-    async def _attempt(self, client: leasehold.Client, plan: Plan, streams: Any) -> None:
+    async def _attempt(self, client: leasehold.Client, plan: Plan, streams: Streams) -> None:
         if not self.settings.is_locking:
             await self._use(NoGuard(), plan, streams)
             return
@@ -215,20 +246,19 @@ class AsyncWorker(Worker):
         finally:
             guard.release()
 
-    async def _use(self, guard: Guarding, plan: Plan, streams: Any) -> None:
+    async def _use(self, guard: Guarding, plan: Plan, streams: Streams) -> None:
+        if plan.late:
+            self.use(guard, plan)
+            return
         visit = self.visit(guard, plan)
         value = await _ask(streams, visit.message("read"))
         if value is None:
             return
         await asyncio.sleep(plan.pause_s)
-        if plan.late:
-            visit.check()
         self.wrote(await _ask(streams, visit.message("write", value + 1)))
 
 
-async def _ask(
-    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], message: Message
-) -> int | None:
+async def _ask(streams: Streams, message: Message) -> int | None:
     streams[1].write(json.dumps(message).encode() + b"\n")
     return _answer_of(await streams[0].readline())
 
@@ -244,45 +274,28 @@ class SyncWorker(Worker):
 
     def run(self, client: leasehold.sync.Client) -> None:
         """Work to the end."""
-        with (
-            socket.create_connection(("127.0.0.1", self.settings.port)) as connection,
-            connection.makefile("rwb", buffering=0) as stream,
-        ):
+        with self.connected():
             for plan in self.plans():
                 with contextlib.suppress(*LOSSES):
-                    self._attempt(client, plan, stream)
+                    self._attempt(client, plan)
                 time.sleep(plan.rest_s)
 
-    def _attempt(self, client: leasehold.sync.Client, plan: Plan, stream: Any) -> None:
+    def _attempt(self, client: leasehold.sync.Client, plan: Plan) -> None:
         if not self.settings.is_locking:
-            self._use(NoGuard(), plan, stream)
+            self.use(NoGuard(), plan)
             return
         lock = client.lock(plan.lock, cache=plan.cache, timeout=plan.wait_s)
         if plan.how == "block":
             with lock as guard:
-                self._use(guard, plan, stream)
+                self.use(guard, plan)
             return
         guard = lock.acquire(
             timeout=0 if plan.how == "ask" else None, ask_again=plan.how == "ask again"
         )
         try:
-            self._use(guard, plan, stream)
+            self.use(guard, plan)
         finally:
             guard.release()
-
-    def _use(self, guard: Guarding, plan: Plan, stream: Any) -> None:
-        visit = self.visit(guard, plan)
-        value = self._ask(stream, visit.message("read"))
-        if value is None:
-            return
-        time.sleep(plan.pause_s)
-        if plan.late:
-            visit.check()
-        self.wrote(self._ask(stream, visit.message("write", value + 1)))
-
-    def _ask(self, stream: Any, message: Message) -> int | None:
-        stream.write(json.dumps(message).encode() + b"\n")
-        return _answer_of(stream.readline())
 
 
 async def run_async(settings: Settings, finishing: threading.Event) -> None:

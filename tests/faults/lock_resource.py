@@ -26,6 +26,7 @@ from leasehold.errors import StaleToken
 from leasehold.fencing import Fence
 
 HOST: Final = "127.0.0.1"
+POLL_S: Final = 0.05
 DEADLINE_S: Final = 90.0
 """How long anything may take on a machine with a lot else to do."""
 
@@ -112,13 +113,15 @@ class Resource:
 
     # For the test.
 
-    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+    def wait_for(
+        self, condition: Callable[[], bool], what: str, within_s: float = DEADLINE_S
+    ) -> None:
         """Wait until something is so; it is looked at whenever the resource was used."""
-        give_up_at = time.monotonic() + DEADLINE_S
-        with self._news:
-            while not condition():
-                assert time.monotonic() < give_up_at, f"never: {what}"
-                self._news.wait(0.1)
+        give_up_at = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < give_up_at, f"never: {what}"
+            with self._news:
+                self._news.wait(POLL_S)
 
     def writes(self, since: int = 0) -> list[Operation]:
         """Give all writes that were admitted since the log had so many entries."""

@@ -18,6 +18,7 @@ answers goes nowhere.
 """
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable
@@ -179,7 +180,8 @@ class _End(asyncio.Protocol):
 
     def _pass_on_end(self, out: asyncio.Transport) -> None:
         if not self._is_reset and not self.has_passed_on and not out.is_closing():
-            out.write_eof()
+            with contextlib.suppress(OSError):  # it has gone as well, and that is seen soon
+                out.write_eof()
         self.has_passed_on = True
         self._strand.passed_on_end(is_reset=self._is_reset)
 

@@ -3,6 +3,7 @@
 That nothing has passed is known once the wire says that it holds it.
 """
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -349,6 +350,22 @@ def test_what_waits_is_limited_and_nothing_is_lost(wire: Wire, dial: Dial, serve
     wire.mend()
     assert _receive(accepted, len(sent)) == sent
     sending.join(DEADLINE_S)
+
+
+def test_a_client_that_has_gone_unseen_is_no_trouble_when_the_end_of_the_server_arrives(
+    wire: Wire, dial: Dial, server: Server
+) -> None:
+    client, accepted = _pair(dial, server)
+    wire.cut()
+    client.setblocking(False)
+    while _is_reading(wire):  # it looks at its client no more when so much waits
+        with contextlib.suppress(BlockingIOError):
+            client.send(bytes(PIECE_BYTES))
+    accepted.close()
+    until(lambda: all(strand.server._has_ended for strand in wire._strands))
+    _reset(client)
+    wire.mend()
+    until(lambda: not wire._strands)
 
 
 def _is_reading(wire: Wire) -> bool:
