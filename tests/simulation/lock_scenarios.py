@@ -435,7 +435,8 @@ def woken(seed: int) -> LockWorld:
         tasks = [sleeper.host.start(world.use, sleeper, "a") for _ in range(3)]
         sim.run_until(lambda: all(task.done() for task in tasks), within=60.0)
         for task in tasks:
-            task.result()
+            if task.exception() is not None:
+                raise Violation(f"who asks is told: {task.exception()}") from task.exception()
         world.wind_down()
         return world
 

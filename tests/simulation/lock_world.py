@@ -14,7 +14,7 @@ from types import coroutine
 from typing import Any, Final
 
 from leasehold import Client, HistoryLost, LeaseholdError, LeaseLost
-from leasehold.errors import Closed, LockDenied, NotHeld
+from leasehold.errors import CallRefused, Closed, LockDenied, NotHeld
 from leasehold.recipes.token import Token
 from leasehold.testing import Faults, Host, NotReached, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
@@ -175,6 +175,8 @@ class LockWorld:
                 await asyncio.sleep(0.1)  # another task of it begins anew
             except (LeaseholdError, OSError) as error:
                 self.sim.record(f"failed: {name}: {error!r}", process.host.name)
+                if isinstance(error, CallRefused):
+                    self.oracle.fail(f"{process.host.name} was refused: {error}")
                 process.failed += 1
                 process.why_failed = error
             finally:
@@ -389,9 +391,8 @@ class LockWorld:
     def stop_working(self, within_s: float = 60.0) -> None:
         """Let all tasks of processes come to their end."""
         self.is_over = True
-        sim = self.sim
-        sim.run_until(lambda: not any(+process.uses for process in self.processes), within=within_s)
-        sim.run_for(2.0)
+        self.pause(within_s)
+        self.sim.run_for(2.0)
 
     def check_no_waiter_is_left(self) -> None:
         """Nobody asks for anything: there is one key for each lock at most, a cached one."""
