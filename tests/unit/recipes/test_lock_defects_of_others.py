@@ -11,7 +11,7 @@ import pytest
 
 from leasehold import Closed, Guard, LockDenied, LockLost, SessionExpired
 from leasehold.engine.interface import prefix_end
-from tests.support.faulty_engine import Fault, Participant, World, play
+from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
 
 TTL_S = 10.0
 
@@ -93,7 +93,7 @@ def test_each_failed_attempt_left_a_lease() -> None:
     play(scene)
 
 
-@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name.lower())
+@pytest.mark.parametrize("fault", LOSSES, ids=lambda fault: fault.name.lower())
 def test_who_was_denied_stayed_in_line_if_its_connection_was_lost(fault: Fault) -> None:
     async def scene(world: World) -> None:
         a, b = world.client("a"), world.client("b")
