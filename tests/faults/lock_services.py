@@ -18,7 +18,7 @@ from tests.support.servers import POLL_S, etcd_program
 from tests.support.stopping import go_on, stop
 
 SHORT: Final = 0.4
-LONG: Final = 1.5
+LONG: Final = 1.3
 """How long servers are stopped, in terms of the sessions."""
 
 Fault = Callable[[Crowd], object]
