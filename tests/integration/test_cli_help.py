@@ -146,7 +146,7 @@ def _goes_on(line: str, place: Path, endpoint: str) -> None:
             assert process.stderr is not None
             said = (process.stderr if " watch" in line else process.stdout).readline()
             assert said.startswith(
-                ("leasehold serves", "lease ", "watching ", "Leasehold (etcd", "deploy/", "jobs/")
+                ("leasehold serves", "lease ", "watching ", "Leasehold (etcd", "deploy/", "chief/")
             ), (line, said)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=WITHIN_S)

@@ -14,6 +14,8 @@ from leasehold.recipes import cell, contending, lock, yielding
 from leasehold.recipes.cell import Cell
 from leasehold.recipes.contending import Contention, Look
 from leasehold.recipes.guard import Guard
+from leasehold.recipes.locks import Locks
+from leasehold.recipes.naming import Claim
 from leasehold.recipes.options import LockOptions
 from leasehold.recipes.session import OutcomeUnknown, Session
 from leasehold.recipes.sessions import Sessions
@@ -110,7 +112,7 @@ def _recalling_is_not_one_step() -> Patch:
 
 def _marks_for_others_count() -> Patch:
     def hear(self: Contention, ahead: KeyValue) -> None:
-        claim = contending.Claim.decode(ahead.value)
+        claim = Claim.decode(ahead.value)
         if claim is not None and claim.denies:
             self.answer = claim
 
@@ -176,6 +178,16 @@ def _counts_on_a_clock_that_sleeps() -> Patch:
     return patch.object(HostClock, "boottime", HostClock.monotonic)
 
 
+def _a_lock_has_two_cells() -> Patch:
+    def of(self: Locks, name: bytes) -> Cell:
+        found = self.cells.get(name) or Cell(self, name)
+        self.cells[name] = found
+        found.look_at_clock()
+        return found
+
+    return patch.object(Locks, "of", of)
+
+
 def _a_deleted_key_is_not_noticed() -> Patch:
     original = Cell._changed
 
@@ -187,7 +199,8 @@ def _a_deleted_key_is_not_noticed() -> Patch:
 
 
 def _lost_history_ends_no_guard() -> Patch:
-    return patch.object(Keeper, "_history_lost", lambda *_: None)
+    here = patch.object(Keeper, "_history_lost", lambda *_: None)
+    return _both(here, patch.object(Cell, "_missed", lambda *_: None))
 
 
 # What is left behind.
@@ -207,6 +220,7 @@ def _an_old_session_is_left_as_it_is() -> Patch:
 def _who_gives_up_leaves_its_key() -> Patch:
     async def withdraw(self: Contention) -> Look | None:
         self.is_withdrawn = True
+        return None
 
     return patch.object(Contention, "withdraw", withdraw)
 
@@ -249,7 +263,7 @@ class _both:  # noqa: N801  it is used like the functions of `contextlib`
         for each in self._patches:
             each.__enter__()
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         for each in reversed(self._patches):
             each.__exit__(*exc_info)
 
@@ -259,7 +273,7 @@ _FOUND_BY: Sequence[tuple[Callable[[], Patch], Callable[[int], object]]] = (
     (_a_write_does_not_look_at_the_session_key, scenarios.orphans),
     (_what_was_put_without_an_answer_is_forgotten, scenarios.orphans),
     (_a_delete_takes_whatever_is_there, scenarios.stragglers),
-    (_the_cache_does_not_look_at_the_clock, scenarios.stalls),
+    (_the_cache_does_not_look_at_the_clock, scenarios.woken),
     (_recalling_is_not_one_step, scenarios.fickle),
     (_marks_for_others_count, scenarios.late_mark),
     (_waiters_are_not_seen, scenarios.in_order),
@@ -270,10 +284,11 @@ _FOUND_BY: Sequence[tuple[Callable[[], Patch], Callable[[int], object]]] = (
     (_the_signal_is_trusted_instead_of_the_clock, scenarios.stalls),
     (_no_margin, scenarios.stalls),
     (_counts_on_a_clock_that_sleeps, scenarios.stalls),
+    (_a_lock_has_two_cells, scenarios.woken),
     (_a_deleted_key_is_not_noticed, scenarios.deleted_by_hand),
-    (_lost_history_ends_no_guard, scenarios.restored),
+    (_lost_history_ends_no_guard, scenarios.replaced),
     (_an_old_session_is_left_as_it_is, scenarios.server_stall),
-    (_who_gives_up_leaves_its_key, scenarios.fickle),
+    (_who_gives_up_leaves_its_key, scenarios.orphans),
     (_a_guard_that_came_too_late_is_kept, scenarios.fickle),
     (_an_attempt_goes_on_after_it_was_withdrawn, scenarios.fickle),
     (_a_client_leaves_its_session, scenarios.nested_names),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from leasehold import Client, HistoryLost, LeaseholdError, LeaseLost
 from leasehold.errors import Closed, LockDenied, NotHeld
 from leasehold.recipes.token import Token
-from leasehold.testing import Faults, Host, Simulation
+from leasehold.testing import Faults, Host, NotReached, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer, Stragglers
 from tests.simulation.go_mutex import GoMutex
@@ -165,7 +165,7 @@ class LockWorld:
                 await asyncio.sleep(0.1)
                 continue
             name = random.choice(self.names)
-            use = self._use_foreign if process.is_foreign else self._use
+            use = self._use_foreign if process.is_foreign else self.use
             process.uses[name] += 1
             try:
                 await self._maybe_cancelled(use(process, name))
@@ -197,7 +197,8 @@ class LockWorld:
         if self.sim.random.random() >= self.habits.cancels:
             await work
             return
-        task = asyncio.ensure_future(cancelled_at(work, self.sim.random.randrange(1, 12)))
+        await_number, is_late = self.sim.random.randrange(1, 12), self.sim.random.random() < 0.5
+        task = asyncio.ensure_future(cancelled_at(work, await_number, is_late=is_late))
         await asyncio.wait([task])
         if task.cancelled():
             self.cancelled += 1
@@ -206,7 +207,8 @@ class LockWorld:
 
     # What they do.
 
-    async def _use(self, process: Process, name: str) -> None:
+    async def use(self, process: Process, name: str) -> None:
+        """Take a lock, do some work, release it."""
         random, habits, client = self.sim.random, self.habits, process.client
         if client is None:
             return
@@ -321,9 +323,7 @@ class LockWorld:
         ]
         try:
             self.sim.run_until(lambda: all(task.done() for task in tasks), within=within_s)
-        except AssertionError:
-            raise
-        except Exception as error:
+        except NotReached as error:
             missing = [
                 f"{process.host.name}: {name}"
                 for process in self.ours
@@ -359,9 +359,13 @@ class LockWorld:
     def pause(self, within_s: float = 60.0) -> None:
         """Let nobody begin anything, and wait until all have finished what they do."""
         self.is_paused = True
-        self.sim.run_until(
-            lambda: not any(+process.uses for process in self.processes), within=within_s
-        )
+        try:
+            self.sim.run_until(
+                lambda: not any(+process.uses for process in self.processes), within=within_s
+            )
+        except NotReached as error:
+            stuck = [p.host.name for p in self.processes if +p.uses]
+            raise Violation(f"these do not come to an end: {stuck}") from error
 
     def check_all_is_idle(self) -> None:
         """Nobody uses anything: whoever only asks for a lock gets it, over a healthy network."""
@@ -421,13 +425,21 @@ class LockWorld:
             raise Violation(self.oracle.violations[0])
 
 
-async def cancelled_at(work: Coroutine[Any, Any, None], await_number: int) -> None:
-    """Run a coroutine, and cancel its task when it waits for the so-manieth time."""
-    await _cancelled_at(work, await_number)
+async def cancelled_at(
+    work: Coroutine[Any, Any, None], await_number: int, *, is_late: bool
+) -> None:
+    """Run a coroutine, and cancel its task when it waits for the so-manieth time.
+
+    That is when it begins to wait; or, if it `is_late`, when it has what it waits for, and does not
+    know yet.
+    """
+    await _cancelled_at(work, await_number, is_late=is_late)
 
 
 @coroutine
-def _cancelled_at(work: Coroutine[Any, Any, None], await_number: int) -> Generator[Any, None, None]:
+def _cancelled_at(
+    work: Coroutine[Any, Any, None], await_number: int, *, is_late: bool
+) -> Generator[Any, None, None]:
     awaits = 0
     error: BaseException | None = None
     while True:
@@ -440,7 +452,10 @@ def _cancelled_at(work: Coroutine[Any, Any, None], await_number: int) -> Generat
         if awaits == await_number:
             task = asyncio.current_task()
             assert task is not None
-            task.get_loop().call_soon(task.cancel)
+            if is_late and future is not None:
+                future.add_done_callback(lambda _done, task=task: task.cancel())
+            else:
+                task.get_loop().call_soon(task.cancel)
         try:
             yield future
         except GeneratorExit:

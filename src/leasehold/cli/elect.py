@@ -14,7 +14,7 @@ def add_command(commands: Commands) -> None:
     parser = commands.add_parser(
         "elect",
         help="lead an election, or tell who does",
-        usage="%(prog)s NAME (VALUE [options] [-- COMMAND [ARGUMENT ...]] | --listen)",
+        usage="%(prog)s NAME (VALUE [options] [-- COMMAND ...] | --listen)",
         description=(
             "Wait until nobody else leads, and lead then: run a command, and resign when it has "
             "ended, with its exit code; or print the key and the value that stand for us, and lead "
@@ -23,9 +23,9 @@ def add_command(commands: Commands) -> None:
         ),
         epilog=epilog(
             """
-            leasehold elect jobs host-1
-            leasehold elect jobs host-1 -- sh -c 'echo I lead, with token $LEASEHOLD_TOKEN'
-            leasehold elect jobs host-1 -- leasehold elect jobs --listen --count 1
+            leasehold elect chief host-1
+            leasehold elect chief host-1 -- sh -c 'echo leads, token $LEASEHOLD_TOKEN'
+            leasehold elect chief host-1 -- leasehold elect chief --listen --count 1
             """,
             LOST,
             DENIED,

@@ -53,8 +53,9 @@ async def acquires(client: Participant, caller: Caller) -> None:
 
 
 async def acquires_for_a_time(client: Participant, caller: Caller) -> None:
-    guard = await client.lock("x", cache=False).acquire(timeout=1.0)
-    guard.release()
+    with suppress(LockDenied):
+        guard = await client.lock("x", cache=False).acquire(timeout=1.0)
+        guard.release()
 
 
 async def runs_out_of_time(client: Participant, caller: Caller) -> None:
@@ -164,6 +165,29 @@ async def _cancelled(world: World, caller: Caller, work: Work, other: Work) -> N
             pass
 
 
+TURNS = 60
+"""By then, whoever waits for a lock does nothing else any more."""
+
+
+@pytest.mark.parametrize("work", WORKS[:-1], ids=lambda work: work.__name__)
+def test_whoever_is_cancelled_while_another_has_the_lock_leaves_the_line(work: Work) -> None:
+    for cancel_at in range(1, TURNS):
+        caller = Caller(cancel_at)
+        play(lambda world, c=caller: _leaving(world, c, work), on_turn=caller.turn)  # type: ignore[misc]
+
+
+async def _leaving(world: World, caller: Caller, work: Work) -> None:
+    a, b = world.client("a"), world.client("b")
+    async with a.lock("x"):
+        await asyncio.wait([caller.start(work(b, caller))])
+        caller.task = None
+        await asyncio.sleep(0.1)
+        assert world.keys("x") == 1, "somebody is in line who has gone"
+        assert not b._locks.cells
+    async with b.lock("x", timeout=0):
+        pass
+
+
 @pytest.mark.parametrize("is_cached", [False, True])
 def test_a_lock_that_was_released_is_released_though_its_task_was_cancelled(
     is_cached: bool,
@@ -255,9 +279,21 @@ async def _failing(
     await asyncio.sleep(1.0)
     clients[who].engine.no_more_trouble()
     assert world.keys("x") <= 1, "somebody is in line who has gone"
-    for client in (a, b, a):
+    for client in (world.client("c"), a, b, a):
         async with client.lock("x", timeout=1.0) as guard:
             guard.check()
+
+
+def test_a_key_that_cannot_be_given_up_goes_with_its_session() -> None:
+    async def scene(world: World) -> None:
+        a, b = world.client("a"), world.client("b")
+        async with a.lock("x"):
+            pass
+        a.engine.trouble_with("txn", 1, CallRefused("the server does not like it"))
+        async with b.lock("x", timeout=1.0):
+            pass
+
+    play(scene)
 
 
 def test_a_block_is_not_entered_after_an_error() -> None:

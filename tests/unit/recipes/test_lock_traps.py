@@ -692,3 +692,27 @@ def test_who_only_asks_does_not_let_a_thread_have_the_lock_it_was_to_get() -> No
         guard.release()
 
     play(scene)
+
+
+def test_a_claim_that_goes_back_just_when_somebody_comes_is_found() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        guard = await a.lock("x").acquire()
+        cell = a._locks.of(b"x")
+        asker = Asker("x", a._locks.defaults, tries=False)
+
+        class Slot(list[list[int]]):
+            def append(self, claim: list[int]) -> None:
+                if not cell.has_askers and asker.is_waiting:
+                    cell.add(asker)  # as the loop may, while a thread is here
+                super().append(claim)
+
+        assert cell.tenure is not None
+        cell.tenure._slot = Slot()
+        guard.release()
+        async with asyncio.timeout(0.1):
+            given = await asker.future
+        assert isinstance(given, Guard)
+        given.release()
+
+    play(scene)
