@@ -1,6 +1,7 @@
 """What keeps the locks in tests of faults: a Leasehold server, or three members of etcd."""
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from tests.support.servers import POLL_S, etcd_program
 from tests.support.stopping import go_on, stop
 
 SHORT: Final = 0.4
-LONG: Final = 1.5
+LONG: Final = 1.3
 """How long servers are stopped, in terms of the sessions."""
 
 Fault = Callable[[Crowd], object]
@@ -140,7 +141,11 @@ class Members:
         self._members.kill(member)
         self._members.leader()
         self._members.start(member)
-        assert self._members.becomes_healthy(), self._members.log_tail()
+        give_up_at = time.monotonic() + DEADLINE_S
+        while not self._members.becomes_healthy():  # another one may have ended meanwhile
+            assert time.monotonic() < give_up_at, self._members.log_tail()
+            self._members.revive()
+            time.sleep(POLL_S)
 
 
 @contextmanager
@@ -155,9 +160,21 @@ def ours(directory: Path) -> Iterator[Service]:
 
 @contextmanager
 def three_members(directory: Path) -> Iterator[Service]:
-    """Run three members of etcd."""
+    """Run three members of etcd, and start them again if they end by themselves."""
+    ending = threading.Event()
     with cluster(directory) as members:
-        yield Members(members)
+
+        def look_after_them() -> None:
+            while not ending.wait(POLL_S):
+                members.revive()
+
+        thread = threading.Thread(target=look_after_them)
+        thread.start()
+        try:
+            yield Members(members)
+        finally:
+            ending.set()
+            thread.join(DEADLINE_S)
 
 
 SERVICES: Final[Sequence[Any]] = [

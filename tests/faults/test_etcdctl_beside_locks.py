@@ -5,14 +5,13 @@ fenced: no outage is as long as a term, so nobody loses the lock while using it.
 """
 
 import contextlib
-import itertools
-import os
+import shlex
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +30,10 @@ pytestmark = [
 NAME: Final = "jobs/shared"
 OURS: Final = 2
 THEIRS: Final = 2
+EVERYBODY: Final = {
+    *(f"our-{each}" for each in range(OURS)),
+    *(f"their-{each}" for each in range(THEIRS)),
+}
 OUR_TTL_S: Final = 20.0
 THEIR_TTL_S: Final = 3
 """Short: an etcdctl that is killed, or cannot unlock, keeps the lock for so long."""
@@ -68,10 +71,10 @@ class Diary:
             )
             time.sleep(POLL_S)
 
-    def check(self) -> None:
-        """Check that nobody has begun before the one before it was done."""
+    def is_in_turn(self) -> bool:
+        """Tell whether everybody has begun when the one before it was done."""
         lines = self.lines()
-        assert lines[::2] == lines[1::2]
+        return lines[::2] == lines[1::2]
 
 
 class Etcdctl(threading.Thread):
@@ -81,7 +84,8 @@ class Etcdctl(threading.Thread):
         super().__init__(name=name)
         self._diary = diary
         self._ending = ending
-        use = f"echo {name} >> {diary.path}; sleep {USE_S}; echo {name} >> {diary.path}"
+        write = f"echo {name} >> {shlex.quote(str(diary.path))}"
+        use = f"{write}; sleep {USE_S}; {write}"
         program = etcd_program("etcdctl")
         assert program is not None
         self._command = [
@@ -102,19 +106,48 @@ class Etcdctl(threading.Thread):
         give_up_at = time.monotonic() + DEADLINE_S
         while self._diary.user() != self.name:
             assert time.monotonic() < give_up_at, f"{self.name} never has the lock"
-            os.sched_yield()
+            time.sleep(USE_S / 10)
         assert self.process is not None
         self.process.kill()
 
 
-def use_locks(name: str, service: Service, diary: Diary, ending: threading.Event) -> None:
+def use_locks(
+    name: str, service: Service, diary: Diary, ending: threading.Event, *, is_locking: bool
+) -> None:
     """Use a lock of ours again and again."""
     with leasehold.sync.connect(list(service.endpoints), session_ttl=OUR_TTL_S) as client:
         while not ending.is_set():
-            with client.lock(NAME):
+            with client.lock(NAME) if is_locking else contextlib.nullcontext():
                 diary.write(name)
                 time.sleep(USE_S)
                 diary.write(name)
+
+
+@contextlib.contextmanager
+def users(service: Service, diary: Diary, *, is_locking: bool = True) -> Iterator[list[Etcdctl]]:
+    """Have all of them use the lock until the block ends; those of etcdctl are given."""
+    ending = threading.Event()
+    theirs = [Etcdctl(f"their-{each}", service, diary, ending) for each in range(THEIRS)]
+    ours = [
+        threading.Thread(
+            name=(name := f"our-{each}"),
+            target=use_locks,
+            args=(name, service, diary, ending),
+            kwargs={"is_locking": is_locking},
+        )
+        for each in range(OURS)
+    ]
+    threads = [*theirs, *ours]
+    for thread in threads:
+        thread.start()
+    try:
+        diary.wait_for(EVERYBODY)
+        yield theirs
+    finally:
+        ending.set()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert not any(each.is_alive() for each in threads)
 
 
 @pytest.fixture(params=SERVICES)
@@ -126,31 +159,20 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
 def test_etcdctl_and_our_locks_exclude_each_other_whatever_happens_to_the_server(
     service: Service, tmp_path: Path
 ) -> None:
-    diary, ending = Diary(tmp_path / "diary"), threading.Event()
-    theirs = [Etcdctl(f"their-{each}", service, diary, ending) for each in range(THEIRS)]
-    our_threads = [
-        threading.Thread(
-            name=f"our-{each}", target=use_locks, args=(f"our-{each}", service, diary, ending)
-        )
-        for each in range(OURS)
-    ]
-    everybody = {each.name for each in itertools.chain(theirs, our_threads)}
-    with contextlib.ExitStack() as stack:
-        stack.callback(ending.set)
-        for thread in [*theirs, *our_threads]:
-            thread.start()
-            stack.callback(thread.join, DEADLINE_S)
-        stack.callback(ending.set)  # before they are waited for
-        diary.wait_for(everybody)
-        faults: list[Callable[[], None]] = [
-            lambda: service.stop(STOP_S),
-            service.kill,
-            theirs[0].kill_while_it_uses_the_lock,
-            service.kill,
-        ]
-        for fault in faults:
-            fault()
-            diary.wait_for(everybody)
-    assert not any(each.is_alive() for each in [*theirs, *our_threads])
-    diary.check()
+    diary = Diary(tmp_path / "diary")
+    with users(service, diary) as theirs:
+        service.stop(STOP_S)
+        diary.wait_for(EVERYBODY)
+        service.kill()
+        diary.wait_for(EVERYBODY)
+        theirs[0].kill_while_it_uses_the_lock()
+        diary.wait_for(EVERYBODY)
+    assert diary.is_in_turn()
     check_nothing_is_left(service)
+
+
+def test_who_does_not_lock_beside_etcdctl_is_found_out(service: Service, tmp_path: Path) -> None:
+    diary = Diary(tmp_path / "diary")
+    with users(service, diary, is_locking=False):
+        diary.wait_for(EVERYBODY)
+    assert not diary.is_in_turn()
