@@ -92,7 +92,8 @@ def _the_cache_does_not_look_at_the_clock() -> Patch:
     def take(self: Tenure, options: LockOptions) -> Guard | None:
         if self.wanted or not self._slot:
             return None
-        return self._begin(self._slot.pop(), options)
+        self._slot.pop()
+        return self.give(options)
 
     return patch.object(Tenure, "take", take)
 
@@ -153,14 +154,14 @@ def _the_count_is_not_passed_on() -> Patch:
 
 
 def _guards_have_one_token() -> Patch:
-    original = Tenure._begin
+    original = Tenure.give
 
-    def begin(self: Tenure, claim: list[int], options: LockOptions) -> Guard:
-        guard = original(self, claim, options)
+    def give(self: Tenure, options: LockOptions) -> Guard:
+        guard = original(self, options)
         guard.token = Token(self.revision, 1)
         return guard
 
-    return patch.object(Tenure, "_begin", begin)
+    return patch.object(Tenure, "give", give)
 
 
 # Trust.

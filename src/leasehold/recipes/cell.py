@@ -117,9 +117,10 @@ class Cell:
         tenure = self.tenure
         self._options = asker.options
         is_seized = tenure is not None and not self._askers and tenure.seize()
-        if asker.tries and not is_seized and (self._askers or self._is_owned):
+        is_taken = bool(self._askers) or self._is_owned
+        if asker.tries and not asker.counts and not is_seized and is_taken:
             # It is in use here, or others wait: no message could change that.
-            asker.deny(self._locks.who if tenure is not None else self._holder)
+            asker.deny(self._locks.who if tenure is not None else self._holder or self._locks.who)
             return
         self._askers.append(asker)
         if tenure is not None:
@@ -146,10 +147,12 @@ class Cell:
 
     def denial(self, waited_s: float) -> TimeoutError:
         """Say why somebody has not got it."""
-        if self._trouble is not None and not self._holder:
-            return TimeoutError(f"no answer within {waited_s:g} s: {self._trouble}")
         holder = self._holder if self.tenure is None else self._locks.who
-        return LockDenied(self.text, holder, waited_s)
+        if holder:
+            return LockDenied(self.text, holder, waited_s)
+        why = f"{self._trouble or self._locks.engine.trouble}"
+        said = f"{self.text!r}: no answer within {waited_s:g} s"
+        return TimeoutError(f"{said}: {why}" if why else said)
 
     # The claim.
 
@@ -191,8 +194,8 @@ class Cell:
     def _note_wanted(self) -> None:
         tenure = self.tenure
         if tenure is not None and not tenure.is_over:
-            is_recalled = bool(self._waiters) and tenure.options.recall
-            tenure.wanted = bool(self._askers) or is_recalled
+            tenure.has_waiters = bool(self._waiters)
+            tenure.wanted = bool(self._askers) or (tenure.has_waiters and tenure.options.recall)
 
     def _yield(self, tenure: Tenure) -> None:
         """Give up the key: from now on, nobody is answered from the cache."""
@@ -235,8 +238,10 @@ class Cell:
                 try:
                     await self._step()
                     pause_s = AGAIN_MIN_S
-                except (LeaseholdError, OSError) as error:
+                except (LeaseholdError, OSError, ValueError) as error:
                     self._trouble = error
+                    if isinstance(error, SessionExpired) and self._attempt is None:
+                        continue  # nobody here had a place in line
                     if is_definite(error):
                         self._fail(error)
                         continue
@@ -246,7 +251,7 @@ class Cell:
             logger.exception("lock %r has failed", self.text)
             attempt, self._attempt = self._attempt, None
             self._fail(error)
-            if attempt is not None:
+            if attempt is not None and attempt.may_be_there:
                 self._abandon(attempt.session, error)
         finally:
             self._driver = None
@@ -283,8 +288,8 @@ class Cell:
         for asker in askers:
             asker.fail(error)
         attempt = self._attempt
-        if isinstance(error, SessionExpired):
-            self._attempt = None  # its key is gone
+        if isinstance(error, SessionExpired) or (attempt is not None and not attempt.may_be_there):
+            self._attempt = None  # its key is gone, or never was there
         elif self.tenure is not None:
             self._abandon(self.tenure.session, error)
         elif attempt is not None and not askers:  # nor could it be taken back
@@ -327,7 +332,7 @@ class Cell:
         """Wait for our turn; None if nobody here wants it any more, and our key is gone."""
         if not self._askers:
             return await attempt.withdraw()
-        seen = await attempt.enter(Claim(self._locks.who, tries=self._only_asks()))
+        seen = await attempt.enter(Claim(self._locks.who, tries=self.only_asks()))
         self._holder = holder_of(seen) if seen.ahead is not None else ""
         self._log.say("client", Kind.ASKED, self.text, self._holder)
         while seen.own is not None and seen.ahead is not None:
@@ -345,7 +350,8 @@ class Cell:
             raise SessionExpired(attempt.session.lease.id, "its key in line was deleted")
         return seen
 
-    def _only_asks(self) -> bool:
+    def only_asks(self) -> bool:
+        """Whether who is next here wants an answer only."""
         return bool(self._askers) and self._askers[0].tries
 
     async def _wait(self, attempt: Contention, seen: Look) -> Answer | None:
@@ -353,14 +359,15 @@ class Cell:
         assert seen.ahead is not None
         self._holder = holder_of(seen)
         is_next = seen.owner is not None and seen.ahead.key == seen.owner.key
-        if not self._only_asks():
+        if not self.only_asks():
             await attempt.wait(seen, None)
             return None
-        if not is_next:
+        asker = self._askers[0]
+        if not is_next and not asker.counts:
             return Answer(Kind.RECALL_REFUSED)
-        recall_s = self._askers[0].options.recall_s
-        is_in_time = await attempt.wait(seen, recall_s)
-        if not self._only_asks():
+        recall_s = asker.options.recall_s
+        is_in_time = await attempt.wait(seen._replace(ahead=seen.owner), recall_s)
+        if not self.only_asks():
             return None
         if attempt.answer is not None:
             return Answer(Kind.RECALL_REFUSED, attempt.answer.count)
@@ -477,6 +484,9 @@ class Cell:
     # Ending it.
 
     async def _give_up(self, tenure: Tenure) -> None:
+        if self._is_cut_off:  # the first of those that we know may not be the next
+            seen = await look(tenure.session, self.name, tenure.key, tenure.revision)
+            self._waiters = {pair.key: pair for pair in seen.behind}
         heir = next(iter(self._waiters.values()), None)
         self._log.say("client", Kind.GAVE_UP, self.text, "" if heir is None else who_has(heir))
         await yielding.give_up(tenure, heir)

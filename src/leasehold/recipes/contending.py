@@ -164,12 +164,12 @@ class Contention:
         assert seen.ahead is not None, "there is somebody to wait for"
         self._is_gone = False
         self._failure = self.answer = None
-        stir = self._cell.stir
+        stir, asked = self._cell.stir, self._cell.only_asks()
         watcher = asyncio.get_running_loop().create_task(self._watch(seen))
         unlisten = self.session.on_lost(lambda _error: stir.set())
         try:
             async with asyncio.timeout(within_s):
-                while not self._has_changed():
+                while not self._has_changed(asked):
                     stir.clear()
                     await stir.wait()
         except TimeoutError:
@@ -182,8 +182,15 @@ class Contention:
             raise self._failure
         return True
 
-    def _has_changed(self) -> bool:
+    @property
+    def may_be_there(self) -> bool:
+        """Whether a key of ours is in line, or may be."""
+        return not self.is_withdrawn and (self._may_be_there or self._revision > 0)
+
+    def _has_changed(self, asked: bool) -> bool:
         self.session.check()
+        if asked != self._cell.only_asks():
+            return True  # somebody else is next here, and wants it in another way
         has_answer = self._is_gone or self.answer is not None
         return has_answer or not self._cell.has_askers or self._failure is not None
 

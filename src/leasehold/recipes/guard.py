@@ -20,14 +20,14 @@ class Guard(AnyGuard):
     __slots__ = ("_claims", "_tenure", "options")
 
     def __init__(
-        self, tenure: "Tenure", claim: list[int], token: Token, options: LockOptions
+        self, tenure: "Tenure", depths: list[int], token: Token, options: LockOptions
     ) -> None:
         # All here and not by `super`, as in `enter` and `leave`: cached locks are acquired often.
         self.token = token
         self._body = None
         self.twin = None
         self._tenure = tenure
-        self._claims = [claim]
+        self._claims = [depths]
         self.options = options
 
     @property
@@ -70,8 +70,7 @@ class Guard(AnyGuard):
         self._tenure.cell.check()
         if not self._claims:
             raise self._not_held()
-        if not self._tenure.is_live:
-            raise self._tenure.as_lost()
+        self._tenure.check()
 
     def put_by(self) -> None:
         """See to what `put_back` has left to the loop."""
@@ -88,7 +87,10 @@ class Guard(AnyGuard):
         is_last = claim.pop() == 0
         if tenure.log.is_on:
             tenure.log.say("application", LockEventKind.RELEASED, tenure.name, token=self.token)
-        return tenure.put_back(self) if is_last else True
+        if is_last:
+            return tenure.put_back(self)
+        tenure.check()
+        return True
 
     def as_lost(self) -> LockLost:
         """Make the error for whoever relies on it for too long."""
@@ -100,9 +102,17 @@ class Guard(AnyGuard):
         The token is the same: to a resource they are one holder.
         """
         self.check()
-        claim = self._claims[0]
+        try:
+            claim = self._claims[0]
+        except IndexError:
+            raise self._not_held() from None
         claim.append(1)
-        return Guard(self._tenure, claim, self.token, self.options)
+        if claim[0] != 0:  # the last of them was released in another thread, before that
+            claim.remove(1)
+            raise self._not_held()
+        nested = Guard(self._tenure, claim, self.token, self.options)
+        self._tenure.nested.append(nested)
+        return nested
 
     def _not_held(self) -> NotHeld:
         tenure = self._tenure

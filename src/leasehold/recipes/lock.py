@@ -120,7 +120,8 @@ class Lock:
         """Acquire it once more if this handle has it already."""
         for guard in (*self._guards, *(each for _, each in self._entered)):
             if guard.is_held:
-                return guard.again()
+                with contextlib.suppress(NotHeld, LockLost):  # released, or lost, at this moment
+                    return guard.again()
         return None
 
     async def _insist(self, wait_s: float | None) -> Guard:
@@ -135,6 +136,18 @@ class Lock:
                     raise
 
     async def _ask(self, wait_s: float | None) -> Guard:
+        """Wait in line; again, if what we have got is lost before we could run."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + (wait_s or 0.0)
+        while True:
+            left_s = max(0.0, give_up_at - loop.time()) if wait_s else wait_s
+            guard = await self._ask_once(left_s)
+            if guard.is_held:
+                return guard
+            with contextlib.suppress(LockLost):
+                guard.release()
+
+    async def _ask_once(self, wait_s: float | None) -> Guard:
         """Wait in line; whatever happens to us, nothing is left behind."""
         locks = self._locks
         locks.check()
@@ -240,7 +253,8 @@ async def breathe(guard: Guard) -> None:
     try:
         await asyncio.sleep(0)
     except BaseException:
-        guard.release()
+        with contextlib.suppress(LockLost):
+            guard.release()
         raise
 
 

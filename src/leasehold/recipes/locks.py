@@ -110,8 +110,9 @@ class Locks:
             async with turns:
                 return await self.count(name)
 
-        totals = await asyncio.gather(*(count(name) for name in names))
-        return {text_of(name): total for name, total in zip(names, totals, strict=True)}
+        wanted = list(dict.fromkeys(names))
+        totals = await asyncio.gather(*(count(name) for name in wanted))
+        return {text_of(name): total for name, total in zip(wanted, totals, strict=True)}
 
     async def close(self) -> None:
         """End all of them."""

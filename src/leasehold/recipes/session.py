@@ -103,6 +103,10 @@ class Session:
         if not self.lease.is_held:
             raise self.as_expired()
 
+    def found_over(self) -> None:
+        """Learn, in any thread, that somebody has found it over: then it is, for good."""
+        self._sessions.found_over(self)
+
     def as_expired(self) -> SessionExpired:
         """Make the error for whoever relies on it for too long."""
         return SessionExpired(self.lease.id, self.lease.as_lost().why)

@@ -63,6 +63,7 @@ class Sessions:
         self.on_jeopardy: Callable[[BaseException | None], object] | None = None
         self.on_lost: Callable[[BaseException | None], object] | None = None
         """Told of the session, for those who keep a log."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._current: Session | None = None
         self._making: asyncio.Task[Session] | None = None
         self._before: dict[int, None] = {}
@@ -98,6 +99,7 @@ class Sessions:
         for former in list(self._before):
             async with asyncio.timeout(limit_s):
                 await self._end_former(former)
+        self._loop = asyncio.get_running_loop()
         session = Session(self, self.engine, self.who.encode())
         async with asyncio.timeout(limit_s):
             lease = await self.keeper.grant(
@@ -140,6 +142,16 @@ class Sessions:
             self._current = None
         self.keeper.give_up(session.lease, error)
 
+    def found_over(self, session: Session) -> None:
+        """Learn, in any thread, that a session was found to be over."""
+        if self._loop is not None and not session.lease.lost:
+            with suppress(RuntimeError):  # the loop is over, and so is everything
+                self._loop.call_soon_threadsafe(self._give_up_if_not_lost, session)
+
+    def _give_up_if_not_lost(self, session: Session) -> None:
+        if not session.lease.lost and not session.lease.is_ended:
+            self.give_up(session, None)
+
     def _lost(self, session: Session, error: BaseException | None) -> None:
         if session is self._current:
             self._current = None
@@ -175,7 +187,7 @@ class Sessions:
         self._look_in(seconds)
 
     def _look_in(self, seconds: float) -> None:
-        wait_s = max(seconds, self.ttl_s / LOOKS, LOOK_MIN_S)
+        wait_s = max(min(seconds, self.ttl_s), self.ttl_s / LOOKS, LOOK_MIN_S)
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _look(self) -> None:

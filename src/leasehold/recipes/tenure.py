@@ -11,7 +11,8 @@ found there, by the loop or by who has put it: both look again.
 
 Whether the lock can be relied on is a matter of the session's end and the clock, which is read by
 each who takes the claim, and in each check. A claim that was taken too late is dropped: nobody
-will get it again, and the session is over.
+will get it again, and whoever has found the session's end passed says so, which ends it for good,
+even if a late answer renews it at this very moment.
 """
 
 from collections.abc import Callable
@@ -38,19 +39,20 @@ class Tenure:
 
     __slots__ = (
         "__weakref__",
-        "_claim",
         "_now",
         "_slot",
         "carried",
         "cell",
         "count",
         "guard",
+        "has_waiters",
         "holding",
         "is_over",
         "key",
         "log",
         "lost",
         "name",
+        "nested",
         "options",
         "released_at",
         "revision",
@@ -85,14 +87,17 @@ class Tenure:
         """How many guards there were: the second part of tokens."""
         self.holding = session.lease.holding
         self._now = now
-        self._claim: list[int] = []
-        self._slot: list[list[int]] = []
+        self._slot: list[bool] = []
         """Where the claim is while it is idle."""
         self.wanted = False
         """Whether somebody waits for it, here or elsewhere."""
+        self.has_waiters = False
+        """Whether others are in line behind us."""
         self.released_at = now()
         self.guard: Guard | None = None
         """Who has it in use."""
+        self.nested: list[Guard] = []
+        """And who within that."""
         self.is_over = False
         self.why_lost = ""
         self.lost = Signal()
@@ -104,20 +109,23 @@ class Tenure:
         if self.wanted:
             return None
         try:
-            claim = self._slot.pop()
+            self._slot.pop()
         except IndexError:
             return None
         if self._now() >= self.holding.end:
+            self.session.found_over()
             return None
-        guard = self._begin(claim, options)
+        guard = self.give(options)
         return None if self.is_over else guard  # a loss at this moment is told to no guard
 
-    def _begin(self, claim: list[int], options: LockOptions) -> Guard:
-        claim.append(0)
+    def give(self, options: LockOptions) -> Guard:
+        """Give it to somebody; the claim is in hand."""
         self.options = options
         self.count = count = self.count + 1
         token = _new_token((self.revision, count))
-        self.guard = guard = Guard(self, claim, token, options)
+        self.guard = guard = Guard(self, [0], token, options)
+        if self.nested:
+            self.nested = []
         return guard
 
     def put_back(self, guard: Guard) -> bool:
@@ -125,16 +133,24 @@ class Tenure:
 
         Raises `LockLost` if it was lost in the meantime.
         """
+        now = self.check()
+        self.guard = None
+        self.released_at = now
+        options = guard.options
+        if self.wanted or not options.cache or (self.has_waiters and options.recall):
+            return False
+        self._slot.append(True)
+        return not self._is_seized_if_wanted()
+
+    def check(self) -> float:
+        """Raise `LockLost` unless it can be relied on now; give what the clock says."""
         now = self._now()
         if now >= self.holding.end or self.is_over:
             self.cell.check_process()
+            if now >= self.holding.end:
+                self.session.found_over()
             raise self.as_lost()
-        self.guard = None
-        self.released_at = now
-        if self.wanted or not guard.options.cache:
-            return False
-        self._slot.append(self._claim)
-        return not self._is_seized_if_wanted()
+        return now
 
     def _is_seized_if_wanted(self) -> bool:
         """Look again: somebody may have come while it went back."""
@@ -167,11 +183,7 @@ class Tenure:
 
     def let(self) -> None:
         """Let it be idle."""
-        self._slot.append(self._claim)
-
-    def give(self, options: LockOptions) -> Guard:
-        """Give it to somebody who has waited for it."""
-        return self._begin(self._claim, options)
+        self._slot.append(True)
 
     def idle_at(self) -> float:
         """When it may have been idle for long enough, at the earliest."""
@@ -189,9 +201,9 @@ class Tenure:
             return
         self.end(why)
         self.lost.set()
-        guard = self.guard
-        if guard is not None:
-            guard.was_lost(error)
+        for guard in (self.guard, *self.nested):
+            if guard is not None:
+                guard.was_lost(error)
 
     def end(self, why: str) -> None:
         """Be over, lost or given up."""
