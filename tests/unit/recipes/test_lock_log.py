@@ -21,6 +21,9 @@ ROUNDS = 20
 REQUESTS = 10
 """In each round."""
 
+HEARD_S = 10.0
+"""How long it may take until a holder hears of something."""
+
 
 class Log:
     """What has happened: to applications in one order, and to each client in its own."""
@@ -134,7 +137,8 @@ async def _basic_function(clients: Sequence[Client]) -> None:
         },
     )
 
-    # Client 0 releases file1, and keeps it.
+    # Client 0 releases file1, and keeps it: it knows that client 2 waits no more.
+    await _until_alone(clients[0], b"file1")
     file1.release()
     file1.release()
     assert log.take() == (["0: released file1", "0: released file1"], {})
@@ -151,9 +155,19 @@ async def _basic_function(clients: Sequence[Client]) -> None:
     )
 
     # Client 1 releases file2.
+    await _until_alone(clients[1], b"file2")
     file2.release()
     assert log.take() == (["1: released file2"], {})
     file1.release()
+
+
+async def _until_alone(client: Client, name: bytes) -> None:
+    """Wait until a holder has heard that nobody is in line behind it."""
+    tenure = client._locks.cells[name].tenure
+    assert tenure is not None
+    async with asyncio.timeout(HEARD_S):
+        while tenure.has_waiters:  # noqa: ASYNC110  nobody is told
+            await asyncio.sleep(0.001)
 
 
 @asynchronous
