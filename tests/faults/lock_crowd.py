@@ -146,7 +146,7 @@ class Crowd:
             have_written = {each.client for each in self.resource.writes(since)}
             return everybody <= have_written
 
-        self.resource.wait_for(have_all_written, "every client has written")
+        self.resource.wait_for(have_all_written, f"every client has written since entry {since}")
         self._wait_for_others("", since, self.resource.locks)
 
     def _wait_for_others(self, name: str, since: int, locks: Sequence[str]) -> None:

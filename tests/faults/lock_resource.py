@@ -119,9 +119,14 @@ class Resource:
         """Wait until something is so; it is looked at whenever the resource was used."""
         give_up_at = time.monotonic() + within_s
         while not condition():
-            assert time.monotonic() < give_up_at, f"never: {what}"
+            assert time.monotonic() < give_up_at, f"never: {what}, but {self._latest()}"
             with self._news:
                 self._news.wait(POLL_S)
+
+    def _latest(self) -> str:
+        """Tell who has done what last, for who has to find out what went wrong."""
+        latest = {each.client: each for each in self.log}
+        return "\n".join(map(str, sorted(latest.values(), key=lambda each: each.checked)))
 
     def writes(self, since: int = 0) -> list[Operation]:
         """Give all writes that were admitted since the log had so many entries."""

