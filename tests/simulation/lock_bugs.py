@@ -10,7 +10,8 @@ from leasehold.client.keeper import Keeper
 from leasehold.core.ops import Compare, Relation, Step, Target
 from leasehold.engine.values import Event, KeyValue, TxnResult
 from leasehold.errors import LeaseholdError, is_definite
-from leasehold.recipes import cell, contending, lock, yielding
+from leasehold.recipes import behind, contending, lock, yielding
+from leasehold.recipes.behind import Behind
 from leasehold.recipes.cell import Cell
 from leasehold.recipes.contending import Contention, Look
 from leasehold.recipes.guard import Guard
@@ -121,7 +122,7 @@ def _marks_for_others_count() -> Patch:
 
 
 def _waiters_are_not_seen() -> Patch:
-    return patch.object(Cell, "_note_waiter", lambda *_: None)
+    return patch.object(Behind, "_note_waiter", lambda *_: None)
 
 
 def _local_waiters_come_first() -> Patch:
@@ -136,7 +137,7 @@ def _clients_hand_it_round() -> Patch:
     original = Cell._hand_out
 
     def hand_out(self: Cell, tenure: Tenure) -> None:
-        if self._waiters and tenure.options.recall:
+        if self._behind and tenure.options.recall:
             self._yield(tenure)
         else:
             original(self, tenure)
@@ -250,7 +251,7 @@ def _keys_of_nested_locks_count() -> Patch:
     def is_contender(prefix: bytes, key: bytes) -> bool:
         return key.startswith(prefix)
 
-    here = patch.object(cell, "is_contender", is_contender)
+    here = patch.object(behind, "is_contender", is_contender)
     return _both(here, patch.object(contending, "is_contender", is_contender))
 
 

@@ -1,6 +1,7 @@
-"""Somebody who waits for a lock, in this client."""
+"""Those who wait for a lock, in this client."""
 
 import asyncio
+from collections import deque
 
 from leasehold.errors import LockDenied
 from leasehold.recipes.guard import Guard
@@ -44,3 +45,48 @@ class Asker:
         """Tell it that it waits for nothing."""
         if self.is_waiting:
             self.future.set_exception(error)
+
+
+class Askers:
+    """All who wait for a lock, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Asker] = deque()
+        self.stir = asyncio.Event()
+        """Set when whoever waits for their sake has something to look at."""
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def first(self) -> Asker:
+        """Who is next."""
+        return self._queue[0]
+
+    def only_ask(self) -> bool:
+        """Whether who is next wants an answer only."""
+        return bool(self._queue) and self._queue[0].tries
+
+    def add(self, asker: Asker) -> None:
+        """Let somebody wait, after those who do already."""
+        self._queue.append(asker)
+
+    def next(self) -> Asker:
+        """Take who is next."""
+        return self._queue.popleft()
+
+    def remove(self, asker: Asker) -> bool:
+        """Let somebody go; False if it is not there any more."""
+        try:
+            self._queue.remove(asker)
+        except ValueError:
+            return False
+        self.stir.set()
+        return True
+
+    def fail(self, error: BaseException) -> bool:
+        """Tell all that they wait for nothing; False if there was nobody."""
+        queue, self._queue = self._queue, deque()
+        for asker in queue:
+            asker.fail(error)
+        return bool(queue)

@@ -21,11 +21,10 @@ here.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from leasehold.engine.values import Event, KeyValue
+from leasehold.engine.values import Event
 from leasehold.errors import (
     Compacted,
     LeaseholdError,
@@ -34,12 +33,13 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.recipes import yielding
-from leasehold.recipes.asker import Asker
-from leasehold.recipes.contending import Contention, Look, holder_of, look
+from leasehold.recipes.asker import Asker, Askers
+from leasehold.recipes.behind import Behind
+from leasehold.recipes.contending import Contention, Look, look
 from leasehold.recipes.events import LockEventKind as Kind
-from leasehold.recipes.feeds import Subscription
-from leasehold.recipes.naming import Claim, is_contender, prefix_of, text_of, who_has
+from leasehold.recipes.naming import Claim, prefix_of, text_of, who_has
 from leasehold.recipes.session import Session
+from leasehold.recipes.standing import Standing
 from leasehold.recipes.tenure import Tenure
 
 if TYPE_CHECKING:
@@ -50,14 +50,6 @@ logger = logging.getLogger(__name__)
 AGAIN_MIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
 """The pauses between attempts while there is trouble, twice as long each time."""
-
-
-class Answer(NamedTuple):
-    """The no of a lock's owner."""
-
-    kind: Kind
-    total: int | None = None
-    """How often it was acquired, if the owner has said so."""
 
 
 class Cell:
@@ -71,25 +63,16 @@ class Cell:
         self._prefix = prefix_of(name)
         self.tenure: Tenure | None = None
         """What we have of it; may be read in any thread."""
-        self._askers: deque[Asker] = deque()
-        self.stir = asyncio.Event()
-        """Set when the driver has something to look at."""
+        self._askers = Askers()
+        self._standing = Standing(self._askers, self._log, self.text, locks.who)
         self._driver: asyncio.Task[None] | None = None
         self._attempt: Contention | None = None
         """Our key in line, or on its way there."""
         self._is_yielding = False
-        self._must_look = False
-        self._is_cut_off = False
-        """Whether there are more in line than we know."""
-        self._waiters: dict[bytes, KeyValue] = {}
-        """Others in line behind us, in order."""
-        self._unanswered: deque[KeyValue] = deque()
-        """Those of them who wait for a definite no."""
-        self._subscription: Subscription | None = None
+        self._behind = Behind(name, self._changed, self._missed)
         self._unlisten: Callable[[], object] | None = None
         self._options = locks.defaults
         """As of who has asked last."""
-        self._holder = ""
         self._trouble: BaseException | None = None
 
     def check(self) -> None:
@@ -120,9 +103,9 @@ class Cell:
         is_taken = bool(self._askers) or self._is_owned
         if asker.tries and not asker.counts and not is_seized and is_taken:
             # It is in use here, or others wait: no message could change that.
-            asker.deny(self._locks.who if tenure is not None else self._holder or self._locks.who)
+            asker.deny(self._locks.who if tenure is not None else self._standing.holder)
             return
-        self._askers.append(asker)
+        self._askers.add(asker)
         if tenure is not None:
             tenure.wanted = True
             if is_seized:
@@ -138,17 +121,14 @@ class Cell:
 
     def remove(self, asker: Asker) -> None:
         """Let somebody go who has waited long enough."""
-        try:
-            self._askers.remove(asker)
-        except ValueError:
-            return
-        self._note_wanted()
-        self.stir.set()
+        if self._askers.remove(asker):
+            self._note_wanted()
 
     def denial(self, waited_s: float) -> TimeoutError:
         """Say why somebody has not got it."""
-        holder = self._holder if self.tenure is None else self._locks.who
-        if holder:
+        is_known = self.tenure is not None or self._standing.is_behind_somebody
+        if is_known:
+            holder = self._locks.who if self.tenure is not None else self._standing.holder
             return LockDenied(self.text, holder, waited_s)
         why = f"{self._trouble or self._locks.engine.trouble}"
         said = f"{self.text!r}: no answer within {waited_s:g} s"
@@ -160,7 +140,7 @@ class Cell:
         """Have the claim in hand: give it to who is next, keep it, or give up the key."""
         if tenure is not self.tenure or not tenure.is_live:
             return
-        if self._waiters and tenure.options.recall:
+        if self._behind and tenure.options.recall:
             self._yield(tenure)
         else:
             self._hand_out(tenure)
@@ -169,7 +149,7 @@ class Cell:
         """Give the claim in hand to who is next here; keep it, or give up the key, if nobody is."""
         is_given = False
         while self._askers and not is_given:
-            asker = self._askers.popleft()
+            asker = self._askers.next()
             if asker.counts:
                 asker.count(tenure.total)
             elif asker.is_waiting:
@@ -179,7 +159,7 @@ class Cell:
         self._locks.sessions.look_by(tenure.options.idle_s)
         if is_given:
             return
-        if tenure.options.cache and not (self._waiters and tenure.options.recall):
+        if tenure.options.cache and not (self._behind and tenure.options.recall):
             tenure.let()
             if tenure.wanted:
                 self._look_at_claim(tenure)
@@ -194,7 +174,7 @@ class Cell:
     def _note_wanted(self) -> None:
         tenure = self.tenure
         if tenure is not None and not tenure.is_over:
-            tenure.has_waiters = bool(self._waiters)
+            tenure.has_waiters = bool(self._behind)
             tenure.wanted = bool(self._askers) or (tenure.has_waiters and tenure.options.recall)
 
     def _yield(self, tenure: Tenure) -> None:
@@ -229,7 +209,7 @@ class Cell:
         """See that somebody does what there is to do."""
         if self._driver is None:
             self._driver = asyncio.get_running_loop().create_task(self._drive())
-        self.stir.set()
+        self._askers.stir.set()
 
     async def _drive(self) -> None:
         pause_s = AGAIN_MIN_S
@@ -265,7 +245,7 @@ class Cell:
             if not tenure.is_over:
                 self.lost(None)
             return self.tenure is None and bool(self._askers)
-        return self._is_yielding or self._must_look or bool(self._unanswered)
+        return self._is_yielding or self._behind.has_work
 
     async def _step(self) -> None:
         tenure = self.tenure
@@ -273,26 +253,19 @@ class Cell:
             await self._contend()
         elif self._is_yielding:
             await self._give_up(tenure)
-        elif self._must_look:
-            await self._look_again(tenure)
         else:
-            waiter = self._unanswered.popleft()
-            if waiter.key in self._waiters:
-                self._log.say("client", Kind.REFUSED, self.text, who_has(waiter))
-                await yielding.refuse(tenure, self._locks.who, waiter.create_revision)
+            await self._attend(tenure)
         self._trouble = None
 
     def _fail(self, error: BaseException) -> None:
         """Tell all who wait that they wait for nothing."""
-        askers, self._askers = self._askers, deque()
-        for asker in askers:
-            asker.fail(error)
+        had_askers = self._askers.fail(error)
         attempt = self._attempt
         if isinstance(error, SessionExpired) or (attempt is not None and not attempt.may_be_there):
             self._attempt = None  # its key is gone, or never was there
         elif self.tenure is not None:
             self._abandon(self.tenure.session, error)
-        elif attempt is not None and not askers:  # nor could it be taken back
+        elif attempt is not None and not had_askers:  # nor could it be taken back
             self._attempt = None
             self._abandon(attempt.session, error)
 
@@ -321,82 +294,21 @@ class Cell:
             session = await self._locks.sessions.live()
             if not self._askers:
                 return
-            self._attempt = attempt = Contention(self, self._locks.engine, session)
+            self._attempt = attempt = Contention(
+                self.name, self._locks.engine, session, self._askers
+            )
         with attempt.session.used():
-            seen = await self._stand_in_line(attempt)
+            seen = await self._standing.stand(attempt)
         self._attempt = None
         if seen is not None:
             self._own(attempt.session, attempt.key, seen)
-
-    async def _stand_in_line(self, attempt: Contention) -> Look | None:
-        """Wait for our turn; None if nobody here wants it any more, and our key is gone."""
-        if not self._askers:
-            return await attempt.withdraw()
-        seen = await attempt.enter(Claim(self._locks.who, tries=self.only_asks()))
-        self._holder = holder_of(seen) if seen.ahead is not None else ""
-        self._log.say("client", Kind.ASKED, self.text, self._holder)
-        while seen.own is not None and seen.ahead is not None:
-            if not self._askers:
-                return await attempt.withdraw()
-            answer = await self._wait(attempt, seen)
-            if answer is not None:
-                kept = await self._deny(attempt, answer)
-                if kept is not None or attempt.is_withdrawn:
-                    return kept  # who has come meanwhile begins anew
-            seen = await attempt.look()
-            if seen.ahead is None and seen.own is not None:
-                self._log.say("client", Kind.RECALL_ACCEPTED, self.text, self._holder)
-        if seen.own is None:
-            raise SessionExpired(attempt.session.lease.id, "its key in line was deleted")
-        return seen
-
-    def only_asks(self) -> bool:
-        """Whether who is next here wants an answer only."""
-        return bool(self._askers) and self._askers[0].tries
-
-    async def _wait(self, attempt: Contention, seen: Look) -> Answer | None:
-        """Wait for the one ahead; give what that is for who only asks, if it is a no."""
-        assert seen.ahead is not None
-        self._holder = holder_of(seen)
-        is_next = seen.owner is not None and seen.ahead.key == seen.owner.key
-        if not self.only_asks():
-            await attempt.wait(seen, None)
-            return None
-        asker = self._askers[0]
-        if not is_next and not asker.counts:
-            return Answer(Kind.RECALL_REFUSED)
-        recall_s = asker.options.recall_s
-        is_in_time = await attempt.wait(seen._replace(ahead=seen.owner), recall_s)
-        if not self.only_asks():
-            return None
-        if attempt.answer is not None:
-            return Answer(Kind.RECALL_REFUSED, attempt.answer.count)
-        return None if is_in_time else Answer(Kind.RECALL_UNANSWERED)
-
-    async def _deny(self, attempt: Contention, answer: Answer) -> Look | None:
-        """Tell who only asks that it cannot have it, once our key is gone, unless others need it.
-
-        If it turns out to be ours by then, it can, and what was seen of that is returned.
-        """
-        self._log.say("client", answer.kind, self.text, self._holder)
-        asker = self._askers[0]
-        kept = await attempt.withdraw() if len(self._askers) == 1 else None
-        if kept is not None or not self._askers or self._askers[0] is not asker:
-            return kept
-        self._askers.popleft()
-        self._log.say("client", Kind.DENIED, self.text, self._holder)
-        if asker.counts and answer.total is not None:
-            asker.count(answer.total)
-        else:
-            asker.deny(self._holder)
-        return None
 
     def _own(self, session: Session, key: bytes, seen: Look) -> None:
         """Have it, as of what was seen."""
         assert seen.own is not None
         session.check()
         claim = Claim.decode(seen.own.value)
-        options = self._askers[0].options if self._askers else self._options
+        options = self._askers.first.options if self._askers else self._options
         self.tenure = Tenure(
             self,
             session,
@@ -407,87 +319,67 @@ class Cell:
             self._log,
             self._locks.sessions.keeper.clock.boottime,
         )
-        self._holder = ""
-        self._is_yielding = self._must_look = False
+        self._is_yielding = False
         self._unlisten = session.on_lost(self.lost)
         self._locks.sessions.tenants[self] = None
         self._log.say("client", Kind.GRANTED, self.text)
-        self._follow(seen)
+        self._behind.follow(seen, self._locks.feeds)
         self._hand_out(self.tenure)  # whoever waits elsewhere: it was our turn
 
     # Having it.
 
-    def _follow(self, seen: Look) -> None:
-        """Know the line as it was seen, and hear of all that happens to it."""
-        self._waiters = {}
-        self._unanswered.clear()
-        for pair in seen.behind:
-            self._note_waiter(pair)
-        self._must_look = False
-        self._is_cut_off = seen.more
-        if self._subscription is not None:
-            self._subscription.cancel()
-        self._subscription = self._locks.feeds.subscribe(
-            self._prefix, seen.revision + 1, self._changed, self._missed
-        )
-        self._note_wanted()
-
-    def _note_waiter(self, pair: KeyValue) -> None:
-        self._waiters[pair.key] = pair
-        claim = Claim.decode(pair.value)
-        if claim is not None and claim.tries:
-            self._unanswered.append(pair)
-
     def _changed(self, event: Event) -> None:
         """Hear of a change of the line."""
         tenure = self.tenure
-        if tenure is None or self._is_yielding or not is_contender(self._prefix, event.key):
+        if tenure is None or self._is_yielding:
             return
         if event.key == tenure.key:
             if event.pair is None:
                 self.lost(None, "its key was deleted")
             elif event.pair.create_revision != tenure.revision:
                 self.lost(None, "its key was deleted, and made again by somebody else")
-        elif event.pair is None:
-            self._waiters.pop(event.key, None)
-            if not self._waiters and self._is_cut_off:
-                self._must_look = True
-                self._kick()
-            self._note_wanted()
-        elif event.key not in self._waiters:
-            self._note_waiter(event.pair)
-            self._note_wanted()
-            if tenure.options.recall:
-                self._look_at_claim(tenure)
-                if self._unanswered and not self._is_yielding:
-                    self._kick()
+            return
+        is_new = self._behind.note(event)
+        self._note_wanted()
+        if is_new and tenure.options.recall:
+            self._look_at_claim(tenure)
+        if self._behind.has_work and not self._is_yielding:
+            self._kick()
 
     def _missed(self, error: LeaseholdError) -> None:
         """Hear that changes of the line are not told any more."""
-        self._subscription = None
+        if self.tenure is None:
+            return
         if isinstance(error, Compacted):
-            self._must_look = True
             self._kick()
-        elif self.tenure is not None:
+        else:
             self._abandon(self.tenure.session, error)
 
-    async def _look_again(self, tenure: Tenure) -> None:
+    async def _attend(self, tenure: Tenure) -> None:
+        """Do what is to be done for those behind us: look who they are, or tell one no."""
+        if not self._behind.must_look:
+            waiter = self._behind.next_unanswered()
+            if waiter is not None and tenure.options.recall:
+                self._log.say("client", Kind.REFUSED, self.text, who_has(waiter))
+                await yielding.refuse(tenure, self._locks.who, waiter.create_revision)
+            return
         seen = await look(tenure.session, self.name, tenure.key, tenure.revision)
         if tenure is not self.tenure or self._is_yielding:
             return
         if seen.own is None:
             self.lost(None, "its key was deleted")
             return
-        self._follow(seen)
+        self._behind.follow(seen, self._locks.feeds)
+        self._note_wanted()
         self._look_at_claim(tenure)
 
     # Ending it.
 
     async def _give_up(self, tenure: Tenure) -> None:
-        if self._is_cut_off:  # the first of those that we know may not be the next
+        heir = self._behind.first
+        if self._behind.is_cut_off:  # the first of those that we know may not be the next
             seen = await look(tenure.session, self.name, tenure.key, tenure.revision)
-            self._waiters = {pair.key: pair for pair in seen.behind}
-        heir = next(iter(self._waiters.values()), None)
+            heir = next(iter(seen.behind), None)
         self._log.say("client", Kind.GAVE_UP, self.text, "" if heir is None else who_has(heir))
         await yielding.give_up(tenure, heir)
         if tenure is self.tenure:
@@ -508,12 +400,8 @@ class Cell:
         tenure, self.tenure = self.tenure, None
         if tenure is None:
             return
-        self._is_yielding = self._must_look = False
-        self._waiters = {}
-        self._unanswered.clear()
-        if self._subscription is not None:
-            self._subscription.cancel()
-            self._subscription = None
+        self._is_yielding = False
+        self._behind.stop()
         if self._unlisten is not None:
             self._unlisten()
             self._unlisten = None

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Target
 from leasehold.engine.values import KeyValue, RangeResult
 from leasehold.errors import CallRefused, Compacted, LeaseholdError, is_definite
-from leasehold.recipes.naming import Claim, is_contender, line, prefix_of, who_has
+from leasehold.recipes.naming import Claim, is_contender, line, prefix_of, text_of, who_has
 from leasehold.recipes.session import OutcomeUnknown, Session
 
 if TYPE_CHECKING:
     from leasehold.engine.interface import Engine
-    from leasehold.recipes.cell import Cell
+    from leasehold.recipes.asker import Askers
 
 PAGE: Final = 16
 """Keys that are read on each side of ours at first. More, if all turn out to be of other locks."""
@@ -100,12 +100,13 @@ def _first(pairs: list[KeyValue]) -> KeyValue | None:
 class Contention:
     """One attempt of a client to get a lock, from putting its key to owning it or giving up."""
 
-    def __init__(self, cell: "Cell", engine: "Engine", session: Session) -> None:
-        self._cell = cell
+    def __init__(self, name: bytes, engine: "Engine", session: Session, askers: "Askers") -> None:
+        self._name = name
         self._engine = engine
+        self._askers = askers
         self.session = session
         """What it is under."""
-        self._key = prefix_of(cell.name) + session.hex
+        self._key = prefix_of(name) + session.hex
         self._revision = 0
         self._is_gone = False
         """Whether the predecessor is, or its end cannot be told from here."""
@@ -127,7 +128,7 @@ class Contention:
         if self._revision:
             return await self.look()
         put = Put(self._key, claim.encode(), self.session.lease.id)
-        name = self._cell.name
+        name = self._name
         own = Range(self._key)
         ahead = [line(name, limit=PAGE, descending=True), line(name, limit=PAGE)]
         while True:
@@ -145,8 +146,8 @@ class Contention:
             if not self._may_be_there:
                 self.is_withdrawn = True
                 raise CallRefused(
-                    f"{self._cell.text!r} is in use by this client for something else, such as an "
-                    "election: take another name"
+                    f"{text_of(self._name)!r} is in use by this client for something else, such as "
+                    "an election: take another name"
                 )
             if found := done.results[0].pairs:
                 self._revision = found[0].create_revision
@@ -154,7 +155,7 @@ class Contention:
 
     async def look(self) -> Look:
         """Read where we are."""
-        return await look(self.session, self._cell.name, self._key, self._revision)
+        return await look(self.session, self._name, self._key, self._revision)
 
     async def wait(self, seen: Look, within_s: float | None) -> bool:
         """Wait until something has changed: the one ahead, the mark, those who ask, the session.
@@ -164,7 +165,7 @@ class Contention:
         assert seen.ahead is not None, "there is somebody to wait for"
         self._is_gone = False
         self._failure = self.answer = None
-        stir, asked = self._cell.stir, self._cell.only_asks()
+        stir, asked = self._askers.stir, self._askers.only_ask()
         watcher = asyncio.get_running_loop().create_task(self._watch(seen))
         unlisten = self.session.on_lost(lambda _error: stir.set())
         try:
@@ -189,10 +190,10 @@ class Contention:
 
     def _has_changed(self, asked: bool) -> bool:
         self.session.check()
-        if asked != self._cell.only_asks():
+        if asked != self._askers.only_ask():
             return True  # somebody else is next here, and wants it in another way
         has_answer = self._is_gone or self.answer is not None
-        return has_answer or not self._cell.has_askers or self._failure is not None
+        return has_answer or not self._askers or self._failure is not None
 
     async def _watch(self, seen: Look) -> None:
         """Watch the one ahead of us, from what was seen on."""
@@ -205,7 +206,7 @@ class Contention:
                         self._is_gone = True
                     else:
                         self._hear(event.pair)
-                self._cell.stir.set()
+                self._askers.stir.set()
         except Compacted:
             self._is_gone = True  # perhaps: we will see
         except LeaseholdError as error:
@@ -214,7 +215,7 @@ class Contention:
             self._is_gone = True
         finally:
             watch.cancel()
-            self._cell.stir.set()
+            self._askers.stir.set()
 
     def _hear(self, ahead: KeyValue) -> None:
         """Take what the one ahead says, if it is about us: other marks do not count."""
