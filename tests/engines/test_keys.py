@@ -334,3 +334,18 @@ async def test_wrong_values_are_refused_by_name(place: Place) -> None:
                 await empty
         with pytest.raises(EmptyKey):
             engine.watch(b"")
+
+
+@asynchronous
+async def test_a_transaction_may_only_read(place: Place) -> None:
+    async with place.open() as engine:
+        key, other = place.key(b"a"), place.key(b"b")
+        put = await engine.put(key, b"1")
+        is_there = Compare(key, Target.VERSION, Relation.EQUAL, 1)
+        read = await engine.txn([is_there], [Range(key), Range(other)], [Range(other)])
+        assert [len(found.pairs) for found in read.results] == [1, 0]
+        assert (read.succeeded, read.revision) == (True, put.revision)
+        await engine.put(key, b"2")
+        read = await engine.txn([is_there], [Range(key), Range(other)], [Range(other)])
+        assert [len(found.pairs) for found in read.results] == [0]
+        assert not read.succeeded

@@ -27,6 +27,7 @@ from leasehold import (
     UnknownKey,
     UnknownLease,
 )
+from leasehold.engine.remote import messages
 from leasehold.engine.remote.caller import AGAIN, decoded
 from leasehold.engine.remote.history import History
 from leasehold.engine.remote.refusals import About, about_txn, is_useless, refusal_of
@@ -333,3 +334,24 @@ def test_there_is_one_warning_where_a_deposed_leader_may_renew(
     said = [record.message for record in caplog.records if "deposed" in record.message]
     assert len(said) == warnings
     assert all(each.startswith(f"etcd {version}: a leader that was deposed") for each in said)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_padded"),
+    [("3.4.19", True), ("3.4.20", False), ("3.5.4", True), ("3.5.5", False), ("3.6.0", False)],
+)
+def test_an_etcd_that_would_end_is_asked_for_no_transaction_that_only_reads(
+    version: str, is_padded: bool
+) -> None:
+    assert Server(is_leasehold=False, version=version).reads_in_txns is not is_padded
+    request = messages.txn_request(Txn([], [Range(b"a")], [Range(b"b")]))
+    if is_padded:
+        messages.pad(request)
+    kinds = [operation.WhichOneof("request") for operation in request.success]
+    assert kinds == ["request_range", "request_txn"][: 1 + is_padded]
+    assert len(request.failure) == 1 + is_padded
+
+
+def test_what_writes_is_not_taken_for_what_only_reads() -> None:
+    assert messages.only_reads(Txn([], [Range(b"a")], []))
+    assert not messages.only_reads(Txn([], [Range(b"a")], [Delete(b"a")]))

@@ -247,14 +247,17 @@ class RemoteEngine(Engine):
         check_txn(txn)
         txns.check(txn, self.limits.txn_operations)
         check_size(size_of(txn), self.limits)
+        request = messages.txn_request(txn)
+        is_padded = not self.server.reads_in_txns and messages.only_reads(txn)
+        if is_padded:
+            messages.pad(request)
         answer = await self._caller.ask(
-            _KV + "Txn",
-            messages.txn_request(txn),
-            pb.TxnResponse,
-            about=about_txn(txn),
-            linearizable=True,
+            _KV + "Txn", request, pb.TxnResponse, about=about_txn(txn), linearizable=True
         )
-        return messages.txn_result(answer)
+        result = messages.txn_result(answer)
+        if is_padded:
+            result.results.pop()
+        return result
 
     async def compact(self, revision: int, *, wait: bool = False) -> int:
         """Forget what cannot be seen at `revision` or later."""

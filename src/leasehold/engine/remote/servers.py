@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from leasehold.engine.remote.caller import Caller
@@ -25,6 +26,10 @@ Version = tuple[int, int, int]
 
 PROGRESS_TRUSTED_FROM: Final[dict[tuple[int, int], int]] = {(3, 4): 25, (3, 5): 8}
 """The patch from which on progress is never told ahead of events; newer minors have it all."""
+
+READS_IN_TXN_FROM: Final[dict[tuple[int, int], int]] = {(3, 4): 20, (3, 5): 5}
+"""The patch from which on a member survives that the caller of a transaction goes away which only
+reads (etcd's issue 14110); newer minors do."""
 
 DEPOSED_RENEWS_BEFORE: Final[dict[tuple[int, int], int]] = {(3, 5): 20}
 """The patch before which a leader that was deposed, and does not know, renews leases."""
@@ -56,12 +61,20 @@ class Server(NamedTuple):
     @property
     def trusts_progress(self) -> bool:
         """Whether a watch may go on from where its progress says that it is."""
+        return self._is_from(PROGRESS_TRUSTED_FROM)
+
+    @property
+    def reads_in_txns(self) -> bool:
+        """Whether a transaction that only reads can do it no harm."""
+        return self._is_from(READS_IN_TXN_FROM)
+
+    def _is_from(self, oldest: Mapping[tuple[int, int], int]) -> bool:
+        """Say whether it is ours, or an etcd with what came with these patches."""
         number = version_of(self.version)
         if self.is_leasehold or number is None:
             return self.is_leasehold
         minor, patch = number[:2], number[2]
-        oldest = PROGRESS_TRUSTED_FROM.get(minor)
-        return minor > max(PROGRESS_TRUSTED_FROM) if oldest is None else patch >= oldest
+        return patch >= oldest[minor] if minor in oldest else minor > max(oldest)
 
     @property
     def may_renew_when_deposed(self) -> bool:
