@@ -177,7 +177,7 @@ class LockDenied(LeaseholdError, TimeoutError):
 
     def __str__(self) -> str:
         who = self.holder or "somebody else"
-        waited = f", and was after {self.waited_s:g} s" if self.waited_s else ""
+        waited = f", and was after {self.waited_s:.3g} s" if self.waited_s else ""
         return f"{self.name!r} is held by {who}{waited}"
 
 

@@ -11,7 +11,7 @@ from leasehold.recipes.options import LockOptions
 class Asker:
     """Waits for a guard; or, to count, for how often the lock was acquired."""
 
-    __slots__ = ("_name", "counts", "future", "options", "tries")
+    __slots__ = ("_name", "answers_before", "counts", "future", "options", "tries")
 
     def __init__(
         self, name: str, options: LockOptions, *, tries: bool, counts: bool = False
@@ -21,6 +21,8 @@ class Asker:
         self.tries = tries
         """Whether it waits for an answer only, and not for its turn."""
         self.counts = counts
+        self.answers_before = 0
+        """How many answers of the server there were before it came."""
         self.future: asyncio.Future[Guard | int] = asyncio.get_running_loop().create_future()
 
     @property

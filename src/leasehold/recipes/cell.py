@@ -105,6 +105,7 @@ class Cell:
             # It is in use here, or others wait: no message could change that.
             asker.deny(self._locks.who if tenure is not None else self._standing.holder)
             return
+        asker.answers_before = self._standing.answers
         self._askers.add(asker)
         if tenure is not None:
             tenure.wanted = True
@@ -124,14 +125,14 @@ class Cell:
         if self._askers.remove(asker):
             self._note_wanted()
 
-    def denial(self, waited_s: float) -> TimeoutError:
+    def denial(self, asker: Asker, waited_s: float) -> TimeoutError:
         """Say why somebody has not got it."""
-        is_known = self.tenure is not None or self._standing.is_behind_somebody
-        if is_known:
-            holder = self._locks.who if self.tenure is not None else self._standing.holder
-            return LockDenied(self.text, holder, waited_s)
-        why = f"{self._trouble or self._locks.engine.trouble}"
-        said = f"{self.text!r}: no answer within {waited_s:g} s"
+        if self.tenure is not None:
+            return LockDenied(self.text, self._locks.who, waited_s)
+        if self._standing.is_behind or self._standing.answers > asker.answers_before:
+            return LockDenied(self.text, self._standing.last_holder, waited_s)
+        why = str(self._trouble or "") or self._locks.engine.trouble
+        said = f"{self.text!r}: no answer within {waited_s:.3g} s"
         return TimeoutError(f"{said}: {why}" if why else said)
 
     # The claim.

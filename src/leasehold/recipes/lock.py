@@ -178,7 +178,7 @@ class Lock:
         done, _ = await asyncio.wait([asker.future], timeout=limit_s)
         if not done:
             assert limit_s is not None
-            denial = cell.denial(limit_s)
+            denial = cell.denial(asker, limit_s)
             self._locks.log.say(
                 "application", Kind.DENIED, self.name, getattr(denial, "holder", "")
             )

@@ -27,10 +27,14 @@ class Standing:
         self._name = name
         self._who = who
         self._ahead = ""
+        self.last_holder = ""
+        """Who was the last that we have waited for."""
+        self.answers = 0
+        """How often the server has said what the line is like."""
 
     @property
-    def is_behind_somebody(self) -> bool:
-        """Whether it is known who has the lock, and it is not us."""
+    def is_behind(self) -> bool:
+        """Whether it waits for somebody, whom it knows."""
         return bool(self._ahead)
 
     @property
@@ -49,7 +53,7 @@ class Standing:
         if not self._askers:
             return await attempt.withdraw()
         seen = await attempt.enter(Claim(self._who, tries=self._askers.only_ask()))
-        self._ahead = holder_of(seen) if seen.ahead is not None else ""
+        self._saw(seen)
         self._say(Kind.ASKED)
         while seen.own is not None and seen.ahead is not None:
             if not self._askers:
@@ -60,11 +64,18 @@ class Standing:
                 if kept is not None or attempt.is_withdrawn:
                     return kept  # who has come meanwhile begins anew
             seen = await attempt.look()
+            self.answers += 1
             if seen.ahead is None and seen.own is not None:
                 self._say(Kind.RECALL_ACCEPTED)
         if seen.own is None:
             raise SessionExpired(attempt.session.lease.id, "its key in line was deleted")
         return seen
+
+    def _saw(self, seen: Look) -> None:
+        """Note who is ahead."""
+        self.answers += 1
+        self._ahead = holder_of(seen) if seen.ahead is not None else ""
+        self.last_holder = self._ahead or self.last_holder
 
     def _say(self, kind: Kind) -> None:
         self._log.say("client", kind, self._name, self._ahead)
@@ -72,7 +83,7 @@ class Standing:
     async def _wait(self, attempt: Contention, seen: Look) -> Answer | None:
         """Wait for the one ahead; give what that is for who only asks, if it is a no."""
         assert seen.ahead is not None
-        self._ahead = holder_of(seen)
+        self._saw(seen)
         if not self._askers.only_ask():
             await attempt.wait(seen, None)
             return None
