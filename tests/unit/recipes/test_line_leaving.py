@@ -18,6 +18,7 @@ from leasehold import (
     NotHeld,
     SessionExpired,
 )
+from leasehold.errors import ConnectFailed, NoSpace, TooBusy
 from leasehold.pending import Pending
 from leasehold.recipes.line_guard import LineGuard
 from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
@@ -669,5 +670,24 @@ def test_what_no_engine_takes_is_refused_and_leaves_no_key(kind: str) -> None:
             await make[kind]
         await is_free_soon(world, kind)
         (await KINDS[kind](client)(timeout=1)).release()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [NoSpace(1, 1), TooBusy("later"), ConnectFailed("nobody there")])
+def test_a_session_that_cannot_begin_is_tried_with_pauses_and_given_up(error: Exception) -> None:
+    async def scene(world: World) -> None:
+        client = world.client("me", session_ttl=10.0)
+        for number in range(1, 100):
+            client.engine.trouble_with("txn", number, error)
+        began = world.host.clock.monotonic()
+        with pytest.raises(type(error)):
+            await client._sessions.live()
+        assert 2.0 < world.host.clock.monotonic() - began <= 5.0
+        assert client.engine.calls.count("txn") < 12
+        assert not world.leases()
+        client.engine.no_more_trouble()
+        client.engine.trouble_with("txn", 1, error)  # for a moment
+        (await client.rwlock("x").write()).release()
 
     play(scene)
