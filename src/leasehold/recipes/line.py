@@ -172,6 +172,8 @@ class Place:
         self._may_be_there = True
         try:
             done = await self.session.write(compares, [put, self._range()], others)
+        except (SessionExpired, Closed, Forked):
+            raise  # not of the put: it may have been done before
         except (LeaseholdError, OSError):
             self._may_be_there = False
             raise

@@ -674,6 +674,24 @@ def test_what_no_engine_takes_is_refused_and_leaves_no_key(kind: str) -> None:
     play(scene)
 
 
+@kinds
+def test_a_put_that_cannot_be_settled_ends_the_session_and_leaves_no_key(kind: str) -> None:
+    """It was done, and had no answer: to say that it was refused would leave the key behind."""
+
+    async def scene(world: World) -> None:
+        client = world.client("me")
+        other = await client.rwlock("other").read()
+        client.engine.trouble_with("txn", 1, Fault.ANSWER_LOST)
+        client.engine.trouble_with("txn", 2, Fault.REFUSED)
+        with pytest.raises(SessionExpired):
+            await KINDS[kind](client)()
+        assert other.lost
+        await is_free_soon(world, kind)
+        (await KINDS[kind](client)(timeout=1)).release()
+
+    play(scene)
+
+
 @pytest.mark.parametrize("error", [NoSpace(1, 1), TooBusy("later"), ConnectFailed("nobody there")])
 def test_a_session_that_cannot_begin_is_tried_with_pauses_and_given_up(error: Exception) -> None:
     async def scene(world: World) -> None:
