@@ -79,9 +79,10 @@ class _Arrival(Place):
     def is_named(self, opened: bytes) -> bool:
         """Say whether an opening was for it."""
         try:
-            return self.tail_of(self.key) in json.loads(opened)["passed"]
-        except (ValueError, KeyError, TypeError):
+            passed = json.loads(opened)["passed"]
+        except (ValueError, KeyError, TypeError, RecursionError):
             return False
+        return isinstance(passed, dict) and self.tail_of(self.key) in passed
 
     async def was_absent(self, revision: int) -> None:
         """Look whether the key is not there because the barrier was opened for it."""

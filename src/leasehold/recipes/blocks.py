@@ -1,8 +1,27 @@
-"""The blocks of a handle that tasks or threads share: each leaves what it has entered."""
+"""The blocks of a handle that tasks or threads share: each leaves what it has entered.
+
+Threads do so at the same time. Nothing here goes by an index, which another thread would make
+wrong: what is found is taken out as such, at once, or was taken by another.
+"""
 
 from typing import Generic, TypeVar
 
 G = TypeVar("G")
+
+
+def take(entered: list[tuple[object, G]], who: object) -> G:
+    """Take out the guard of the latest block of a task or thread; if it has none, of any."""
+    while True:
+        for entry in reversed(entered.copy()):
+            if entry[0] == who:
+                break
+        else:
+            return entered.pop()[1]
+        try:
+            entered.remove(entry)
+        except ValueError:
+            continue  # one that had none was faster
+        return entry[1]
 
 
 class Blocks(Generic[G]):
@@ -19,6 +38,4 @@ class Blocks(Generic[G]):
 
     def leave(self, who: object) -> G:
         """Give the guard of the latest block of a task or thread; if it has none, of any."""
-        entered = self._entered
-        mine = max((at for at, (each, _) in enumerate(entered) if each == who), default=-1)
-        return entered.pop(mine)[1]
+        return take(self._entered, who)

@@ -172,6 +172,8 @@ class Place:
         self._may_be_there = True
         try:
             done = await self.session.write(compares, [put, self._range()], others)
+        except (SessionExpired, Closed, Forked):
+            raise  # not of the put: it may have been done before
         except (LeaseholdError, OSError):
             self._may_be_there = False
             raise
@@ -185,7 +187,11 @@ class Place:
     # What happens meanwhile.
 
     async def look(self) -> bool:
-        """Read who is ahead, now; False if its own key is not there: then it is over."""
+        """Read who is ahead, now; False if its own key is not there: then it is over.
+
+        Not every key is one place's alone: a candidate's is called like that of a lock. So one that
+        was put without an answer is known by its value.
+        """
         done = await self.session.read([Range(self.key), self._range()])
         self._looked_at = done.revision
         own = done.results[0].pairs
@@ -193,9 +199,16 @@ class Place:
             if self.created:
                 self.was_deleted()
             return False
+        if not self.created and not self._is_as_put(own[0]):
+            self._may_be_there = False
+            raise self.line.conflict(own[0])
         self.created = own[0].create_revision
         self._follow(done.revision, done.results[1].pairs)
         return True
+
+    def _is_as_put(self, pair: KeyValue) -> bool:
+        """Say whether a key may be the one that was put without an answer, and not another's."""
+        return pair.value == self._value and pair.lease == self.session.lease.id
 
     async def change(self) -> None:
         """Wait until those ahead are fewer, or it is over, or not wanted any more."""
@@ -298,8 +311,10 @@ class Place:
         self._stop_following()
 
     async def _delete(self) -> bool:
-        relation = Relation.EQUAL if self.created else Relation.NOT_EQUAL
-        mine = Compare(self.key, Target.CREATE_REVISION, relation, self.created)
+        if self.created:
+            mine = Compare(self.key, Target.CREATE_REVISION, Relation.EQUAL, self.created)
+        else:  # it may be there, or another's, which is not deleted
+            mine = Compare(self.key, Target.VALUE, Relation.EQUAL, self._value)
         pause_s = AGAIN_MIN_S
         while True:
             try:

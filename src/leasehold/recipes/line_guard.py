@@ -90,6 +90,10 @@ class LineGuard(AnyGuard):
             self._claim.pop()
         except IndexError:
             raise self._not_held() from None
+        except BaseException:  # such as Ctrl-C: whoever was to tell the loop may not know of it
+            self._claim.clear()
+            self._place.give_up_soon()
+            raise
         if not is_held:
             self._place.give_up_soon()
             raise self.as_lost()

@@ -11,6 +11,7 @@ from leasehold.client.patience import Timeout
 from leasehold.core.duration import check_seconds
 from leasehold.errors import LockDenied, LockLost, NotHeld, SessionExpired
 from leasehold.recipes.asker import Asker
+from leasehold.recipes.blocks import take
 from leasehold.recipes.cell import Cell
 from leasehold.recipes.contending import contenders
 from leasehold.recipes.events import LockEventKind as Kind
@@ -226,9 +227,7 @@ class Lock:
 
     def left(self, who: object) -> Guard:
         """Give the guard of the block that is left."""
-        entered = self._entered
-        mine = max((n for n, (each, _) in enumerate(entered) if each == who), default=-1)
-        return entered.pop(mine)[1]
+        return take(self._entered, who)
 
     # Releasing, and looking.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import weakref
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from leasehold.recipes.sessions import Sessions
 COUNTS_AT_ONCE: Final = 64
 """Locks that are asked for their counts at the same time."""
 
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 
 def this_process() -> str:
     """Say who we are, for those who find our lock in their way."""
@@ -33,6 +36,12 @@ def check_who(who: str) -> str:
         raise TypeError(f"name must be a str, not {who!r}")
     if not 0 < len(who) <= MAX_WHO:
         raise ValueError(f"name must have 1 to {MAX_WHO} characters, not {len(who)}")
+    if _CONTROL.search(who):
+        raise ValueError(f"name must be text without line ends and control characters, not {who!r}")
+    try:
+        who.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"name must be text that UTF-8 has, not {who!r}: {error}") from None
     return who
 
 

@@ -20,8 +20,16 @@ from leasehold.engine.values import KeyValue
 SESSIONS: Final = b"leasehold/sessions/"
 """Where each session has its own key."""
 
+MAX_NAME: Final = 4_096
+"""Bytes of the name of a lock, or of another recipe: one transaction has it several times."""
+
 MAX_WHO: Final = 200
 """Characters of what a client calls itself."""
+
+MAX_NUMBER: Final = 2**63 - 1
+"""The highest revision there can be, and the highest count that is believed."""
+
+_RESERVED: Final = SESSIONS.rstrip(b"/")
 
 _HEX: Final = re.compile(rb"[1-9a-f][0-9a-f]{0,15}")
 
@@ -32,10 +40,17 @@ def hex_of(lease: int) -> bytes:
 
 
 def name_of(name: Octets) -> bytes:
-    """Check the name of a lock."""
+    """Check the name of a lock, or of another recipe."""
     octets = octets_of(name, "name")
     if not octets:
         raise ValueError("name must have at least one character; it is empty")
+    if len(octets) > MAX_NAME:
+        raise ValueError(f"name must have {MAX_NAME} bytes at most, not {len(octets)}")
+    if octets.startswith(_RESERVED) and prefix_of(octets).startswith(SESSIONS):
+        raise ValueError(
+            f"name must not be {text_of(_RESERVED)!r}, or begin with it and a slash: the keys of "
+            f"sessions are there; {text_of(octets)!r} is"
+        )
     return octets
 
 
@@ -105,9 +120,17 @@ class Claim:
             tries, denies = said.get("tries", False), said.get("denies", 0)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        if not isinstance(who, str) or type(count) is not int or type(denies) is not int:
+        if not isinstance(who, str) or not _is_number(count) or not _is_number(denies):
             return None
-        return cls(who[:MAX_WHO], count, tries is True, denies)
+        who = who[:MAX_WHO]
+        if not who.isprintable():
+            who = ascii(who)[1:-1]  # what is told to people must not break their terminals
+        return cls(who, count, tries is True, denies)
+
+
+def _is_number(said: object) -> bool:
+    """Say whether somebody may have counted that far."""
+    return type(said) is int and 0 <= said <= MAX_NUMBER
 
 
 def who_has(pair: KeyValue) -> str:

@@ -16,6 +16,7 @@ If the session's lease ends its key goes with it, and nothing of the session can
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,9 @@ from leasehold.core.ops import Compare, Put, Range, Relation, Step, Target
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import TxnResult
 from leasehold.errors import (
+    Closed,
     ConnectFailed,
+    Forked,
     LeaseholdError,
     NoSpace,
     SessionExpired,
@@ -38,6 +41,8 @@ from leasehold.recipes.naming import SESSIONS, hex_of
 if TYPE_CHECKING:
     from leasehold.recipes.sessions import Sessions
 
+logger = logging.getLogger(__name__)
+
 CALL: Final = 0.5
 CALL_MAX_S: Final = 10.0
 """How long one call may take: a part of a term, so that there is time for another one."""
@@ -47,7 +52,8 @@ NOT_EXECUTED: Final = (ConnectFailed, NoSpace, TooBusy)
 
 AGAIN_MIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
-"""The pauses between attempts to read, or to begin a new epoch, twice as long each time."""
+"""The pauses between attempts to begin, to read, or to begin a new epoch, twice as long each time.
+"""
 
 
 class OutcomeUnknown(Exception):
@@ -155,7 +161,8 @@ class Session:
         """Make a transaction that is executed now or never.
 
         Raises `OutcomeUnknown` if there was no answer: it was executed, or never will be, so now is
-        the time to look. `SessionExpired` if all is over. What the engine refuses was not done.
+        the time to look. `SessionExpired` if all is over, and also if a doubt cannot be settled. So
+        what the engine refuses (any other error of it, but `Closed` and `Forked`) was not done.
         """
         while True:
             await self._settle()
@@ -211,7 +218,15 @@ class Session:
     async def _rewrite(self) -> None:
         """Begin a new epoch, with an answer."""
         is_ours = Compare(self._key, Target.CREATE_REVISION, Relation.EQUAL, self._created)
-        done = await self._insist([is_ours], [Put(self._key, self._who, self.lease.id)])
+        try:
+            done = await self._insist([is_ours], [Put(self._key, self._who, self.lease.id)])
+        except (SessionExpired, Closed, Forked):
+            raise
+        except Exception as error:
+            # What had no answer stays in doubt, so nothing more can be done under this lease.
+            logger.warning("the session is given up, its key cannot be rewritten: %s", error)
+            self._sessions.give_up(self, error)
+            raise self.as_expired() from error
         if not done.succeeded:
             raise self._gone()
         self._epoch = max(self._epoch, done.revision)

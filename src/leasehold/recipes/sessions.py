@@ -18,10 +18,13 @@ from leasehold.client.held_lease import HeldLease
 from leasehold.client.keeper import Keeper
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
-from leasehold.recipes.session import CALL, CALL_MAX_S, Session
+from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, CALL, CALL_MAX_S, Session
 
 SESSION_TTL_S: Final = 10.0
 """The term of a session, unless told otherwise."""
+
+BEGIN: Final = 0.5
+"""How much of a term may pass until the session's key is there; then it is ended again."""
 
 LOOKS: Final = 10
 """How often, during a term, is looked for what is idle at most."""
@@ -119,14 +122,21 @@ class Sessions:
         return session
 
     async def _begin(self, session: Session, lease: HeldLease) -> None:
+        """Put the session's key there, as often as it takes, but not for longer than a while."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self.ttl_s * BEGIN
+        pause_s = AGAIN_MIN_S
         while True:
             try:
                 await session.begin(lease)
             except (LeaseholdError, OSError) as error:
-                if is_definite(error) or not lease.is_held:
+                is_late = loop.time() + pause_s >= give_up_at
+                if is_definite(error) or is_late or not lease.is_held:
                     raise
             else:
                 return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     async def _end_former(self, lease: int) -> None:
         with suppress(UnknownLease):

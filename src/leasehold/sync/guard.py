@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
-from leasehold.errors import LockLost
+from leasehold.errors import LockLost, NotHeld
 from leasehold.pending import Pending
 from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.token import Token
@@ -99,17 +99,27 @@ class Guard:
         Raises `NotHeld` if that was done before, and `LockLost` if the lock was lost meanwhile:
         what was done under it since then was not protected.
         """
+        rest: list[Callable[[], None]] | None = None
         try:
-            if not self._guard.put_back():
-                self._thread.post(self._guard.put_by)
+            rest = None if self._guard.put_back() else [self._guard.put_by]
+            if rest is not None:
+                self._thread.post(_do_once, rest)
+        except BaseException:  # such as Ctrl-C: the loop may not have been told
+            if rest is not None:
+                self._thread.post(_do_once, rest)
+            raise
         finally:
             if self._lost is not None:
                 self._lost.tell()  # who waits for that waits in vain
 
     def __enter__(self) -> Self:
-        self.check()
-        self.enter()
-        return self
+        try:
+            self.check()
+            self.enter()
+            return self
+        except BaseException:  # such as Ctrl-C: no block will release it
+            self.abandon()
+            raise
 
     def enter(self) -> None:
         """Begin its block, in this thread."""
@@ -122,19 +132,29 @@ class Guard:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.leave(exc_type)
+        try:
+            self.leave(exc_type)
+        except BaseException:  # such as Ctrl-C: else it is released by now
+            self.abandon()
+            raise
 
     def leave(self, exc_type: type[BaseException] | None) -> None:
         """End its block; `LockLost` if it was lost, unless the block has failed of something."""
-        if self._body is not None:
-            bodies.leave(self._body)
-        if self._thread.is_forked or self.is_released:
-            return  # it is the parent's; or it was released in the block
         try:
+            if self._body is not None:
+                bodies.leave(self._body)
+            if self._thread.is_forked or self.is_released:
+                return  # it is the parent's; or it was released in the block
             self.release()
         except LockLost:
             if exc_type is None:
                 raise
+
+    def abandon(self) -> None:
+        """See that it is released, unless it is: after a Ctrl-C nobody else will do that."""
+        if self._body is not None:
+            bodies.leave(self._body)
+        abandon(self._thread, self._guard)
 
     def __repr__(self) -> str:
         return repr(self._guard)
@@ -197,4 +217,21 @@ def obtain(
 
 async def _give_back(guard: Guard) -> None:
     with suppress(LockLost):
+        guard.release()
+
+
+def _do_once(rest: list[Callable[[], None]]) -> None:
+    """Do the rest of a release, unless that was done; on the loop."""
+    if rest:
+        rest.pop()()
+
+
+def abandon(thread: LoopThread, guard: AnyGuard) -> None:
+    """Have the loop release what nobody has got, because of a Ctrl-C; or has left by half."""
+    thread.post(release_if_held, guard)
+
+
+def release_if_held(guard: AnyGuard) -> None:
+    """Release it, unless that was done; on the loop."""
+    with suppress(LockLost, NotHeld):
         guard.release()

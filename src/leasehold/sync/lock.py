@@ -8,7 +8,7 @@ from leasehold.recipes import guard as guard_on_loop
 from leasehold.recipes import lock as on_loop
 from leasehold.recipes.lock import Holder
 from leasehold.sync.bodies import bodies
-from leasehold.sync.guard import Guard, OnLoss
+from leasehold.sync.guard import Guard, OnLoss, abandon, release_if_held
 from leasehold.sync.loop_thread import LoopThread
 
 
@@ -42,10 +42,16 @@ class Lock:
         holder. `SessionExpired` if its place in line was lost. With `ask_again` the client goes on
         by itself after either, until it has the lock or the time is over; then 0 is no time limit.
         """
-        guard = self._acquire(timeout, ask_again=ask_again)
-        twin = self._twin_of(guard)
-        self._lock.note(guard)
-        return twin
+        guard = None
+        try:
+            guard = self._acquire(timeout, ask_again=ask_again)
+            twin = self._twin_of(guard)
+            self._lock.note(guard)
+            return twin
+        except BaseException:  # such as Ctrl-C: nobody is there to release it
+            if guard is not None:
+                abandon(self._thread, guard)
+            raise
 
     def _acquire(self, timeout: Timeout, *, ask_again: bool = False) -> guard_on_loop.Guard:
         for body in bodies():
@@ -61,15 +67,19 @@ class Lock:
         return Guard(self._thread, guard, self._on_loss, cancel_on_loss=self._cancel_on_loss)
 
     def __enter__(self) -> Guard:
-        guard = self._acquire(None)
+        guard = twin = None
         try:
+            guard = self._acquire(None)
             twin = self._twin_of(guard)
             twin.enter()
             self._lock.entered(get_ident(), guard)
+            return twin
         except BaseException:  # such as Ctrl-C: nobody is there to release it
-            self._thread.post(guard.release)
+            if twin is not None:
+                twin.abandon()
+            elif guard is not None:
+                abandon(self._thread, guard)
             raise
-        return twin
 
     def __exit__(
         self,
@@ -77,8 +87,15 @@ class Lock:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        twin: Guard = self._lock.left(get_ident()).twin
-        twin.leave(exc_type)
+        twin: Guard | None = None
+        try:
+            twin = self._lock.left(get_ident()).twin
+            assert twin is not None, "it was made when the block was entered"
+            twin.leave(exc_type)
+        except BaseException:  # such as Ctrl-C: else it is released by now
+            if twin is not None:
+                twin.abandon()
+            raise
 
     def release(self) -> None:
         """Release the latest guard that `acquire` has given; `NotHeld` if there is none."""
@@ -91,4 +108,4 @@ class Lock:
 
 
 async def _release(guard: guard_on_loop.Guard) -> None:
-    guard.release()
+    release_if_held(guard)

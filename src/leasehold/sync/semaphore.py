@@ -54,14 +54,16 @@ class Semaphore:
         )
 
     def __enter__(self) -> Guard:
-        guard = self.acquire()
+        guard = None
         try:
+            guard = self.acquire()
             guard.enter()
             self._blocks.enter(get_ident(), guard)
+            return guard
         except BaseException:  # such as Ctrl-C: nobody is there to release it
-            self._thread.post(guard.release)
+            if guard is not None:
+                guard.abandon()
             raise
-        return guard
 
     def __exit__(
         self,
@@ -69,4 +71,11 @@ class Semaphore:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._blocks.leave(get_ident()).leave(exc_type)
+        guard = None
+        try:
+            guard = self._blocks.leave(get_ident())
+            guard.leave(exc_type)
+        except BaseException:  # such as Ctrl-C: else it is released by now
+            if guard is not None:
+                guard.abandon()
+            raise

@@ -294,3 +294,21 @@ def test_as_many_parties_as_one_transaction_can_have() -> None:
         assert len(set(tokens)) == 1
 
     play(scene)
+
+
+@pytest.mark.parametrize(
+    "said", [b"[" * 200_000, b'{"passed":"%b"}', b'{"passed":["%b"]}', b'{"passed":7}', b"\xff"]
+)
+def test_what_no_barrier_says_is_no_opening(said: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        a, b = world.client("a"), world.client("b")
+        waiting = at(a, 2)
+        await world.until(lambda: arrived(world) == 1)
+        tail = world.pairs()[0].key.removeprefix(b"start/parties/")
+        await world.engine.put(b"start/parties/opened", said.replace(b"%b", tail))
+        await asyncio.sleep(1.0)
+        assert not waiting.done()
+        assert await at(b, 2) == await waiting
+
+    play(scene)
+    assert "has failed" not in caplog.text

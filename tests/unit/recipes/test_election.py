@@ -298,3 +298,32 @@ def test_a_lock_of_the_same_name_leaves_the_key_of_this_clients_election_alone()
             assert [pair.value for pair in world.pairs(b"chief/")] == [b"me"]
 
     play(scene)
+
+
+@pytest.mark.parametrize("fault", LOSSES)
+def test_a_campaign_of_unknown_outcome_takes_no_lock_of_the_same_name(fault: Fault) -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        async with a.lock("chief") as guard:
+            a.engine.trouble_with("txn", 1, fault)
+            with pytest.raises(ValueError, match="take another name"):
+                await a.election("chief").campaign("me")
+            await asyncio.sleep(5.0)
+            guard.check()
+            assert [pair.key for pair in world.pairs(b"chief/")] == [guard.key]
+
+    play(scene)
+
+
+def test_a_campaign_given_up_in_doubt_deletes_no_lock_of_the_same_name() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        async with a.lock("chief") as guard:
+            a.engine.trouble_with("txn", 1, Fault.REQUEST_LOST)
+            a.engine.trouble_with("txn", 3, Fault.REFUSED)  # when it looks
+            with pytest.raises(CallRefused):
+                await a.election("chief").campaign("me")
+            await asyncio.sleep(5.0)
+            guard.check()
+
+    play(scene)

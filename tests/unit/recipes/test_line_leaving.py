@@ -18,6 +18,7 @@ from leasehold import (
     NotHeld,
     SessionExpired,
 )
+from leasehold.errors import ConnectFailed, NoSpace, TooBusy
 from leasehold.pending import Pending
 from leasehold.recipes.line_guard import LineGuard
 from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
@@ -655,19 +656,49 @@ def test_a_session_is_given_up_if_its_key_cannot_be_deleted(kind: str) -> None:
     play(scene)
 
 
-@kinds
-def test_what_no_engine_takes_is_refused_and_leaves_no_key(kind: str) -> None:
+def test_what_no_engine_takes_is_refused_and_leaves_no_key() -> None:
     async def scene(world: World) -> None:
         client = world.client("me")
-        name = "x" * 2_000_000
-        make: dict[str, Pending[Any]] = {
-            "write": client.rwlock(name).write(),
-            "semaphore": client.semaphore(name, limit=1).acquire(),
-            "election": client.election("x").campaign(name),
-        }
         with pytest.raises(ValueError, match="bytes"):
-            await make[kind]
+            await client.election("x").campaign("x" * 2_000_000)
+        await is_free_soon(world, "election")
+        (await client.election("x").campaign("me", timeout=1)).release()
+
+    play(scene)
+
+
+@kinds
+def test_a_put_that_cannot_be_settled_ends_the_session_and_leaves_no_key(kind: str) -> None:
+    """It was done, and had no answer: to say that it was refused would leave the key behind."""
+
+    async def scene(world: World) -> None:
+        client = world.client("me")
+        other = await client.rwlock("other").read()
+        client.engine.trouble_with("txn", 1, Fault.ANSWER_LOST)
+        client.engine.trouble_with("txn", 2, Fault.REFUSED)
+        with pytest.raises(SessionExpired):
+            await KINDS[kind](client)()
+        assert other.lost
         await is_free_soon(world, kind)
         (await KINDS[kind](client)(timeout=1)).release()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [NoSpace(1, 1), TooBusy("later"), ConnectFailed("nobody there")])
+def test_a_session_that_cannot_begin_is_tried_with_pauses_and_given_up(error: Exception) -> None:
+    async def scene(world: World) -> None:
+        client = world.client("me", session_ttl=10.0)
+        for number in range(1, 100):
+            client.engine.trouble_with("txn", number, error)
+        began = world.host.clock.monotonic()
+        with pytest.raises(type(error)):
+            await client._sessions.live()
+        assert 2.0 < world.host.clock.monotonic() - began <= 5.0
+        assert client.engine.calls.count("txn") < 12
+        assert not world.leases()
+        client.engine.no_more_trouble()
+        client.engine.trouble_with("txn", 1, error)  # for a moment
+        (await client.rwlock("x").write()).release()
 
     play(scene)

@@ -1,8 +1,12 @@
 """Shared locks, semaphores, barriers and elections for threads."""
 
+import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import FrameType
 from typing import Any, Final
 
 import pytest
@@ -174,3 +178,64 @@ def test_wrong_arguments_are_refused(client: leasehold.sync.Client) -> None:
     ):
         with pytest.raises(TypeError):
             call()
+
+
+class Interrupt:
+    """A Ctrl-C at the n-th line that this thread executes in some modules."""
+
+    def __init__(self, at: int, modules: tuple[str, ...]) -> None:
+        self._left = at
+        self._modules = modules
+        self._lines: dict[FrameType, int] = {}
+        self.where = ""
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+
+    def __exit__(self, *exc_info: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _arg: object) -> Any:
+        is_ours = frame.f_globals["__name__"] in self._modules
+        if is_ours and event == "line" and not self._is_out_of_reach(frame):
+            self._left -= 1
+            if not self._left:
+                sys.settrace(None)
+                self.where = f"{frame.f_globals['__name__']}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self._trace if is_ours or "leasehold" in frame.f_globals["__name__"] else None
+
+    def _is_out_of_reach(self, frame: FrameType) -> bool:
+        """Whether a block is not begun or left yet, or a lock just taken out of the cache."""
+        lines = self._lines[frame] = self._lines.get(frame, 0) + 1
+        before_it = {"__enter__": 2, "__exit__": 3, "acquire": 2, "_acquire": 1_000}
+        return lines <= before_it.get(frame.f_code.co_name, 0)
+
+
+BLOCKS: Final[dict[str, Callable[[leasehold.sync.Client, float], Any]]] = {
+    "lock": lambda client, wait_s: client.lock("x", timeout=wait_s),
+    "guard of a lock": lambda client, wait_s: client.lock("x").acquire(timeout=wait_s),
+    "semaphore": lambda client, wait_s: client.semaphore("x", limit=1, timeout=wait_s),
+    "guard of a semaphore": lambda client, wait_s: client.semaphore("x", 1).acquire(wait_s),
+    "guard of a writer": lambda client, wait_s: client.rwlock("x").write(wait_s),
+    "leadership": lambda client, wait_s: client.election("x").campaign("me", wait_s),
+}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_an_interrupt_at_any_line_of_a_guard_leaves_nothing(
+    client: leasehold.sync.Client, kind: str
+) -> None:
+    modules = tuple(f"leasehold.sync.{name}" for name in ("guard", "lock", "semaphore"))
+    for at in itertools.count(1):
+        interrupt = Interrupt(at, modules)
+        with suppress(KeyboardInterrupt), interrupt, BLOCKS[kind](client, WITHIN_S):
+            pass
+        if not interrupt.where:
+            break
+        try:
+            with BLOCKS[kind](client, 2.0):
+                pass
+        except LockDenied:
+            pytest.fail(f"after an interrupt at {interrupt.where} it is held for ever")
+    assert at > 10
