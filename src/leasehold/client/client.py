@@ -32,7 +32,7 @@ from leasehold.recipes.options import RECALL_S, OnLoss, check_wait
 from leasehold.recipes.permits import Permits
 from leasehold.recipes.rwlock import RWLock
 from leasehold.recipes.semaphore import Semaphore
-from leasehold.recipes.sessions import SESSION_TTL_S, Sessions
+from leasehold.recipes.sessions import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
 
 
 class Client:
@@ -290,7 +290,13 @@ class Client:
 def check_client(session_ttl: float | timedelta, name: str | None) -> tuple[float, str]:
     """Check a session's term, and what a client is to be called."""
     who = this_process() if name is None else check_who(name)
-    return check_seconds(session_ttl, "session_ttl"), who
+    ttl_s = check_seconds(session_ttl, "session_ttl")
+    if ttl_s < SESSION_TTL_MIN_S:
+        raise ValueError(
+            f"session_ttl must be at least {SESSION_TTL_MIN_S:g} s, not {ttl_s:g}: it has to be "
+            "renewed three times in that time"
+        )
+    return ttl_s, who
 
 
 def _number_of(lease: HeldLease | int) -> int:

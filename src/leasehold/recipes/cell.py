@@ -221,9 +221,9 @@ class Cell:
                     pause_s = AGAIN_MIN_S
                 except (LeaseholdError, OSError, ValueError) as error:
                     self._trouble = error
-                    if isinstance(error, SessionExpired) and self._attempt is None:
-                        continue  # nobody here had a place in line
-                    if is_definite(error):
+                    if isinstance(error, SessionExpired) and not self._is_in_line:
+                        self._attempt = None  # nobody here had a place: in another session, then
+                    elif is_definite(error):
                         self._fail(error)
                         continue
                     await asyncio.sleep(pause_s)
@@ -237,6 +237,11 @@ class Cell:
         finally:
             self._driver = None
             self._locks.forget_if_unused(self)
+
+    @property
+    def _is_in_line(self) -> bool:
+        """Whether a key of ours is in line, or may be."""
+        return self._attempt is not None and self._attempt.may_be_there
 
     async def _has_work(self) -> bool:
         tenure = self.tenure

@@ -21,6 +21,9 @@ from leasehold.recipes.naming import line, text_of, who_has
 from leasehold.recipes.options import RECALL_S, LockOptions, OnLoss, check_wait
 from leasehold.recipes.token import Token
 
+NOTED: Final = 8
+"""Guards that a handle remembers without a look at whether they are held still."""
+
 BREATHE: Final = 1_000
 """Every so many answers from the cache the event loop has its turn: who asks for a lock again and
 again, and waits for nothing else, would keep it from renewing the session."""
@@ -65,7 +68,7 @@ class Lock:
         self._options = options
         self._timeout_s = timeout_s
         self._is_reentrant = is_reentrant
-        self._guards: list[Guard] = []
+        self._guards: list[tuple[object, Guard]] = []
         """Those that `acquire` has given, and that `release` has not taken back."""
         self._entered: list[tuple[object, Guard]] = []
         """Blocks, and the tasks or threads in them: more than one if the lock was lost."""
@@ -89,12 +92,15 @@ class Lock:
         holder. `SessionExpired` if its place in line was lost. With `ask_again` the client goes on
         by itself after either, until it has the lock or the time is over; then 0 is no time limit.
         """
-        guard = self.acquire_cached()
+        if timeout is not None:
+            check_wait(timeout)  # whether it is needed or not
+        task = asyncio.current_task() if self._is_reentrant else None
+        guard = self.acquire_cached(task)
         if guard is None:
             guard = await self.obtain(timeout=timeout, ask_again=ask_again)
         elif not guard.token.count % BREATHE:
             await breathe(guard)
-        self.note(guard)
+        self.note(task, guard)
         return guard
 
     async def obtain(self, *, timeout: Timeout, ask_again: bool) -> Guard:  # noqa: ASYNC109
@@ -102,14 +108,17 @@ class Lock:
         wait_s = self._timeout_s if timeout is None else check_wait(timeout)
         return await (self._insist(wait_s or None) if ask_again else self._ask(wait_s))
 
-    def acquire_cached(self) -> Guard | None:
-        """Acquire it without a message, in any thread; None if that is not possible."""
+    def acquire_cached(self, who: object = None) -> Guard | None:
+        """Acquire it without a message, in any thread; None if that is not possible.
+
+        `who` is the task or thread that wants it: one that has it already may have it again.
+        """
         cell = self._locks.cells.get(self._name)
         if cell is None or (tenure := cell.tenure) is None:
             return None
         guard = tenure.take(self._options)
         if guard is None and self._is_reentrant:
-            guard = self._nested()
+            guard = self._nested(who)
         log = self._locks.log
         if guard is not None and log.is_on:
             log.say("application", Kind.ASKED, self.name)
@@ -117,10 +126,10 @@ class Lock:
             log.say("application", Kind.GRANTED, self.name, token=guard.token)
         return guard
 
-    def _nested(self) -> Guard | None:
-        """Acquire it once more if this handle has it already."""
-        for guard in (*self._guards, *(each for _, each in self._entered)):
-            if guard.is_held:
+    def _nested(self, who: object) -> Guard | None:
+        """Acquire it once more if this task or thread has it already, by this handle."""
+        for holder, guard in (*self._guards, *self._entered):
+            if holder == who and guard.is_held:
                 with contextlib.suppress(NotHeld, LockLost):  # released, or lost, at this moment
                     return guard.again()
         return None
@@ -152,6 +161,7 @@ class Lock:
         """Wait in line; whatever happens to us, nothing is left behind."""
         locks = self._locks
         locks.check()
+        locks.check_loop()
         locks.log.say("application", Kind.ASKED, self.name)
         cell = locks.of(self._name)
         asker = Asker(cell.text, self._options, tries=wait_s == 0.0)
@@ -186,12 +196,13 @@ class Lock:
             raise denial
 
     async def __aenter__(self) -> Guard:
-        guard = self.acquire_cached()
+        task = asyncio.current_task()
+        guard = self.acquire_cached(task)
         if guard is None:
             guard = await self._ask(self._timeout_s)
         elif not guard.token.count % BREATHE:
             await breathe(guard)
-        self._entered.append((asyncio.current_task(), guard))
+        self._entered.append((task, guard))
         if self._options.cancel_on_loss:
             guard.enter()
         return guard
@@ -208,18 +219,21 @@ class Lock:
 
     # Who has it of this handle.
 
-    def note(self, guard: Guard) -> None:
-        """Remember a guard for `release`."""
-        if self._guards:
-            self._guards = [each for each in self._guards if each.is_held]
-        self._guards.append(guard)
+    def note(self, who: object, guard: Guard) -> None:
+        """Remember a guard for `release`, and the task or thread that has it."""
+        guards = self._guards
+        if guards and guards[-1][1].is_released:  # as almost always: by itself, not by the handle
+            guards.pop()
+        if len(guards) > NOTED:
+            self._guards = guards = [each for each in guards if each[1].is_held]
+        guards.append((who, guard))
 
     def latest(self) -> Guard:
         """Give the latest guard that `release` was not called for, and remember it no longer."""
         if not self._guards:
             self._locks.log.say("application", Kind.RELEASE_NOT_HELD, self.name)
             raise NotHeld(f"{self.name!r} is not held by this handle: acquire it first")
-        return self._guards.pop()
+        return self._guards.pop()[1]
 
     def entered(self, who: object, guard: Guard) -> None:
         """Remember the guard of a block, and the task or thread that is in it."""
@@ -228,6 +242,9 @@ class Lock:
     def left(self, who: object) -> Guard:
         """Give the guard of the block that is left."""
         return take(self._entered, who)
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name!r}>"
 
     # Releasing, and looking.
 

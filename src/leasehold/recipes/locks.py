@@ -60,6 +60,7 @@ class Locks:
         self.cells: dict[bytes, Cell] = {}
         """May be read in any thread."""
         self.is_forked = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._feeds: Feeds | None = None
         sessions.on_renewed = self._renewed
         sessions.on_jeopardy = self._in_jeopardy
@@ -76,6 +77,17 @@ class Locks:
     def check(self) -> None:
         """Refuse to work after the client's end, and in a child process."""
         self.sessions.keeper.check()
+
+    def check_loop(self) -> None:
+        """Refuse to work in another event loop than before: nothing here could be woken there."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif loop is not self._loop:
+            raise RuntimeError(
+                "this client belongs to the event loop in which it was used first: make another "
+                "one for this loop, or use leasehold.sync, which has one for all threads"
+            )
 
     def check_process(self) -> None:
         """Refuse to work in a child process."""
@@ -99,6 +111,8 @@ class Locks:
 
     async def count(self, name: bytes) -> int:
         """Ask whoever has a lock how often it was acquired: 0 if nobody has it."""
+        self.check()
+        self.check_loop()
         cell = self.of(name)
         if cell.tenure is not None and cell.tenure.is_live:
             return cell.tenure.total

@@ -26,6 +26,9 @@ SESSION_TTL_S: Final = 10.0
 BEGIN: Final = 0.5
 """How much of a term may pass until the session's key is there; then it is ended again."""
 
+SESSION_TTL_MIN_S: Final = 0.1
+"""The shortest: it is renewed three times in that time, over a network."""
+
 LOOKS: Final = 10
 """How often, during a term, is looked for what is idle at most."""
 

@@ -27,7 +27,16 @@ OnLoss: TypeAlias = Callable[["Guard", BaseException | None], object]
 class Guard:
     """A lock, or the like, that is held until `release`. Whoever has this object has it."""
 
-    __slots__ = ("__weakref__", "_body", "_guard", "_jeopardy", "_lost", "_on_loss", "_thread")
+    __slots__ = (
+        "__weakref__",
+        "_body",
+        "_guard",
+        "_is_told",
+        "_jeopardy",
+        "_lost",
+        "_on_loss",
+        "_thread",
+    )
 
     def __init__(
         self,
@@ -40,6 +49,7 @@ class Guard:
         self._thread = thread
         self._guard = guard
         self._on_loss = on_loss
+        self._is_told = False
         self._lost: Signal | None = None
         self._jeopardy: Signal | None = None
         self._body = bodies.Body(guard.as_lost) if cancel_on_loss else None
@@ -175,7 +185,10 @@ class Guard:
         return self.is_released
 
     def was_lost(self, error: BaseException | None) -> None:
-        """Hear that the lock is lost."""
+        """Hear that the lock is lost; that is told once."""
+        if self._is_told:
+            return
+        self._is_told = True
         if self._body is not None:
             self._body.lose()
         if self._lost is not None:

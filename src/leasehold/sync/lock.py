@@ -7,6 +7,7 @@ from leasehold.client.patience import Timeout
 from leasehold.recipes import guard as guard_on_loop
 from leasehold.recipes import lock as on_loop
 from leasehold.recipes.lock import Holder
+from leasehold.recipes.options import check_wait
 from leasehold.sync.bodies import bodies
 from leasehold.sync.guard import Guard, OnLoss, abandon, release_if_held
 from leasehold.sync.loop_thread import LoopThread
@@ -46,7 +47,7 @@ class Lock:
         try:
             guard = self._acquire(timeout, ask_again=ask_again)
             twin = self._twin_of(guard)
-            self._lock.note(guard)
+            self._lock.note(get_ident(), guard)
             return twin
         except BaseException:  # such as Ctrl-C: nobody is there to release it
             if guard is not None:
@@ -54,24 +55,39 @@ class Lock:
             raise
 
     def _acquire(self, timeout: Timeout, *, ask_again: bool = False) -> guard_on_loop.Guard:
+        if timeout is not None:
+            check_wait(timeout)  # whether it is needed or not
         for body in bodies():
             body.tell()
-        guard = self._lock.acquire_cached()
+        guard = self._lock.acquire_cached(get_ident())
         if guard is not None:
             return guard
-        return self._thread.run(
-            lambda: self._lock.obtain(timeout=timeout, ask_again=ask_again), undo=_release
-        )
+
+        async def obtain() -> guard_on_loop.Guard:
+            obtained = await self._lock.obtain(timeout=timeout, ask_again=ask_again)
+            self._twin_of(obtained)  # before it can be lost
+            return obtained
+
+        return self._thread.run(obtain, undo=_release)
 
     def _twin_of(self, guard: guard_on_loop.Guard) -> Guard:
-        return Guard(self._thread, guard, self._on_loss, cancel_on_loss=self._cancel_on_loss)
+        twin: Guard | None = guard.twin
+        if twin is None:
+            twin = Guard(self._thread, guard, self._on_loss, cancel_on_loss=self._cancel_on_loss)
+            if guard.lost.is_set():  # at this very moment, perhaps before there was a twin
+                twin.was_lost(None)
+        return twin
 
     def __enter__(self) -> Guard:
         guard = twin = None
         try:
-            guard = self._acquire(None)
-            twin = self._twin_of(guard)
-            twin.enter()
+            while True:
+                guard = self._acquire(None)
+                twin = self._twin_of(guard)
+                twin.enter()
+                if guard.is_held:
+                    break
+                twin.abandon()  # it was lost before its block could begin
             self._lock.entered(get_ident(), guard)
             return twin
         except BaseException:  # such as Ctrl-C: nobody is there to release it
@@ -96,6 +112,9 @@ class Lock:
             if twin is not None:
                 twin.abandon()
             raise
+
+    def __repr__(self) -> str:
+        return repr(self._lock)
 
     def release(self) -> None:
         """Release the latest guard that `acquire` has given; `NotHeld` if there is none."""

@@ -2,13 +2,16 @@
 
 import asyncio
 import threading
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from leasehold import CallRefused, Guard, LockDenied, LockLost
+from leasehold import CallRefused, Guard, LockDenied, LockLost, connect
 from leasehold.core.holding import Holding
 from leasehold.recipes.contending import PAGE
+from leasehold.testing import LocalServer
+from tests.support.asynchronous import asynchronous
 from tests.support.faulty_engine import Fault, Participant, World, play
 
 TTL_S = 10.0
@@ -146,7 +149,7 @@ def test_a_guard_is_not_taken_again_once_it_was_released_in_another_thread() -> 
                 held.append(taken)
 
         with patch.object(Guard, "check", checked):
-            assert lock.acquire_cached() is None
+            assert lock.acquire_cached(asyncio.current_task()) is None
         assert held[0].is_held
         held[0].release()
         async with lock:
@@ -226,3 +229,71 @@ def test_a_second_handle_may_keep_it_for_a_shorter_time() -> None:
             await world.until(lambda: not world.pairs(b"x/"), within_s=TTL_S + 2)
 
     play(scene)
+
+
+def test_a_reentrant_handle_that_tasks_share_excludes_them_also_from_the_cache() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        lock = a.lock("x", reentrant=True)
+        inside = 0
+
+        async def work() -> None:
+            nonlocal inside
+            async with lock as outer, lock as inner:
+                assert inner.token == outer.token
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0.1)
+                inside -= 1
+
+        await asyncio.gather(*(work() for _ in range(3)))
+        await asyncio.gather(*(work() for _ in range(3)))  # it is in the cache now
+
+    play(scene)
+
+
+def test_who_had_no_place_in_line_is_not_told_of_an_old_session() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        async with a.lock("idle"):
+            pass
+        session = a._sessions._current
+        assert session is not None
+        await world.engine.revoke(session.lease.id)  # by somebody else's hand
+        async with a.lock("other") as guard:
+            assert guard.is_held
+
+    play(scene)
+
+
+@pytest.mark.parametrize("timeout", ["5", -1, float("nan")])
+def test_a_wrong_timeout_is_refused_also_if_the_lock_is_cached(timeout: Any) -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a")
+        async with a.lock("x"):
+            pass
+        with pytest.raises((TypeError, ValueError)):
+            await a.lock("x").acquire(timeout=timeout)
+
+    play(scene)
+
+
+@asynchronous
+async def test_another_event_loop_is_refused_and_costs_nothing() -> None:
+    with LocalServer() as server:
+        async with server.connect() as client:
+            mine = await client.lock("mine").acquire()
+
+            async def elsewhere() -> None:
+                async with client.lock("fresh"):
+                    pytest.fail("it belongs to another loop")
+
+            with pytest.raises(RuntimeError, match="belongs to the event loop"):
+                await asyncio.to_thread(asyncio.run, elsewhere())
+            mine.check()
+            mine.release()
+
+
+def test_a_session_too_short_to_be_renewed_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"session_ttl must be at least 0\.1 s, not 0\.001"):
+        connect(session_ttl=0.001)
