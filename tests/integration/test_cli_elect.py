@@ -104,7 +104,8 @@ def test_a_lead_that_is_lost_ends_the_command(leasehold: Command) -> None:
 def test_one_leads_until_standard_input_ends(on_ours: Command) -> None:
     with electing(on_ours, "input", "me", stdin=subprocess.PIPE) as process:
         said(process)
-        assert end_of(process) == (0, "me\n", "")  # which closes it
+        assert said(process) == "me"
+        assert end_of(process) == (0, "", "")  # which closes it
 
 
 def test_listening_ends_after_so_many(on_ours: Command) -> None:

@@ -38,6 +38,14 @@ def test_a_permit_is_granted_checked_listed_and_revoked(leasehold: Command, anna
     leasehold.fails(NOT_THERE, "lease", "show", lease)
 
 
+def test_the_term_is_told_that_was_granted(on_ours: Command, on_etcd: Command, anna: str) -> None:
+    grant = ("permit", "grant", anna, "hall", "in", "--ttl")
+    ends = " ends, which is in {} unless it is renewed"
+    assert on_ours.ok(*grant, "1.5").lines[1].endswith(ends.format("1s500ms"))
+    assert on_etcd.ok(*grant, "1").lines[1].endswith(ends.format("2s"))  # the least of an etcd
+    assert on_etcd.ok(*grant, "7.5").lines[1].endswith(ends.format("8s"))
+
+
 def test_a_permit_ends_with_the_lease_that_was_named(leasehold: Command, anna: str) -> None:
     lease = leasehold.ok("lease", "grant", "60", "--print-id-only").text.strip()
     said = leasehold.ok("permit", "grant", anna, "hall", "in", "--lease", lease, "--print-id-only")

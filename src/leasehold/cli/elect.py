@@ -18,8 +18,9 @@ def add_command(commands: Commands) -> None:
         description=(
             "Wait until nobody else leads, and lead then: run a command, and resign when it has "
             "ended, with its exit code; or print the key and the value that stand for us, and lead "
-            "until standard input ends or Ctrl-C. Others are told the value. With --listen, print "
-            "the key and the value of who leads, now and whenever that changes."
+            "until Ctrl-C, or until standard input ends if that is a terminal or a pipe. Others "
+            "are told the value. With --listen, print the key and the value of who leads, now and "
+            "whenever that changes."
         ),
         epilog=epilog(
             """

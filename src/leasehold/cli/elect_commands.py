@@ -44,7 +44,9 @@ def _lead(arguments: argparse.Namespace) -> int:
             leadership = await _elected(election, arguments)
         except LockDenied as denied:
             if not arguments.quiet:
-                complain(f"{shown_octets(arguments.name)!r} is led by {denied.holder}")
+                complain(
+                    f"{shown_octets(arguments.name)!r} is led by {denied.holder or 'somebody else'}"
+                )
             code: int = arguments.denied_code
             return code
         try:
@@ -70,7 +72,7 @@ async def _elected(election: Election, arguments: argparse.Namespace) -> Leaders
         while True:
             left_s = arguments.wait
             if give_up_at_s is not None:
-                left_s = max(0.0, give_up_at_s - loop.time())
+                left_s = max(0.0, round(give_up_at_s - loop.time(), 3))  # it may be said
             try:
                 return await election.campaign(arguments.value, left_s)
             except SessionExpired:

@@ -25,11 +25,12 @@ def add_command(commands: Commands) -> None:
             "Wait until nobody else has the lock, run a command, and release the lock when it has "
             "ended. The exit code is that of the command, 128 and the number of a signal that has "
             "killed it. Without a command, print the key of the lock and its token, and hold it "
-            "until standard input ends or Ctrl-C."
+            "until Ctrl-C, or until standard input ends if that is a terminal or a pipe: with "
+            "</dev/null it is held on."
         ),
         epilog=epilog(
             """
-            leasehold lock cron/backup -- tar cf backup.tar leasehold.toml
+            leasehold lock cron/backup -- date
             leasehold lock cron/backup --wait 0 -q -- sh -c 'echo token $LEASEHOLD_TOKEN'
             leasehold lock deploy
             """,
@@ -38,7 +39,8 @@ def add_command(commands: Commands) -> None:
             notes="If the lock is lost the command is ended, with all that it has started in its "
             "process group: by SIGTERM, and after --grace by SIGKILL. So it is if leasehold itself "
             "is killed. A --ttl of three times --grace or more has it ended before anybody else "
-            "can get the lock. `etcdctl lock` waits in the same line.",
+            "can get the lock. What the command leaves behind when it ends by itself runs on "
+            "without the lock. `etcdctl lock` waits in the same line.",
         ),
         takes_command=True,
     )

@@ -27,7 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
             guard = await _acquired(lock, arguments)
         except LockDenied as denied:
             if not arguments.quiet:
-                complain(str(denied))
+                # The time is that of all attempts, as it was asked for.
+                complain(str(LockDenied(denied.name, denied.holder, arguments.wait or 0.0)))
             code: int = arguments.denied_code
             return code
         try:

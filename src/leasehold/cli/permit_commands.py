@@ -10,6 +10,7 @@ from leasehold.cli.printing import emit_json, emit_lines, shown_octets, table
 from leasehold.cli.reporting import complain
 from leasehold.cli.words import shown_id, shown_term
 from leasehold.client.client import Client
+from leasehold.errors import LeaseholdError
 from leasehold.recipes.permits import Permit
 
 _HEADS: Final = ("SUBJECT", "RESOURCE", "RIGHTS", "LEASE", "GRANTED BY")
@@ -30,7 +31,8 @@ def _grant(arguments: argparse.Namespace) -> int:
         elif arguments.json:
             emit_json(_json(permit))
         else:
-            term = "" if arguments.ttl is None else f", which is in {shown_term(arguments.ttl)}"
+            term_s = await _term_s(client, permit, arguments.ttl)
+            term = "" if term_s is None else f", which is in {shown_term(term_s)}"
             emit_lines(
                 [
                     f"{_shown(permit.subject)} has on {_shown(permit.resource)}: {_rights(permit)}",
@@ -40,6 +42,16 @@ def _grant(arguments: argparse.Namespace) -> int:
         return OK
 
     return with_client(arguments, work)
+
+
+async def _term_s(client: Client, permit: Permit, asked_s: float | None) -> float | None:
+    """Ask which term was granted: an etcd's are whole seconds, and not below its least."""
+    if asked_s is None:
+        return None
+    try:
+        return (await client.lease_info(permit.lease)).ttl
+    except (LeaseholdError, OSError):  # the permit was granted; that is what has to be said
+        return asked_s
 
 
 def _check(arguments: argparse.Namespace) -> int:

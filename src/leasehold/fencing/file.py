@@ -58,8 +58,14 @@ class FencedFile:
     def __init__(
         self, path: str | os.PathLike[str], *, timeout: float | timedelta = TIMEOUT_S
     ) -> None:
-        """Name the file, which need not be there; `timeout` is how long to wait for writers."""
+        """Name the file, which need not be there; `timeout` is how long to wait for writers.
+
+        `ValueError` for an empty path, `IsADirectoryError` for that of a directory.
+        """
+        if not os.fspath(path):
+            raise ValueError("path must name a file, such as 'inventory.json', not be empty")
         real = Path(path).resolve()  # one file has one fence, whatever it is called
+        _refuse_directory(real)
         self.path: Final = real
         self._timeout_s = check_seconds(timeout, "timeout")
         self._token_path = real.with_name(f"{real.name}.fence")
@@ -102,6 +108,7 @@ class FencedFile:
     @contextlib.contextmanager
     def _admitted(self, token: Token | int) -> Iterator[None]:
         shown = check_token(token)
+        _refuse_directory(self.path)  # it may have been made since
         with self._locked():
             seen = self.seen
             if shown < seen:
@@ -156,3 +163,11 @@ class FencedFile:
 
     def __repr__(self) -> str:
         return f"<FencedFile {str(self.path)!r}>"
+
+
+def _refuse_directory(path: Path) -> None:
+    """Refuse what can never be replaced by a file, before anything is made beside it."""
+    if path.is_dir():
+        raise IsADirectoryError(
+            errno.EISDIR, "only a file can be fenced, and this is a directory", str(path)
+        )

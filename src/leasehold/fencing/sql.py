@@ -47,6 +47,13 @@ _MARKS: Final[dict[str, Callable[[int], str]]] = {
 """How a parameter is written in SQL, by the paramstyle of the DB-API (PEP 249)."""
 
 
+_NO_TABLE_STATES: Final = ("42P01", "42S02")
+"""What SQLSTATE is if there is no such table: of PostgreSQL, and of MySQL and others."""
+
+_NO_TABLE: Final = re.compile(r"no such table|\bTable '.*' doesn't exist")
+"""What those say who have no SQLSTATE: SQLite, and some drivers of MySQL."""
+
+
 def make_fence_table(connection: Any, *, table: str = TABLE) -> None:
     """Make the table of `fenced`, if it is not there, and commit."""
     statement = (
@@ -73,8 +80,8 @@ def fenced(
     `with fenced(connection, "inventory", guard.token) as cursor:` for a connection of the DB-API.
     `StaleToken` comes before the block is run. What the block raises rolls all of it back. Give a
     connection that has no transaction open and does not commit by itself, and commit nothing in the
-    block. The table is made by `make_fence_table`. `paramstyle` is needed if the connection's class
-    is not of the driver's package.
+    block. The table is made by `make_fence_table`; `StorageError` if it is missing. `paramstyle` is
+    needed if the connection's class is not of the driver's package.
     """
     shown = check_token(token)
     _check_resource(resource)
@@ -133,6 +140,11 @@ class _Row:
                 *(token.revision, token.revision, token.count),
             )
         except Exception as error:
+            if _is_of_no_table(error):
+                raise StorageError(
+                    f"there is no table {self.table} to fence with: call `make_fence_table` once "
+                    f"before, with this connection and this name of the table ({error})"
+                ) from error
             error.add_note(f"Is there a table {self.table}? `make_fence_table` makes it.")
             raise
         if cursor.rowcount not in (0, 1):
@@ -165,6 +177,15 @@ class _Row:
             cursor.execute(text, {f"p{number}": values[number - 1] for number in numbers})
         else:
             cursor.execute(text, values)
+
+
+def _is_of_no_table(error: Exception) -> bool:
+    """Whether a driver says that there is no such table, as far as it can be told."""
+    for name in ("sqlstate", "pgcode"):
+        state = getattr(error, name, None)
+        if isinstance(state, str):
+            return state in _NO_TABLE_STATES
+    return _NO_TABLE.search(str(error)) is not None
 
 
 def _check_table(table: str) -> str:

@@ -46,6 +46,28 @@ def test_a_lower_token_is_refused_and_the_content_stays(path: Path) -> None:
     assert FencedFile(path).seen == Token(58, 1)
 
 
+def test_a_directory_and_an_empty_path_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    for path in (folder, f"{folder}/", tmp_path / "link", Path()):
+        with pytest.raises(IsADirectoryError, match="only a file can be fenced"):
+            FencedFile(path)
+    with pytest.raises(ValueError, match="path must name a file"):
+        FencedFile("")
+    assert {each.name for each in tmp_path.iterdir()} == {"folder", "link"}
+
+
+def test_a_directory_that_was_made_since_is_refused_and_nothing_is_left(path: Path) -> None:
+    file = FencedFile(path)
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        file.write(b"new", 4)
+    with pytest.raises(IsADirectoryError):
+        file.admit(4)
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_equal_and_higher_tokens_pass(path: Path) -> None:
     file = FencedFile(path)
     for token in (Token(4, 1), Token(4, 1), Token(4, 2), Token(5, 1), 6):

@@ -261,11 +261,46 @@ def test_a_row_that_does_not_move_is_told_after_some_attempts(shop: sqlite3.Conn
 
 def test_a_table_that_is_missing_is_told_with_what_makes_it(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        with pytest.raises(sqlite3.OperationalError, match="no such table") as refused:
+        with pytest.raises(StorageError, match="no table leasehold_fences") as refused:
             _write(connection, 4)
-        assert refused.value.__notes__ == [
-            "Is there a table leasehold_fences? `make_fence_table` makes it."
-        ]
+        assert "call `make_fence_table` once before" in str(refused.value)
+        assert isinstance(refused.value.__cause__, sqlite3.OperationalError)
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "is_missing"),
+    [
+        ("(1146, \"Table 'shop.leasehold_fences' doesn't exist\")", None, True),
+        ('relation "leasehold_fences" does not exist', "42P01", True),
+        ('column "guards" of relation "leasehold_fences" does not exist', "42703", False),
+        ("permission denied for table leasehold_fences", "42501", False),
+        ("database is locked", None, False),
+    ],
+)
+def test_only_a_missing_table_is_told_as_such(
+    text: str, state: str | None, is_missing: bool
+) -> None:
+    class DriverError(Exception):
+        sqlstate = state
+
+    class Cursor:
+        def execute(self, *_: object) -> None:
+            raise DriverError(text)
+
+        def close(self) -> None: ...
+
+    class Connection:
+        def cursor(self) -> Cursor:
+            return Cursor()
+
+        def rollback(self) -> None: ...
+
+    with pytest.raises(StorageError if is_missing else DriverError) as refused:
+        _write(Connection(), 4, paramstyle="qmark")
+    told = refused.value.__cause__ if is_missing else refused.value
+    assert isinstance(told, DriverError)
+    if not is_missing:
+        assert told.__notes__ == ["Is there a table leasehold_fences? `make_fence_table` makes it."]
 
 
 # Connections with which nothing can be fenced.
