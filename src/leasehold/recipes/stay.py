@@ -42,7 +42,7 @@ class Stay(Errand[G], Generic[G]):
             return LockDenied(name, self._lines.who, waited_s)
         if not place.created:
             why = self._lines.engine.trouble
-            said = f"{name!r}: no answer within {waited_s:g} s"
+            said = f"{name!r}: no answer within {waited_s:.3g} s"
             return TimeoutError(f"{said}: {why}" if why else said)
         first = next(iter(place.ahead.values()), None)
         return LockDenied(name, "" if first is None else place.line.who(first), waited_s)
