@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import shutil
 import socket
 import subprocess
@@ -90,6 +91,15 @@ NEEDS_REDIS = pytest.mark.skipif(
 
 
 # The model.
+
+
+@pytest.fixture(autouse=True)
+def _loud() -> Iterator[None]:
+    """Have warnings told again: what is measured here has a process of its own, else."""
+    logger = logging.getLogger("leasehold")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 def test_without_a_lease_each_read_is_a_request_and_an_answer() -> None:
