@@ -226,7 +226,9 @@ class LockWorld:
         ask_again, asked_at = random.random() < 0.2, process.host.clock.boottime()
         try:
             guard = await lock.acquire(timeout=limit, ask_again=ask_again)
-        except LockDenied:
+        except TimeoutError as error:
+            if not limit and not isinstance(error, LockDenied):
+                raise  # who has time, or only asks, is answered
             process.denied += 1
             return
         held = self.granted(process, client, name, guard)
