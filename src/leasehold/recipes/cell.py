@@ -22,7 +22,7 @@ here.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leasehold.engine.values import Event
 from leasehold.errors import (
@@ -37,8 +37,8 @@ from leasehold.recipes.asker import Asker, Askers
 from leasehold.recipes.behind import Behind
 from leasehold.recipes.contending import Contention, Look, look
 from leasehold.recipes.events import LockEventKind as Kind
-from leasehold.recipes.naming import Claim, prefix_of, text_of, who_has
-from leasehold.recipes.session import Session
+from leasehold.recipes.naming import Claim, text_of, who_has
+from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, Session
 from leasehold.recipes.standing import Standing
 from leasehold.recipes.tenure import Tenure
 
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from leasehold.recipes.locks import Locks
 
 logger = logging.getLogger(__name__)
-
-AGAIN_MIN_S: Final = 0.05
-AGAIN_MAX_S: Final = 1.0
-"""The pauses between attempts while there is trouble, twice as long each time."""
 
 
 class Cell:
@@ -60,7 +56,6 @@ class Cell:
         self._log = locks.log
         self.name = name
         self.text = text_of(name)
-        self._prefix = prefix_of(name)
         self.tenure: Tenure | None = None
         """What we have of it; may be read in any thread."""
         self._askers = Askers()
@@ -215,7 +210,7 @@ class Cell:
     async def _drive(self) -> None:
         pause_s = AGAIN_MIN_S
         try:
-            while await self._has_work():
+            while self._has_work():
                 try:
                     await self._step()
                     pause_s = AGAIN_MIN_S
@@ -243,7 +238,7 @@ class Cell:
         """Whether a key of ours is in line, or may be."""
         return self._attempt is not None and self._attempt.may_be_there
 
-    async def _has_work(self) -> bool:
+    def _has_work(self) -> bool:
         tenure = self.tenure
         if tenure is None:
             return bool(self._askers) or self._attempt is not None

@@ -52,8 +52,7 @@ NOT_EXECUTED: Final = (ConnectFailed, NoSpace, TooBusy)
 
 AGAIN_MIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
-"""The pauses between attempts to begin, to read, or to begin a new epoch, twice as long each time.
-"""
+"""The pauses between attempts while there is trouble, twice as long each time."""
 
 
 class OutcomeUnknown(Exception):
