@@ -46,9 +46,6 @@ logger = logging.getLogger(__name__)
 PUTS: Final = 3
 """How often a key is put there that was not, each time without an answer."""
 
-LEASE_HEX: Final = rb"[1-9a-f][0-9a-f]{0,15}"
-"""The number of a lease, in keys."""
-
 DELETED: Final = "its key was deleted or replaced by somebody else"
 
 
