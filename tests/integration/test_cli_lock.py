@@ -20,8 +20,8 @@ from tests.support.terminal import on_terminal
 
 FAILURE, USAGE_ERROR, LOST, DENIED = 1, 2, 6, 7
 SHORT_TTL = ("--ttl", "2")  # the shortest that an etcd grants
-FAULTS = (signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE)
-FAULTS = (*FAULTS, signal.SIGSEGV, signal.SIGSYS)
+FAULTS = [signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE]
+FAULTS += [signal.SIGSEGV, signal.SIGSYS]
 STUBBORN = """
 import os, signal, subprocess, sys, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
