@@ -98,7 +98,7 @@ class Site:
                 self.send_response(204)
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as its base
                 """Write nothing to the tests' output."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

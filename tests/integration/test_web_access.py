@@ -44,7 +44,8 @@ class Answer:
         first, *lines = head.decode().split("\r\n")
         self.status = int(first.split()[1])
         self.fields = {
-            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
         }
 
     @property

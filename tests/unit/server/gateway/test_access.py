@@ -216,7 +216,9 @@ def test_a_listed_origin_has_access_and_is_told_so() -> None:
         b"vary": b"Origin",
     }
     for same in ("https://app.example:443", "HTTPS://App.Example", "https://app.example."):
-        assert cors_of(made, host=HERE, origin=same)[b"access-control-allow-origin"] == same.encode()
+        assert (
+            cors_of(made, host=HERE, origin=same)[b"access-control-allow-origin"] == same.encode()
+        )
     assert status(made, host=HERE, origin="http://[0::1]:8000") is OK
     assert status(made, host=HERE) is OK
 
