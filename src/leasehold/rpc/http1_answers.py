@@ -7,7 +7,7 @@ from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Host
 from leasehold.rpc.http1_heads import RequestHead
-from leasehold.rpc.pages import Reply
+from leasehold.rpc.pages import Reply, date_field
 from leasehold.rpc.web import Visitor
 
 
@@ -114,7 +114,7 @@ class Http1Answer:
         self, status: HTTPStatus, fields: Fields, *, keeps_alive: bool, body: bytes = b""
     ) -> None:
         lines = [b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode())]
-        lines += [b"%b: %b" % field for field in (*fields, *self._added)]
+        lines += [b"%b: %b" % field for field in (*fields, *self._added, date_field())]
         lines.append(b"Connection: " + (b"keep-alive" if keeps_alive else b"close"))
         self._line.put(b"\r\n".join((*lines, b"", body)))
 

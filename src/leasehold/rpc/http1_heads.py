@@ -5,6 +5,7 @@ from http import HTTPMethod, HTTPStatus
 from typing import Final, NamedTuple
 
 from leasehold.rpc.authority import parse_authority
+from leasehold.rpc.hpack import MAX_FIELDS
 
 MAX_HEAD_BYTES: Final = 8 * 1024
 """The request line and header fields of one request, or the trailers behind a body in chunks."""
@@ -81,6 +82,8 @@ def parse_head(head: bytes) -> RequestHead:
 def parse_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
     """Read header fields, or trailers."""
     fields = []
+    if lines.count(b"\r\n") >= MAX_FIELDS:
+        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     for line in lines.split(b"\r\n") if lines else ():
         match = _FIELD.fullmatch(line)
         if match is None:

@@ -8,7 +8,7 @@ from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Host
-from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.pages import Reply, date_field, plain
 from leasehold.rpc.routes import WebHead
 from leasehold.rpc.web import MAX_BODY_BYTES, Ask, Visitor, Web, handle_safely
 
@@ -137,6 +137,7 @@ class WebRequest(AnsweringStream):
             *([(b"content-type", reply.content_type.encode())] if reply.content_type else []),
             *[(name.lower(), value) for name, value in reply.fields],
             *self._added,
+            (b"date", date_field()[1]),
             (b"content-length", b"%d" % len(reply.body)),
         )
         self._append(b"" if self._head.method == _HEAD else reply.body)
@@ -151,7 +152,7 @@ class WebRequest(AnsweringStream):
         if not self._is_done and self.head_fields is None:
             self.is_events = True
             lowered = [(name.lower(), value) for name, value in fields]
-            self.head_fields = ((b":status", b"%d" % status), *lowered, *self._added)
+            self.head_fields = ((b":status", b"%d" % status), *lowered, *self._added, (b"date", date_field()[1]))
 
     def write(self, octets: bytes) -> None:
         """Send a piece."""
