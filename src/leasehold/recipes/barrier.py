@@ -32,6 +32,7 @@ from leasehold.recipes.naming import Claim, name_of, text_of
 from leasehold.recipes.options import check_wait
 from leasehold.recipes.session import AGAIN_MIN_S, NOT_EXECUTED, OutcomeUnknown
 from leasehold.recipes.token import Token
+from leasehold.stored_errors import fresh
 
 OPENED: Final = b"opened"
 """The last part of the key that tells of an opening."""
@@ -183,7 +184,7 @@ class _Meeting(Errand[Token]):
         if place.passed is not None or place.loss is None:
             return place.passed
         if not place.session.is_live or not await place.find_opening():
-            raise place.loss
+            raise fresh(place.loss)
         return place.passed
 
     async def _open_if_last(self) -> None:
