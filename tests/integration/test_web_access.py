@@ -4,7 +4,9 @@ import http.client
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -170,3 +172,15 @@ def test_without_the_gateway_there_are_pages_only() -> None:
             answer.read()
             assert answer.status == 200
         connection.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_answer_has_its_date(server: RunningServer, version: str) -> None:
+    before = int(time.time())
+    for answer in (
+        curl(server, version, "/health"),
+        curl(server, version, "/nope"),
+        curl(server, version, "/v3/lease/keepalive", body='{"ID":1}'),
+    ):
+        sent = parsedate_to_datetime(answer.fields["date"]).timestamp()
+        assert before <= sent <= time.time()

@@ -152,7 +152,12 @@ class WebRequest(AnsweringStream):
         if not self._is_done and self.head_fields is None:
             self.is_events = True
             lowered = [(name.lower(), value) for name, value in fields]
-            self.head_fields = ((b":status", b"%d" % status), *lowered, *self._added, (b"date", date_field()[1]))
+            self.head_fields = (
+                (b":status", b"%d" % status),
+                *lowered,
+                *self._added,
+                (b"date", date_field()[1]),
+            )
 
     def write(self, octets: bytes) -> None:
         """Send a piece."""
