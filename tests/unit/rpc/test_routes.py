@@ -8,7 +8,7 @@ from leasehold.errors import Status
 from leasehold.rpc.frames import ErrorCode, StreamFailed
 from leasehold.rpc.hpack import Field
 from leasehold.rpc.pages import Reply, plain
-from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, WebHead, resolve
+from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, resolve
 from tests.support.h2_peer import MANY, ONCE, WATCH, Service, request_fields
 
 SERVICE = Service()
