@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from leasehold.engine.data_dir import FILE_MODE, sync_directory, write_all
+from leasehold.engine.database_file import open_to_read
 from leasehold.errors import DamagedJournal, StorageError
 
 DIGEST_BYTES: Final = 32
@@ -111,7 +112,10 @@ def remove_leftover(target: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Open a file that nobody else has opened in this way."""
+    """Open and lock a draft, which is created if it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_nlink > 1:  # perhaps of a database that this process has open
+            raise StorageError(f"{path} has another name (a hard link): remove it, then try again")
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         try:
@@ -136,7 +140,7 @@ def backup_digest(path: Path, on_progress: OnProgress, into: int | None = None) 
 
     What is read, but for the checksum, is written to the file descriptor `into` on the way.
     """
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = size - DIGEST_BYTES
         if length <= 0 or size % _BLOCK_BYTES != DIGEST_BYTES:

@@ -25,6 +25,7 @@ from leasehold.engine import records
 from leasehold.engine.backup_file import OnProgress, backup_digest
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import LOCK_NAME, PID_DIGITS
+from leasehold.engine.database_file import read_header, refuse_if_open
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal import FILE_NAME
 from leasehold.engine.journal_format import Identity, Progress, check_header, read_version
@@ -88,7 +89,7 @@ def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
 
 def _check_kind(path: Path) -> None:
     try:
-        check_header(path)
+        check_header(path, read_header(path))
     except ForeignJournal as error:
         what, _, advice = str(error).rpartition(": ")
         if "release" not in advice:  # else it is ours, and the advice is good
@@ -108,7 +109,7 @@ def reading(directory: Path) -> Iterator[apsw.Connection]:
     if not path.is_file():
         raise StorageError(f"{directory} is not a data directory: it has no {FILE_NAME}")
     with _locked(directory):
-        check_header(path)
+        check_header(path, read_header(path))
         stray = path.with_name(f"{FILE_NAME}-journal")
         if stray.exists():
             raise DamagedJournal(damage(path, f"{stray.name} is beside it, of another program"))
@@ -148,6 +149,7 @@ def _in_use(directory: Path, found: bytes) -> str:
 def opened_to_read(path: Path) -> Iterator[apsw.Connection]:
     """Open a journal that has no log and that nobody changes; what is beside it does not count."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    refuse_if_open(path)
     with told_as_ours(path):
         connection = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
         try:
