@@ -24,8 +24,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import apsw
 
+from leasehold.clock import SYSTEM_CLOCK
 from leasehold.core.callback import ignore
-from leasehold.engine.backup_file import DIGEST_BYTES, Draft, OnProgress
+from leasehold.engine.backup_file import Draft, OnProgress, time_block
 from leasehold.engine.checking import opened_to_read, reading, revision_of
 from leasehold.engine.committer import Committer
 from leasehold.engine.database_file import UNLOCKED_VFS
@@ -192,6 +193,7 @@ class Backups:
                 async with self._turn:
                     file = await stack.enter_async_context(self._nameless())
                     await self._copy(file, ignore, file.lose_name)
+                    file.append(time_block(_now_us()))
                 yield file
         finally:
             self._snapshots -= 1
@@ -281,9 +283,11 @@ def _copy_all(source: apsw.Connection, draft: Draft, on_progress: OnProgress) ->
 def _finished(draft: Draft) -> Backup:
     with opened_to_read(draft.path) as connection:
         revision = revision_of(connection, draft.path)
-    size_bytes = draft.finish()
-    assert size_bytes % PAGE_BYTES == DIGEST_BYTES, "a backup is pages and a checksum"
-    return Backup(draft.target, revision, size_bytes)
+    return Backup(draft.target, revision, draft.finish(_now_us()))
+
+
+def _now_us() -> int:
+    return int(SYSTEM_CLOCK.wall() * 1_000_000)
 
 
 def _place(path: str | PathLike[str], directory: Path | None) -> Path:

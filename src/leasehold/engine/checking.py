@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +58,8 @@ class Report:
     keys: int
     leases: int
     size_bytes: int
+    backup_time_us: int | None = None
+    """When a backup was made, in microseconds since the epoch; None if it is not recorded."""
 
 
 def check(path: Path, on_progress: OnProgress | None = None) -> Report:
@@ -82,9 +84,10 @@ def check_directory(directory: Path) -> Report:
 def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
     """Check a backup."""
     _check_kind(path)
-    backup_digest(path, on_progress or ignore)
+    time_us = backup_digest(path, on_progress or ignore)
     with opened_to_read(path) as connection:
-        return _examine(connection, path, path.stat().st_size)
+        found = _examine(connection, path, path.stat().st_size)
+    return replace(found, backup_time_us=time_us)
 
 
 def _check_kind(path: Path) -> None:
