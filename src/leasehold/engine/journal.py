@@ -36,7 +36,7 @@ from typing import ClassVar, Final, TypeVar
 
 import apsw
 
-from leasehold.core.keyspace import Item
+from leasehold.core.keyspace import FIRST_REVISION, Item
 from leasehold.engine import folding, records, shrinking
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import ADVICE, FILE_NAME, DataDirectory, why_unusable
@@ -213,7 +213,10 @@ class Journal:
         self._measure(connection)
 
     def fold(self, compacted: int) -> bool:
-        """Fold some of the batches up to a compacted revision; True if there is more to do."""
+        """Fold some of the batches up to a compacted revision; True if there is more to do.
+
+        Batches before the first key (`FIRST_REVISION`) have no history and are always folded.
+        """
         connection = self._open_connection()
         with told_as_ours(self._path):
             batches = self._next_to_fold(connection, compacted)
@@ -254,7 +257,10 @@ class Journal:
 
     def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> list[Unfolded]:
         """Read the next batches to be folded: a large one, or as many small ones as it takes."""
+        limit = max(compacted, FIRST_REVISION)
         batches = self._unfolded
+        if batches and batches[-1].last_revision > limit:
+            return [batch for batch in batches if batch.last_revision <= limit]
         changes = sum(len(batch.changes) for batch in batches)
         batch_id = batches[-1].id if batches else self.progress.folded
         while changes < folding.CHANGES_AT_ONCE and batch_id < self._batches:
@@ -263,9 +269,9 @@ class Journal:
             decoded = list(records.decode(row.changes))
             batches.append(Unfolded(batch_id, row.first_revision, row.last_revision, decoded))
             changes += len(batches[-1].changes)
-            if row.last_revision > compacted:
+            if row.last_revision > limit:
                 break
-        return [batch for batch in batches if batch.last_revision <= compacted]
+        return [batch for batch in batches if batch.last_revision <= limit]
 
     def _unsynced(self, work: Callable[[], _T]) -> _T:
         """Write without a sync: the next commit brings one, and what is lost can be done again."""
