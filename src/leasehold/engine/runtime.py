@@ -185,7 +185,8 @@ class Runtime:
     async def _take_steps(self, op: Delete | Txn) -> tuple[Any, int]:
         slicer = Slicer(self.store.leases.monotonic)
         try:
-            return await slicer.run(self.store.steps(op), self.reader.load)
+            # A read that is refused half-way would leave the operation half done.
+            return await slicer.run(self.store.steps(op), self.reader.load_always)
         finally:
             self.housekeeping.now_idle()
 
