@@ -179,15 +179,10 @@ class SkippingCatchUp(catching_up.CatchUp):
         return True
 
 
-class AlwaysInline(committer.Pace):
+class AlwaysWaits(committer.Patience):
     """A seeded bug: the event loop waits for every commit, however long it takes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_inline = True
-
-    def note(self, cost_s: float) -> None:
-        """Learn nothing."""
+    waits = True
 
 
 def _restore_short(of_store: leases.Leases, records: Iterable[LeaseRecord]) -> None:
@@ -218,7 +213,8 @@ def _stalling_disk() -> SlowDisk:
 
 
 def _slow_disk_inline() -> SlowDisk:
-    mock.patch.object(committer, "Pace", AlwaysInline).start()
+    mock.patch.object(committer, "Patience", AlwaysWaits).start()
+    mock.patch.object(committer, "WAIT_S", 3600.0).start()
     return _slow_disk()
 
 

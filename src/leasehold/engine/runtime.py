@@ -82,10 +82,10 @@ class Runtime:
         self._control = Control(directory, self.backups)
         _runtimes.add(self)
 
-    def start(self, is_alone: Callable[[], bool] = bool) -> None:
-        """Begin, on the running event loop. `is_alone` tells whether there is but one client."""
+    def start(self) -> None:
+        """Begin, on the running event loop."""
         self.store.start()
-        self._committer = Committer(self.store, self.journal, self.fail, is_alone=is_alone)
+        self._committer = Committer(self.store, self.journal, self.fail)
         self.housekeeping.start()
         self._control.start()
 

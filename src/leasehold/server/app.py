@@ -130,7 +130,7 @@ class LeaseholdServer:
         self._cluster.client_urls = client_urls(self._server.addresses, is_tls=tls is not None)
         if not self._is_started:
             self._is_started = True
-            self.runtime.start(is_alone=self._server.is_alone)
+            self.runtime.start()
         return await self._server.start()
 
     async def leave(self) -> None:
