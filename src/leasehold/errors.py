@@ -44,8 +44,9 @@ wrong value, both raised before anything changed.
 An error is *definite* if asking again will not help, and *indefinite* if it says nothing about the
 future. `is_definite` decides, for our errors by their gRPC status, for others by their type.
 
-Whether a call was executed is another question. `LeaseholdError.not_executed` is True if it certainly
-was not; for every other error, `TimeoutError` and `OSError` included, the outcome is unknown.
+Whether a call was executed is another question. `LeaseholdError.not_executed` is True if it
+certainly was not; for every other error, `TimeoutError` and `OSError` included, the outcome is
+unknown.
 """
 
 from collections.abc import Mapping

@@ -54,7 +54,7 @@ class Caller(Generic[R]):
         assert not self.is_ended
         self.said.append((self.response_type.FromString(message), position))
 
-    def answer(self, message: bytes, position: int) -> None:
+    def answer_and_end(self, message: bytes, position: int) -> None:
         self.say(message, position)
         self.end()
 

@@ -2,8 +2,8 @@
 
 Theory of operation. The first change that is applied asks for a flush at the next turn of the event
 loop; by then everything that was waiting in the sockets is in the open batch too. A flush hands the
-batch to *the thread*, and while that commits it the next batch collects. No commit runs on the event
-loop: a disk that stalls must not keep renewals waiting.
+batch to *the thread*, and while that commits it the next batch collects. No commit runs on the
+event loop: a disk that stalls must not keep renewals waiting.
 
 The way to the thread and back costs two wake-ups of the loop. So, while the disk is fast and the
 loop has nothing else to do, the loop waits for the thread, for `WAIT_S` at most, and completes the
@@ -11,8 +11,8 @@ commit itself. If the thread is not done by then, the loop goes on, and the thre
 `Handover` decides which of the two it is; `Patience` decides whether to wait.
 
 Beside commits there are *chores*: everything else that needs the journal, such as reading old
-values, or folding old batches. They run in the thread too, one after each commit at most, so neither
-keeps the other waiting for long.
+values, or folding old batches. They run in the thread too, one after each commit at most, so
+neither keeps the other waiting for long.
 
 A commit that fails is the end: memory is ahead of the disk and must not be shown. `on_failure` is
 called once, and nothing is committed or released any more. The same goes for an error while answers
@@ -42,8 +42,8 @@ WAIT_S: Final = 0.001
 
 MIN_SKIPPED: Final = 8
 MAX_SKIPPED: Final = 1024
-"""How many fast commits it takes, after one that was not done within `WAIT_S`, until the loop waits
-again: twice as many each time, and fewer again while commits are in time."""
+"""How many fast commits it takes, after one that was not done within `WAIT_S`, until the loop
+waits again: twice as many each time, and fewer again while commits are in time."""
 
 MAX_CHORES: Final = 1_000
 """Chores that may wait for their turn; further ones are refused."""
@@ -55,7 +55,7 @@ COMMIT_BOUNDS_S: Final = tuple(0.0001 * 2**power for power in range(16))
 """From a tenth of a millisecond to three seconds: how the costs of commits are counted."""
 
 _CONTENDED_S: Final = 3 * SWITCH_INTERVAL_S
-"""What a commit may take longer, while the loop does not wait, because both need the interpreter."""
+"""What a commit may take longer while the loop does not wait, as both need the interpreter."""
 
 
 class Patience:
@@ -108,7 +108,7 @@ class Handover:
         self._wake.acquire()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it is done: True if the caller has to complete it, False if a callback will."""
+        """Wait until it is done: True if the caller has to complete it, else a callback does."""
         if self._wake.acquire(timeout=timeout_s):
             return True
         with self._mutex:

@@ -21,9 +21,9 @@ _EXHAUSTED: Final = re.compile(
     r"|too much metadata: "
     r")"
 )
-"""Texts of RESOURCE_EXHAUSTED that are said before a call is executed: those of etcd, of a Leasehold
-server, and of our own client. gRPC has the same status for an answer that is too long, and for
-streams that a server resets: then the call may have been executed."""
+"""Texts of RESOURCE_EXHAUSTED that are said before a call is executed: those of etcd, of a
+Leasehold server, and of our own client. gRPC has the same status for an answer that is too long,
+and for streams that a server resets: then the call may have been executed."""
 
 _AFTERWARDS: Final = frozenset({Status.DATA_LOSS})
 """Definite statuses that say nothing about whether the call was executed."""

@@ -63,7 +63,7 @@ class Speaker(Protocol):
         """Send a message once `position` is released."""
         ...
 
-    def answer(self, message: bytes, position: int) -> None:
+    def answer_and_end(self, message: bytes, position: int) -> None:
         """Send the only answer of a call that was executed once `position` is released; end it."""
         ...
 

@@ -242,7 +242,7 @@ class ServerCall(AnsweringStream):
 
     # What a handler does.
 
-    def answer(self, message: bytes, position: int) -> None:
+    def answer_and_end(self, message: bytes, position: int) -> None:
         """Send the only answer of a call that was executed once `position` is released; end it."""
         self.say_accepted(message, position)
         self.end()

@@ -166,7 +166,6 @@ def test_ten_thousand_refusals_take_no_memory(gate: Gate, monkeypatch: pytest.Mo
             try:
                 gate.check_room()
             except RpcError as error:
-                assert error.__context__ is None
                 seen.add(len(list(traceback.walk_tb(error.__traceback__))))
         return seen
 

@@ -66,9 +66,12 @@ class Stage:
 async def staged() -> AsyncIterator[Stage]:
     async with LeaseholdServer(Settings(directory=None)) as server:
         endpoint = f"{HOST}:{await server.start(HOST, 0)}"
-        async with leasehold.connect(endpoint) as other, Channel(endpoint) as channel:
-            async with other.kv.watch(b"", prefix=True):
-                yield Stage(server, endpoint, channel)
+        async with (
+            leasehold.connect(endpoint) as other,
+            Channel(endpoint) as channel,
+            other.kv.watch(b"", prefix=True),
+        ):
+            yield Stage(server, endpoint, channel)
 
 
 def play(scene: Play) -> None:

@@ -201,7 +201,7 @@ class Claim(OneRequest):
     def _say(self, revision: int, position: int) -> None:
         assert self._claimed is not None, "it was claimed before"
         self._granted = 0  # it is the caller's now
-        self._speaker.answer(self.answer(self._claimed, revision), position)
+        self._speaker.answer_and_end(self.answer(self._claimed, revision), position)
         self._flush(position)
 
     def _flush(self, position: int) -> None:

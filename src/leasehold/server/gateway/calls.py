@@ -161,7 +161,7 @@ class Call:
 
     # What a handler does.
 
-    def answer(self, message: bytes, position: int) -> None:
+    def answer_and_end(self, message: bytes, position: int) -> None:
         """Send the only answer of a call that was executed once `position` is released; end it."""
         self._say_accepted(message, position)
         self.end()
@@ -211,9 +211,7 @@ class Call:
     @property
     def has_room(self) -> bool:
         """Whether the client takes what is said."""
-        return (
-            self._visit.has_room and self._answer.has_room and self._gate.has_event_room(self)
-        )
+        return self._visit.has_room and self._answer.has_room and self._gate.has_event_room(self)
 
     has_own_room = has_room
 
