@@ -94,6 +94,11 @@ class Runtime:
         """What commits took so far, each with its sync."""
         return self._get_committer().costs_s
 
+    @property
+    def outstanding_s(self) -> float:
+        """How long the oldest change that is not on disk has waited for it; 0 if there is none."""
+        return 0.0 if self._committer is None else self._committer.outstanding_s
+
     def _get_committer(self) -> Committer:
         assert self._committer is not None, "it was not started"
         return self._committer

@@ -83,7 +83,12 @@ class LeaseholdServer:
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)
-        health = HealthPage(self._alarms, lambda: self.failure)
+        health = HealthPage(
+            self._alarms,
+            lambda: self.failure,
+            lambda: self.runtime.outstanding_s,
+            settings.unhealthy_after_s,
+        )
         pages: Pages = {"/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
         self._server = Server(
             methods,

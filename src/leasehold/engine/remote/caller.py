@@ -69,6 +69,7 @@ class Caller:
                         NOTHING,
                         idempotent=True,
                         linearizable=True,
+                        is_settling=True,
                     )
                 self._settled_at = connected_at
 
@@ -117,6 +118,7 @@ class Caller:
         *,
         idempotent: bool,
         linearizable: bool,
+        is_settling: bool = False,
     ) -> M:
         floor = self.history.floor if linearizable else 0
         body = request if isinstance(request, bytes) else request.SerializeToString()
@@ -127,7 +129,9 @@ class Caller:
                     method, body, wait_for_ready=True, idempotent=idempotent
                 )
             except RpcError as error:
-                message = await self._refused(error, method, body, about, idempotent=idempotent)
+                message = await self._refused(
+                    error, method, body, about, idempotent=idempotent, is_settling=is_settling
+                )
         except asyncio.CancelledError:
             self._given_up(asked_at)
             raise
@@ -140,7 +144,14 @@ class Caller:
         return answer
 
     async def _refused(
-        self, error: RpcError, method: str, body: bytes, about: About, *, idempotent: bool
+        self,
+        error: RpcError,
+        method: str,
+        body: bytes,
+        about: About,
+        *,
+        idempotent: bool,
+        is_settling: bool,
     ) -> bytes:
         """Raise why a call was refused, unless it may be made again, and is answered then."""
         backoff = Backoff(self._random, AGAIN_BASE_S, AGAIN_MAX_S)
@@ -149,6 +160,8 @@ class Caller:
             if not idempotent or error.status is not Status.UNAVAILABLE:
                 break
             await asyncio.sleep(backoff.next_s())
+            if not is_settling and self.channel.connected_at != self._settled_at:
+                await self.settle_in()  # it may be another keyspace that answers now
             try:
                 return await self.channel.unary(method, body, wait_for_ready=True, idempotent=True)
             except RpcError as again:
