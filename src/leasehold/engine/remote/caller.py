@@ -100,6 +100,11 @@ class Caller:
             await self.settle_in()
         return answer
 
+    async def _settle_if_new(self) -> None:
+        """Settle in, unless the connection is known to lead to our keyspace."""
+        if self.channel.connected_at != self._settled_at:
+            await self.settle_in()
+
     async def _settle_in_time(self) -> None:
         """Settle in; whoever gives up meanwhile has the server left, as for any other call."""
         asked_at = asyncio.get_running_loop().time()
@@ -126,7 +131,11 @@ class Caller:
         try:
             try:
                 message = await self.channel.unary(
-                    method, body, wait_for_ready=True, idempotent=idempotent
+                    method,
+                    body,
+                    wait_for_ready=True,
+                    idempotent=idempotent,
+                    prepare=None if is_settling else self._settle_if_new,
                 )
             except RpcError as error:
                 message = await self._refused(
@@ -160,10 +169,13 @@ class Caller:
             if not idempotent or error.status is not Status.UNAVAILABLE:
                 break
             await asyncio.sleep(backoff.next_s())
-            if not is_settling and self.channel.connected_at != self._settled_at:
-                await self.settle_in()  # it may be another keyspace that answers now
+            prepare = None if is_settling else self._settle_if_new
+            if prepare is not None:
+                await prepare()  # it may be another keyspace that answers now
             try:
-                return await self.channel.unary(method, body, wait_for_ready=True, idempotent=True)
+                return await self.channel.unary(
+                    method, body, wait_for_ready=True, idempotent=True, prepare=prepare
+                )
             except RpcError as again:
                 error = again
         raise refusal_of(error, about) from error
