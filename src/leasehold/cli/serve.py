@@ -99,8 +99,13 @@ def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
 async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice") -> int:
     from leasehold.cli.certificate import names_in  # noqa: PLC0415
     from leasehold.cli.voice import taken  # noqa: PLC0415
+    from leasehold.rpc.admission import MAX_CONNECTIONS, connections_for  # noqa: PLC0415
+    from leasehold.rpc.file_limit import raise_file_limit  # noqa: PLC0415
     from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
 
+    files = raise_file_limit()
+    if (connections := connections_for(files)) < MAX_CONNECTIONS:
+        logger.debug("at most %d connections: this process may open %d files", connections, files)
     server: LeaseholdServer | None = None
     loop = asyncio.get_running_loop()
 

@@ -105,6 +105,11 @@ class HTTP1(LateFlush):
         """Whether a request is being answered."""
         return self._answer is not None
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has come in in part."""
+        return not self.has_greeted
+
     def drop_stalled(self) -> bool:
         """Drop nothing: there is one thing at a time."""
         return False

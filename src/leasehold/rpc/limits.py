@@ -71,6 +71,8 @@ class Limits:
     """From the connection to the end of its greeting; and for a request of HTTP/1.1 to be there."""
     idle_s: float = 3600.0
     """How long a connection without any call is kept."""
+    uncalled_s: float = 60.0
+    """The same for a connection on which no call was ever made."""
     stall_s: float = 60.0
     """How long a peer may leave output untaken that it has asked for."""
     min_taken_bytes: int = 64 * KIB

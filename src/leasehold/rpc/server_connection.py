@@ -74,12 +74,14 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         web: Web | None = None,
         limits: Limits | None = None,
         host: Host | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         limits = limits or Limits()
         self.host = host or LoopHost()
         answers = Answers(transmit, self.flush_soon, self._finished)
         super().__init__(answers, limits, self.host.now, _greeting(limits))
         self.gate = gate
+        self.report = report or self.report
         self._methods = methods
         self.web = PagesOnly() if web is None else web
         self._heads: dict[tuple[Field, ...], Head] = {}
@@ -320,7 +322,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         for stream in stalled:
             self.drop(stream, ErrorCode.ENHANCE_YOUR_CALM)
         if stalled:
-            logger.warning("%d streams are reset: their peer takes nothing", len(stalled))
+            self.report(f"has {len(stalled)} streams that are reset: the client takes nothing")
             self.flush()
         return bool(stalled)
 
@@ -410,6 +412,17 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         if not self.is_closing:
             self._outbound.put_frame(frames.goaway(frames.MAX_WINDOW, ErrorCode.NO_ERROR))
             self.ping()
+
+    def part(self) -> None:
+        """Refuse further calls, and close when those are over that there are."""
+        self.stop_taking()
+        self._is_parting = True
+        self.flush()
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has come in in part: of HTTP/2 that is a stream."""
+        return False
 
     def stop_taking(self) -> None:
         """Refuse further calls, in a way that allows the client to make them elsewhere."""

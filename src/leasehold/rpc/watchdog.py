@@ -112,7 +112,13 @@ class Watchdog:
         self._pinged_at: float | None = None
         self._activity = self._taken = self._begun = 0
         self._is_parting = False
-        shortest_s = min(limits.first_bytes_s, limits.idle_s, limits.stall_s, limits.ping_timeout_s)
+        shortest_s = min(
+            limits.first_bytes_s,
+            limits.idle_s,
+            limits.uncalled_s,
+            limits.stall_s,
+            limits.ping_timeout_s,
+        )
         self._beat_s = max(MIN_BEAT_S, min(MAX_BEAT_S, shortest_s / BEATS_PER_LIMIT))
         self._alarm: Alarm = host.call_later(self._beat_s, self._beat)
 
@@ -120,6 +126,13 @@ class Watchdog:
         """Learn what the connection speaks, and who knows what could not be written yet."""
         self._watched = connection
         self._unwritten = unwritten
+
+    @property
+    def idle_since(self) -> float:
+        """When the last call began or ended, to within a beat; else when the connection began."""
+        watched = self._watched
+        is_behind = watched is not None and (watched.has_streams or watched.begun != self._begun)
+        return self._host.now() if is_behind else self._idle_since
 
     def stop(self) -> None:
         """Look no more: the connection is gone."""
@@ -159,9 +172,10 @@ class Watchdog:
                 return None
             why = f"the peer has taken next to nothing of what it asked for in {limits.stall_s:g} s"
             return ErrorCode.ENHANCE_YOUR_CALM, why
-        if now - self._idle_since >= limits.idle_s:
+        idle_s = limits.idle_s if watched.begun else min(limits.idle_s, limits.uncalled_s)
+        if now - self._idle_since >= idle_s:
             if self._is_parting:
-                return ErrorCode.NO_ERROR, f"nothing to do for {limits.idle_s:g} s"
+                return ErrorCode.NO_ERROR, f"nothing to do for {idle_s:g} s"
             self._is_parting = True  # at the next beat, so that no call is lost on its way
             watched.drain()
         return self._presence(watched, now)
