@@ -33,7 +33,7 @@ are all done long before a client loses patience."""
 MAX_SILENT: Final = 1024
 """Connections for TLS on one socket whose client has sent nothing."""
 
-AT_ONCE: Final = 100
+AT_ONCE: Final = 50
 """Connections that are accepted in one turn of the event loop."""
 
 EXHAUSTED_S: Final = 1.0

@@ -20,11 +20,12 @@ from leasehold.rpc.limited_log import LimitedLog
 MAX_CONNECTIONS: Final = 20_000
 """Connections of one server, if the process may open that many files."""
 
-MAX_PARTING: Final = 64
+MAX_PARTING: Final = 32
 """Connections that were told to leave, and are not gone; of more than that the first is cut off."""
 
 RESERVED_FILES: Final = 128
-"""Files that are no connection: the journal, sockets that listen, and those that are parting."""
+"""Files that are no connection: the journal, sockets that listen, those that are parting, and those
+that were cut off in the same turn of the event loop (`accepting.AT_ONCE`)."""
 
 MAX_CANDIDATES: Final = 256
 """Idle connections that one search finds: a search looks at every connection."""

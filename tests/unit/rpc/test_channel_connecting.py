@@ -432,7 +432,7 @@ def test_after_a_connection_that_lived_for_a_while_pauses_begin_anew() -> None:
             net.down.clear()
             begun = now()
             await channel.ready(wait_for_ready=True)
-            assert now() - begun <= BASE_S * (1 + JITTER)
+            assert now() - begun <= BASE_S
 
     run_virtual(main)
 
