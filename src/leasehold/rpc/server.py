@@ -22,6 +22,7 @@ from leasehold.rpc.host import Alarm, Host, LoopHost
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limited_log import LimitedLog
 from leasehold.rpc.limits import Limits
+from leasehold.rpc.receive_account import SHARES, ReceiveAccount
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server_connection import ServerConnection
 from leasehold.rpc.sockets import peer_of
@@ -74,11 +75,14 @@ class Site:
     turns: Turns = field(init=False)
     log: LimitedLog = field(init=False)
     admission: Admission = field(init=False)
+    account: ReceiveAccount = field(init=False)
+    """What all connections hold of messages that are not complete."""
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         """Make what connections share."""
         self.turns = Turns(self.host, self.enter)
+        self.account = ReceiveAccount(SHARES * self.limits.max_buffered_bytes)
         self.log = LimitedLog(logger, self.host)
         self.admission = Admission(self.connections, self.max_connections, self.host, self.log)
 
@@ -261,6 +265,7 @@ class ServerProtocol(asyncio.Protocol):
             limits=site.limits,
             host=site.host,
             throttle=self._set_throttle,
+            account=site.account,
         )
 
     def _set_throttle(self, has_enough: bool) -> None:
@@ -290,6 +295,7 @@ class ServerProtocol(asyncio.Protocol):
             limits=site.limits,
             host=site.host,
             report=self._report,
+            account=site.account,
         )
 
     def _complain(self, code: ErrorCode, why: str) -> None:

@@ -38,6 +38,7 @@ from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.receive_account import ReceiveAccount
 from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
@@ -75,6 +76,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         limits: Limits | None = None,
         host: Host | None = None,
         report: Callable[[str], None] | None = None,
+        account: ReceiveAccount | None = None,
     ) -> None:
         limits = limits or Limits()
         self.host = host or LoopHost()
@@ -82,6 +84,8 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         super().__init__(answers, limits, self.host.now, _greeting(limits))
         self.gate = gate
         self.report = report or self.report
+        if account is not None:
+            self._inbound.account = account
         self._methods = methods
         self.web = PagesOnly() if web is None else web
         self._heads: dict[tuple[Field, ...], Head] = {}
@@ -325,6 +329,19 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             self.report(f"has {len(stalled)} streams that are reset: the client takes nothing")
             self.flush()
         return bool(stalled)
+
+    def drop_overdue(self, now: float) -> None:
+        """End calls with a message that takes too long to arrive completely."""
+        if self._inbound.buffered_bytes:
+            for stream in list(self._streams.values()):
+                stream.drop_overdue(now)
+            self.flush()
+
+    def forget_memos(self) -> None:
+        """Forget what was remembered of request heads: nothing was asked for a while."""
+        self._heads.clear()
+        self._last_fields, self._last_head = (), None
+        self._decoder.forget()
 
     def forget(self, stream: AnsweringStream) -> None:
         """Have nothing more to do with a stream."""

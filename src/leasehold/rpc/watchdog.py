@@ -14,6 +14,9 @@ from leasehold.rpc.limits import Limits
 BEATS_PER_LIMIT: Final = 4
 """How often a limit is looked at before it is over."""
 
+MEMO_S: Final = 30.0
+"""How long a connection without calls keeps what it has remembered of those before."""
+
 MAX_BEAT_S: Final = 5.0
 MIN_BEAT_S: Final = 0.01
 
@@ -69,6 +72,14 @@ class Watched(Protocol):
 
     def drop_stalled(self) -> bool:
         """Drop what waits for the peer while other things could go on; False if there is none."""
+        ...
+
+    def drop_overdue(self, now: float) -> None:
+        """End calls with a message that takes too long to arrive completely."""
+        ...
+
+    def forget_memos(self) -> None:
+        """Forget what was remembered to make the next calls cheaper."""
         ...
 
     def ping(self) -> None:
@@ -158,6 +169,7 @@ class Watchdog:
         self._greeting_since = None
         if watched.activity != self._activity:
             self._activity, self._heard_at = watched.activity, now
+        watched.drop_overdue(now)
         unwritten_bytes = self._unwritten()
         taken = watched.taken_bytes + watched.put_bytes - unwritten_bytes
         if taken >= self._taken + limits.min_taken_bytes or not (
@@ -172,6 +184,8 @@ class Watchdog:
                 return None
             why = f"the peer has taken next to nothing of what it asked for in {limits.stall_s:g} s"
             return ErrorCode.ENHANCE_YOUR_CALM, why
+        if now - self._idle_since >= MEMO_S:
+            watched.forget_memos()
         idle_s = limits.idle_s if watched.begun else min(limits.idle_s, limits.uncalled_s)
         if now - self._idle_since >= idle_s:
             if self._is_parting:

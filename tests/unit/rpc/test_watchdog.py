@@ -7,7 +7,7 @@ import pytest
 from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limits import Limits
-from leasehold.rpc.watchdog import MAX_BEAT_S, Watchdog
+from leasehold.rpc.watchdog import MAX_BEAT_S, MEMO_S, Watchdog
 from leasehold.rpc.web import PagesOnly
 from tests.support.virtual_host import VirtualHost
 
@@ -37,6 +37,7 @@ class Connection:
     begun: int = 0
     drains: int = 0
     stalled_streams: int = 0
+    forgotten: int = 0
     pings: list[float] = field(default_factory=list)
     host: VirtualHost | None = None
 
@@ -49,6 +50,13 @@ class Connection:
         """Drop what there is."""
         dropped, self.stalled_streams = self.stalled_streams, 0
         return bool(dropped)
+
+    def drop_overdue(self, now: float) -> None:
+        """Have nothing that is overdue."""
+
+    def forget_memos(self) -> None:
+        """Count it."""
+        self.forgotten += 1
 
     def drain(self) -> None:
         """Note that the peer is asked to make no new calls."""
@@ -414,10 +422,8 @@ def test_a_connection_without_any_call_is_closed_sooner(begun: int, after_s: flo
     kennel = Kennel(replace(LIMITS, uncalled_s=50.0))
     kennel.watch().begun = begun
     kennel.pass_time(after_s - BEAT_S)
-    assert not kennel.connection.drains
-    kennel.connection.is_pinged = False
+    assert not kennel.complaints
     kennel.pass_time(3 * BEAT_S)
-    assert kennel.connection.drains == 1
     [(_, code, why)] = kennel.complaints
     assert (code, why) == (ErrorCode.NO_ERROR, f"nothing to do for {after_s:g} s")
 
@@ -432,3 +438,11 @@ def test_idle_time_counts_from_the_last_call(kennel: Kennel) -> None:
     assert kennel.began + 20 <= kennel.dog.idle_since <= kennel.began + 20 + BEAT_S
     watched.has_streams = True
     assert kennel.dog.idle_since == kennel.host.now()
+
+
+def test_a_connection_without_calls_forgets_what_it_remembered(kennel: Kennel) -> None:
+    kennel.watch().begun = 1
+    kennel.pass_time(MEMO_S)
+    assert not kennel.connection.forgotten
+    kennel.pass_time(2 * BEAT_S)
+    assert kennel.connection.forgotten
