@@ -144,6 +144,11 @@ class ServerCall(AnsweringStream):
             self.carrier.flush()
 
     @property
+    def connection(self) -> object:
+        """The same object for all streams of one connection."""
+        return self.carrier
+
+    @property
     def metadata(self) -> Metadata:
         """What the caller says besides its messages."""
         return self.head.metadata

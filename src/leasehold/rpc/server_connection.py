@@ -42,6 +42,7 @@ from leasehold.rpc.receive_account import ReceiveAccount
 from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
+from leasehold.rpc.timeouts import is_timeout
 from leasehold.rpc.web import PagesOnly, Web
 from leasehold.rpc.web_request import WebRequest
 
@@ -273,6 +274,8 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         call, outbound = stream.head.call, self._outbound
         assert call is not None
         try:
+            if stream.timeout is not None and not is_timeout(stream.timeout):
+                _ = stream.timeout_s  # which refuses it
             if outbound.unsent_bytes > self._max_unsent_bytes:
                 self.check_room()
             result = call(message)

@@ -10,6 +10,7 @@ from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.leases import MAX_KEYS
 from leasehold.engine.store import DEFAULT_QUOTA_BYTES
 from leasehold.rpc.addresses import EXAMPLE_PORT, Address, TcpAddress, UnixAddress
+from leasehold.rpc.limits import Limits
 from leasehold.server.etcd.lease import MAX_TTL_S, MIN_TTL_S
 from leasehold.server.policies import TermPolicy
 
@@ -20,6 +21,11 @@ MAX_QUOTA_BYTES: Final = 1024**5
 
 MAX_KEYS_PER_LEASE: Final = 1_000_000
 """They go at one revision; so their names are limited, too: `engine.lease_record.MAX_KEY_BYTES`."""
+
+DEFAULT_MAX_STREAMS: Final = Limits().max_streams
+
+MAX_STREAMS: Final = 1_000_000
+"""Each costs a few hundred bytes, and one client may have that many on each connection."""
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("console", "json")
@@ -54,6 +60,8 @@ class Settings:
     keys_per_lease: int = MAX_KEYS
     policies: Mapping[str, TermPolicy] = field(default_factory=dict)
     """For clients of `leasehold.v1`, by name."""
+    max_streams: int = DEFAULT_MAX_STREAMS
+    """Calls under way on one connection."""
     log_level: str = "info"
     log_format: str = "console"
 
@@ -62,6 +70,7 @@ class Settings:
             raise ValueError("listen names no address; one is needed, such as 127.0.0.1:2379")
         _check("quota_bytes", self.quota_bytes, MIN_QUOTA_BYTES, MAX_QUOTA_BYTES)
         _check("min_ttl_s", self.min_ttl_s, 1, MAX_TTL_S)
+        _check("max_streams", self.max_streams, 1, MAX_STREAMS)
         _check("keys_per_lease", self.keys_per_lease, 1, MAX_KEYS_PER_LEASE)
 
 

@@ -203,3 +203,14 @@ def test_memos_of_an_idle_connection_are_forgotten() -> None:
     assert not client.connection._heads
     assert not client.connection._decoder._memo
     assert client.send_small_in_two()
+
+
+@pytest.mark.parametrize("timeout", [b"", b"1", b"1x", b"123456789S", b"-1S", b"1 S"])
+def test_a_malformed_timeout_is_refused_on_the_short_way_too(timeout: bytes) -> None:
+    client = Server().connect()
+    for _ in range(2):  # the second time its head is known
+        client.begin((b"grpc-timeout", timeout))
+        del client.sent[:]
+        client.send(PREFIX.pack(0, 0), frames.END_STREAM)
+        assert b"malformed grpc-timeout" in client.sent
+    assert client.calls == []
