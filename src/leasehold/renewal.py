@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import takewhile
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from leasehold.alarm import Alarm
@@ -38,7 +39,15 @@ from leasehold.lease import Lease
 logger = logging.getLogger(__name__)
 
 MAX_CALLS: Final = 256
-"""Renewal calls under way at once; what is due beyond that waits for one of them to end."""
+"""Renewal calls under way; what is due beyond that waits for one of them to end, or to be slow."""
+
+SLOW_S: Final = 1.0
+"""After so long a call without an answer leaves its place in `MAX_CALLS` to others: grantors that
+are silent must not keep a healthy one from being asked."""
+
+MAX_OPEN_CALLS: Final = 16 * MAX_CALLS
+"""Calls under way, slow ones included: each is a task. More silent grantors than that hold up all
+others until their calls time out."""
 
 CLOSE_S: Final = 5.0
 """How long leaving an `async with` block waits for calls that do not heed their cancellation."""
@@ -83,6 +92,7 @@ class _OpenCall(NamedTuple):
 
     call: Call[Lease]
     timer: asyncio.TimerHandle
+    began: float
 
 
 L = TypeVar("L", bound=Lease)
@@ -249,14 +259,24 @@ class RenewalManager:
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the alarm ring when the plan needs it, or the clock should be looked at."""
-        next_at = self._plan.next_at(MAX_CALLS - len(self._calls))
+        next_at = self._plan.next_at(self._room())
         if next_at != NEVER:
             self._alarm.set(loop, min(next_at - self._clock.boottime(), SUSPEND_CHECK_S))
+
+    def _room(self) -> int:
+        """Return how many calls may begin: those of silent grantors do not count for long."""
+        room = MAX_CALLS - len(self._calls)
+        if room > 0:
+            return room
+        slow_at = self._clock.boottime() - SLOW_S
+        recent = takewhile(lambda each: each.began > slow_at, reversed(self._calls.values()))
+        room = MAX_CALLS - sum(1 for _ in recent)
+        return max(0, min(room, MAX_OPEN_CALLS - len(self._calls)))
 
     def _wake(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            step = self._plan.step(self._clock.boottime(), MAX_CALLS - len(self._calls))
+            step = self._plan.step(self._clock.boottime(), self._room())
             for call in step.calls:
                 self._start(loop, call)
             for departure in step.departures:
@@ -269,7 +289,7 @@ class RenewalManager:
     def _start(self, loop: asyncio.AbstractEventLoop, call: Call[Lease]) -> None:
         task = loop.create_task(_ask(call.wants))
         timer = loop.call_later(call.timeout_s, self._give_up, task)
-        self._calls[task] = _OpenCall(call, timer)
+        self._calls[task] = _OpenCall(call, timer, self._clock.boottime())
         task.add_done_callback(self._call_ended)
 
     def _give_up(self, task: "_CallTask") -> None:

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import itertools
 import logging
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import uvloop
 from leasehold.rpc import frames
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.grpc import PREFIX, framed
+from leasehold.rpc.limited_log import LINES
 from leasehold.rpc.limits import Limits, Rate
 from leasehold.rpc.server import ServerProtocol
 from leasehold.rpc.server_connection import ServerConnection
@@ -107,6 +109,12 @@ class Line:
         self.send(self.raw.request(self.number, path))
         self.send(frame(frames.DATA, END, self.number, framed(message)))
         self.read_until(framed(message))
+
+    def open(self, path: str) -> None:
+        """Begin a call that goes on, and wait until the server has it."""
+        self.number += 2
+        self.send(self.raw.request(self.number, path))
+        self.call(b"it is there", ONCE)
 
     def close(self) -> None:
         """Hang up."""
@@ -251,22 +259,56 @@ def test_an_attacker_is_told_and_cut_off_and_nobody_else_notices(
 # Connections.
 
 
-def test_too_many_connections_are_refused_and_logged_once(scene: Scene) -> None:
+def test_connections_beyond_the_limit_are_refused_if_none_is_idle(scene: Scene) -> None:
     site = scene.server.site
-    site.max_connections = 4
+    site.admission.max_connections = 4
     with contextlib.ExitStack() as stack:
+        scene.bystander.open(WATCH)
         for _ in range(3):
-            line = stack.enter_context(contextlib.closing(scene.attack()))
-            line.call(b"mine")
-        for _ in range(20):
+            stack.enter_context(contextlib.closing(scene.attack())).open(WATCH)
+        for _ in range(2 * LINES.burst):
             refused = stack.enter_context(contextlib.closing(scene.attack(b"")))
             refused.read_to_the_end()
             assert refused.received == b""
         assert len(site.connections) == 4
-        assert scene.warnings() == ["all 4 connections are taken: refusing more"]
+        assert len(scene.warnings()) == LINES.burst
+        assert re.fullmatch(
+            r"refused a connection from 127.0.0.1:\d+: all 4 connections are in use, and none is "
+            r"idle",
+            scene.warnings()[0],
+        )
         scene.bystander.call(b"and me?")
-    scene.check_gone(warnings=2)
-    assert scene.warnings()[1] == "20 connections were refused; there is room again"
+    scene.check_gone(warnings=LINES.burst)
+    scene.server.wait_until(lambda: site.admission.taken == 1)
+
+
+def test_an_idle_connection_leaves_in_good_order_for_a_newcomer(scene: Scene) -> None:
+    """The one that is idle for longest; a quiet watch is not idle."""
+    site = scene.server.site
+    site.admission.max_connections = 4
+    scene.bystander.open(WATCH)
+    with contextlib.ExitStack() as stack:
+        quiet = stack.enter_context(contextlib.closing(scene.attack()))
+        quiet.open(WATCH)
+        idle = stack.enter_context(contextlib.closing(scene.attack()))
+        idle.call(b"once")
+        unidentified = stack.enter_context(contextlib.closing(scene.attack(b"")))
+        scene.server.wait_until(lambda: len(site.connections) == 4)
+        for _ in range(2):
+            newcomer = stack.enter_context(contextlib.closing(scene.attack()))
+            newcomer.call(b"new")
+            newcomer.open(WATCH)
+        assert idle.last_frame().kind == frames.GOAWAY
+        assert idle.last_frame().code == ErrorCode.NO_ERROR
+        unidentified.read_to_the_end()
+        quiet.call(b"still here")
+        scene.bystander.call(b"so am I")
+        assert site.admission.taken == 4
+        scene.server.wait_until(lambda: len(site.connections) == 4)
+        assert (
+            scene.warnings()
+            == ["closing the connection that has been idle for longest: all 4 are in use"] * 2
+        )
 
 
 @pytest.mark.parametrize(
@@ -440,7 +482,7 @@ def test_a_server_with_its_own_limits_survives(
     served: tuple[int, Path], attack: str, most: int
 ) -> None:
     port, log = served
-    before = log.read_text().count("connection is closed")
+    before = log.read_text().count(" is closed: ")
     with contextlib.closing(Line(port)) as line:
         make = {"rapid reset": _rapid_reset_of_a_range}.get(attack, ATTACKS[attack])
         octets = b"".join(make(line.raw, number) for number in range(1, 2 * most, 2))
@@ -451,9 +493,9 @@ def test_a_server_with_its_own_limits_survives(
         assert (last.kind, last.code) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)
     _check_served(port)
     until = time.monotonic() + DEADLINE_S  # a thread writes the log
-    while log.read_text().count("connection is closed") == before and time.monotonic() < until:
+    while log.read_text().count(" is closed: ") == before and time.monotonic() < until:
         time.sleep(0.01)
-    assert log.read_text().count("connection is closed") == before + 1
+    assert log.read_text().count(" is closed: ") == before + 1
 
 
 def _rapid_reset_of_a_range(raw: RawPeer, number: int) -> bytes:

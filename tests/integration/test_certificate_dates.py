@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import signal
 import socket
 from datetime import UTC, datetime
@@ -12,6 +13,9 @@ import trustme
 
 from leasehold.cli.certificate import names_in, out_of_date
 from leasehold.rpc.accepting import Acceptor
+from leasehold.rpc.limited_log import LINES
+from leasehold.rpc.listening import Unlimited
+from leasehold.rpc.sockets import Door
 from leasehold.rpc.tls import server_tls
 from tests.support.serve_command import WITHIN_S, run, serving
 
@@ -51,8 +55,8 @@ def test_a_certificate_is_good_between_its_dates_only(tmp_path: Path) -> None:
     assert names_in(cert, context) == ["localhost", "127.0.0.1"], "it is read all the same"
 
 
-def test_clients_that_tls_keeps_out_are_logged_once_with_their_number(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_failed_handshakes_are_logged_at_a_limited_rate_with_the_address(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = server_tls(*issue(tmp_path, None))
     caplog.set_level(logging.INFO, "leasehold.rpc.accepting")
@@ -60,20 +64,20 @@ def test_clients_that_tls_keeps_out_are_logged_once_with_their_number(
     async def main() -> None:
         sock = socket.create_server(("127.0.0.1", 0))
         sock.setblocking(False)
-        acceptor = Acceptor(sock, asyncio.Protocol, context, 10.0, 1.0)
+        acceptor = Acceptor(sock, _door, context, 10.0, 1.0, Unlimited())
         try:
-            for _ in range(3):
+            for _ in range(2 * LINES.burst):
                 await _refused(acceptor, sock.getsockname()[1])
-            assert len(caplog.messages) == 1
-            monkeypatch.setattr(acceptor, "_tell_at", 0.0)  # ten seconds later
-            await _refused(acceptor, sock.getsockname()[1])
         finally:
             acceptor.close()
 
     asyncio.run(main())
-    first, last = caplog.messages
-    assert first.startswith("a client did not come in: [SSL: ")
-    assert last.endswith("; 2 more did not since the last such line")
+    assert len(caplog.messages) == LINES.burst
+    assert re.match(r"the TLS handshake with 127.0.0.1:\d+ failed: \[SSL: ", caplog.messages[0])
+
+
+def _door() -> Door[asyncio.BaseProtocol]:
+    return Door(asyncio.Protocol, lambda _: True)
 
 
 async def _refused(acceptor: Acceptor, port: int) -> None:
@@ -82,5 +86,5 @@ async def _refused(acceptor: Acceptor, port: int) -> None:
     async with asyncio.timeout(WITHIN_S):
         while await reader.read(1000):
             pass
-        await asyncio.gather(*acceptor._tasks)  # it hangs up before it logs
+        await asyncio.gather(*acceptor._handshakes)  # it hangs up before it logs
     writer.close()

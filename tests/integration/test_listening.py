@@ -24,7 +24,7 @@ from leasehold.rpc import socket_files
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
 from leasehold.rpc.dialing import dial, plain_words
 from leasehold.rpc.listening import Listening, listen
-from leasehold.rpc.sockets import resolve
+from leasehold.rpc.sockets import KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, resolve
 from leasehold.rpc.tls import client_tls
 from leasehold.server.app import LeaseholdServer
 from leasehold.wire import rpc_pb2
@@ -557,5 +557,31 @@ def test_a_server_that_cannot_have_all_its_addresses_has_none(run: Run, tmp_path
                 await dial(Client, free)
             with pytest.raises(ValueError, match="at least one address"):
                 await server.start_on([])
+
+    run(main())
+
+
+@both_loops
+def test_the_system_finds_out_that_the_peer_of_a_tcp_connection_is_gone(run: Run) -> None:
+    """HTTP/1.1 has no pings: without this, a watcher whose machine is gone stays for ever."""
+
+    async def main() -> None:
+        made: asyncio.Queue[Echo] = asyncio.Queue()
+        listening = await listen(lambda: Echo(made), TcpAddress("127.0.0.1", 0))
+        await listening.start()
+        _, client = await dial(Client, listening.addresses[0])
+        sock = (await made.get()).transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        for name, value in (
+            ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
+            ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
+            ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+            ("TCP_USER_TIMEOUT", 120_000),
+        ):
+            if hasattr(socket, name):
+                assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value, name
+        await client.hang_up()
+        listening.close()
+        await listening.wait_closed()
 
     run(main())

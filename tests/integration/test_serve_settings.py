@@ -17,6 +17,7 @@ import grpc
 import pytest
 
 from leasehold.cli.settings.reading import read_settings
+from leasehold.rpc import frames
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
 from tests.conformance.client import Client, fails, put_op
 from tests.support.serve_command import WITHIN_S, command, environment, run, serving
@@ -334,3 +335,15 @@ def noisy(self, settings, bound, *rest):
 voice.Voice.greet = noisy
 sys.exit(main(["serve", *sys.argv[1:]]))
 """
+
+
+def test_the_number_of_streams_can_be_set() -> None:
+    with serving(*MEMORY, "--max-streams", "7") as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(frames.PREFACE + frames.settings({}))
+            received = b""
+            while len(received) < 9 + 6:
+                received += client.recv(65_536)
+        length = int.from_bytes(received[:3], "big")
+        told = frames.parse_settings(received[9 : 9 + length])
+        assert told[frames.Setting.MAX_CONCURRENT_STREAMS] == 7

@@ -32,6 +32,7 @@ from leasehold.rpc import server as server_module
 from leasehold.rpc import serving as serving_module
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
 from leasehold.rpc.dialing import dial, plain_words
+from leasehold.rpc.limited_log import LINES
 from leasehold.rpc.listening import HANDSHAKE_S, SHUTDOWN_S, Listening, listen
 from leasehold.rpc.serving import Server
 from leasehold.rpc.tls import client_tls, server_tls
@@ -533,14 +534,14 @@ def test_a_server_that_closes_does_not_wait_for_who_dropped_the_connection_meanw
 
 
 @both_loops
-def test_of_too_many_handshakes_the_oldest_are_given_up_and_an_honest_client_comes_in(
+def test_of_too_many_silent_clients_the_oldest_are_closed_and_an_honest_client_comes_in(
     run: Run,
     server: Pems,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     most, beyond = 20, 30
-    monkeypatch.setattr(accepting, "MAX_HANDSHAKES", most)
+    monkeypatch.setattr(accepting, "MAX_SILENT", most)
 
     async def main() -> None:
         async with echoing(server_tls(server.cert, server.key)) as (_, address):
@@ -551,20 +552,51 @@ def test_of_too_many_handshakes_the_oldest_are_given_up_and_an_honest_client_com
                 assert [client.lost.done() for client in silent[beyond:]] == [False] * most
                 _, honest = await dial(Client, address, client_tls(server.ca))
                 assert await honest.ask(b"me?") == b"me?"
-                for client in silent:
+                for client in (honest, *silent):
                     if not client.lost.done():
                         await client.hang_up()
-                _, late = await dial(Client, address, client_tls(server.ca))
-            assert await late.ask(b"now?") == b"now?"
-            for client in (honest, late):
-                await client.hang_up()
 
     with caplog.at_level(logging.WARNING):
         run(main())
-    said = [record.getMessage() for record in caplog.records]
-    assert said[0] == f"{most} TLS handshakes are under way: giving up the oldest"
-    assert re.fullmatch(r"\d+ handshakes were given up; there is room again", said[1])
-    assert len(said) == 2
+    said = {record.getMessage() for record in caplog.records}
+    assert said == {f"{most} clients have not begun their TLS handshake: closing the oldest"}
+    assert len(caplog.records) == LINES.burst
+
+
+@both_loops
+def test_a_handshake_that_has_begun_is_not_given_up_for_newcomers(
+    run: Run, server: Pems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a storm of reconnects the newest wait; those whose work is nearly done go on."""
+    monkeypatch.setattr(accepting, "MAX_HANDSHAKES", 1)
+
+    async def main() -> None:
+        tls = client_tls(server.ca)
+        async with echoing(server_tls(server.cert, server.key)) as (_, address):
+            assert isinstance(address, TcpAddress)
+            inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+            first = tls.wrap_bio(inward, outward, server_hostname="localhost")
+            with pytest.raises(ssl.SSLWantReadError):
+                first.do_handshake()
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            async with asyncio.timeout(DEADLINE_S):
+                writer.write(outward.read())
+                inward.write(await reader.read(65536))
+                newcomers = [asyncio.create_task(dial(Client, address, tls)) for _ in range(20)]
+                done, _ = await asyncio.wait(newcomers, timeout=SOON_S)
+                assert not done
+                while True:
+                    with contextlib.suppress(ssl.SSLWantReadError):
+                        first.do_handshake()
+                        break
+                    inward.write(await reader.read(65536))
+                first.write(b"in?")
+                writer.write(outward.read())
+                for _, client in await asyncio.gather(*newcomers):
+                    await client.hang_up()
+            writer.close()
+
+    run(main())
 
 
 @both_loops
@@ -620,7 +652,7 @@ def test_when_the_system_has_no_room_for_connections_they_are_taken_later(
     with caplog.at_level(logging.WARNING):
         run(main())
     assert [record.getMessage() for record in caplog.records] == [
-        "no connection can be taken: Too many open files"
+        "no connection can be accepted: Too many open files"
     ] * 3
 
 

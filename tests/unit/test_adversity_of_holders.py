@@ -211,6 +211,25 @@ def test_a_grantor_that_hangs_starves_no_other(heeds: bool) -> None:
         host.crash()  # tasks that heed nothing end with their process
 
 
+def test_many_silent_grantors_starve_no_other() -> None:
+    """Each of them has one call under way, and all together more than `MAX_CALLS`."""
+
+    async def main() -> None:
+        ours, lost = manager(), list[RenewalNotice]()
+        for number in range(2 * MAX_CALLS):
+            ours.renew_until(
+                Held(number, 600.0, grantor=f"silent {number}", hangs=True), FOREVER, ANY
+            )
+        await asyncio.sleep(400.0)
+        for number in range(50):
+            ours.renew_until(Held(number, 20.0, grantor="fine"), FOREVER, ANY, lost.append)
+        await asyncio.sleep(150.0)
+        assert not lost
+        ours.close()
+
+    run_virtual(main)
+
+
 def test_leaving_the_block_waits_for_nobody_who_does_not_heed_cancellation() -> None:
     async def main() -> None:
         before = current_host().clock.monotonic()

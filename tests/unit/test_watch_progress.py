@@ -20,6 +20,7 @@ class Stream:
     """A stream of watches, and what is said on it."""
 
     has_room = True
+    connection = None
 
     def __init__(self) -> None:
         self.runtime = Runtime(None, clock=current_host().clock)

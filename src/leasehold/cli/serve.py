@@ -98,9 +98,15 @@ def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
 
 async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice") -> int:
     from leasehold.cli.certificate import names_in  # noqa: PLC0415
+    from leasehold.cli.certificate_reload import reload_changed  # noqa: PLC0415
     from leasehold.cli.voice import taken  # noqa: PLC0415
+    from leasehold.rpc.admission import MAX_CONNECTIONS, connections_for  # noqa: PLC0415
+    from leasehold.rpc.file_limit import raise_file_limit  # noqa: PLC0415
     from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
 
+    files = raise_file_limit()
+    if (connections := connections_for(files)) < MAX_CONNECTIONS:
+        logger.debug("at most %d connections: this process may open %d files", connections, files)
     server: LeaseholdServer | None = None
     loop = asyncio.get_running_loop()
 
@@ -121,7 +127,12 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
             certified = names_in(settings.tls.cert, tls) if settings.tls and tls else []
             if (early := SIGNALS.heard) is None:
                 voice.greet(settings, bound, server.runtime, certified)
-            await server.stopped.wait()
+            if settings.tls is None:
+                await server.stopped.wait()
+            else:
+                reloading = loop.create_task(reload_changed(settings.tls, server.replace_tls))
+                await server.stopped.wait()
+                reloading.cancel()
     if server.failure is not None:
         return voice.complain(f"stopped, because a commit failed: {server.failure}")
     if not server.is_closed:

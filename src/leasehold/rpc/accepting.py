@@ -1,7 +1,15 @@
-"""Taking connections with TLS off a socket, and shaking hands with so many at a time.
+"""Taking connections off a socket that listens, with or without TLS.
 
-The loops would do it as well, but count nothing: whoever connects and says nothing is held for as
-long as a handshake may take, and there is no end to how many do.
+The event loops would do it as well, but they limit nothing, and without a free file descriptor they
+either try again all the time or close what they accept.
+
+With TLS a connection goes through these states:
+
+    silent      accepted; the client has not sent anything. Costs a file descriptor and no work, so
+                the oldest is given up when there are too many
+    queued      the client has sent something, and other handshakes are under way
+    handshake   at most `MAX_HANDSHAKES`. None of them is given up for a newcomer: in a storm of
+                reconnects those that began first are nearly done
 """
 
 import asyncio
@@ -10,57 +18,99 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
+
+from leasehold.rpc.host import LoopHost
+from leasehold.rpc.limited_log import LimitedLog
+from leasehold.rpc.sockets import Door, keep_alive, peer_of
 
 logger = logging.getLogger(__name__)
 
-MAX_HANDSHAKES: Final = 1024
-"""Handshakes under way on one socket; who comes then is cut off at once."""
+MAX_HANDSHAKES: Final = 256
+"""TLS handshakes under way on one socket: each takes about a millisecond of the processor, so they
+are all done long before a client loses patience."""
 
-AT_ONCE: Final = 100
-"""Connections that are taken in one turn of the event loop."""
+MAX_SILENT: Final = 1024
+"""Connections for TLS on one socket whose client has sent nothing."""
+
+AT_ONCE: Final = 50
+"""Connections that are accepted in one turn of the event loop."""
 
 EXHAUSTED_S: Final = 1.0
-"""How long nobody is let in after the system had no room for another connection."""
-
-TELLING_S: Final = 10.0
-"""How often it is logged, at most, that clients were refused in TLS."""
+"""How long nothing is accepted after the system had no room for another connection."""
 
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
+class Slots(Protocol):
+    """How many connections there may be. `rpc.admission` implements it for a whole server."""
+
+    def admit(self, peer: str, make_room: Callable[[], bool]) -> bool:
+        """Take a slot for a newcomer; False if it has to be refused.
+
+        `make_room` is the last resort: it returns a slot, or False if it cannot.
+        """
+        ...
+
+    def release(self) -> None:
+        """Return a slot."""
+        ...
+
+    def make_room(self) -> bool:
+        """Have an idle connection leave; False if there is none."""
+        ...
+
+
+DoorMaker = Callable[[], Door[asyncio.BaseProtocol]]
+
+
 class Acceptor:
-    """Lets clients in at one socket, each when its handshake is done."""
+    """Accepts connections on one socket; with TLS each gets its protocol after the handshake.
+
+    `tls` may be replaced at any time: the next handshakes use the new one.
+    """
 
     def __init__(
         self,
         sock: socket.socket,
-        factory: Callable[[], asyncio.BaseProtocol],
-        tls: ssl.SSLContext,
+        make_door: DoorMaker,
+        tls: ssl.SSLContext | None,
         handshake_s: float,
         shutdown_s: float,
+        slots: Slots,
     ) -> None:
+        self.tls = tls
         self._sock = sock
-        self._factory = factory
-        self._tls = tls
+        self._make_door = make_door
         self._handshake_s = handshake_s
         self._shutdown_s = shutdown_s
+        self._slots = slots
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
+        self._log = LimitedLog(logger, LoopHost())
+        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
+        """In the order of their arrival, each with the alarm for the end of its handshake."""
+        self._queued: dict[socket.socket, tuple[asyncio.TimerHandle, str]] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handing_over: set[asyncio.Task[None]] = set()
+        """Connections without TLS; done within a turn or two of the event loop."""
+        self._not_begun: set[socket.socket] = set()
+        """Those whose task has not run yet."""
         self._alarm: asyncio.TimerHandle | None = None
-        self._refused = 0
-        self._not_let_in = 0
-        self._tell_at = 0.0
         self._listen()
 
     def close(self) -> None:
-        """Let nobody in any more; handshakes under way are given up."""
+        """Accept nothing more; connections whose handshake is not done are given up."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
-        for task in self._tasks:
+        for connection in [*self._silent, *self._queued]:
+            self._give_up(connection)
+        for task in [*self._handshakes, *self._handing_over]:
             task.cancel()
+        for connection in self._not_begun:  # the task of these never runs
+            connection.close()
+            self._slots.release()
 
     def _listen(self) -> None:
         self._alarm = None
@@ -69,63 +119,104 @@ class Acceptor:
     def _accept(self) -> None:
         for _ in range(AT_ONCE):
             try:
-                connection, _ = self._sock.accept()
+                connection, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                logger.warning("no connection can be taken: %s", error.strerror)
-                self._loop.remove_reader(self._sock)  # else it would be tried all the time
-                self._alarm = self._loop.call_later(EXHAUSTED_S, self._listen)
+                self._rest(error)
                 return
-            self._begin(connection)
+            self._begin(connection, peer_of(address))
 
-    def _begin(self, connection: socket.socket) -> None:
-        if len(self._tasks) >= MAX_HANDSHAKES:
-            self._give_up_oldest()
+    def _rest(self, error: OSError) -> None:
+        """Accept nothing for a while: the socket stays readable, and the loop would never rest."""
+        self._log.warning("no connection can be accepted: %s", error.strerror)
+        self._slots.make_room()
+        self._loop.remove_reader(self._sock)
+        self._alarm = self._loop.call_later(EXHAUSTED_S, self._listen)
+
+    def _begin(self, connection: socket.socket, peer: str) -> None:
+        if not self._slots.admit(peer, self._give_up_silent):
+            connection.close()
+            return
         connection.setblocking(False)
-        task = self._loop.create_task(self._shake_hands(connection))
-        self._tasks[task] = None
-        task.add_done_callback(self._ended)
+        keep_alive(connection)
+        if self.tls is None:
+            task = self._make_task(connection, peer)
+            self._handing_over.add(task)
+            task.add_done_callback(self._handing_over.discard)
+            return
+        if len(self._silent) >= MAX_SILENT:
+            self._log.warning(
+                "%d clients have not begun their TLS handshake: closing the oldest", MAX_SILENT
+            )
+            self._give_up_silent()
+        alarm = self._loop.call_later(self._handshake_s, self._give_up, connection)
+        self._silent[connection] = alarm
+        self._loop.add_reader(connection, self._heard, connection, peer)
 
-    def _give_up_oldest(self) -> None:
-        """Make room: whoever is honest takes milliseconds, and has not begun first."""
-        if not self._refused:
-            logger.warning("%d TLS handshakes are under way: giving up the oldest", MAX_HANDSHAKES)
-        self._refused += 1
-        oldest = next(iter(self._tasks))
-        del self._tasks[oldest]
-        oldest.cancel()
+    # Before the handshake.
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
+    def _heard(self, connection: socket.socket, peer: str) -> None:
+        """Queue a client that has sent something."""
+        self._loop.remove_reader(connection)
+        self._queued[connection] = (self._silent.pop(connection), peer)
+        self._start_handshakes()
+
+    def _give_up_silent(self) -> bool:
+        """Close the connection that has been silent for longest; False if there is none."""
+        oldest = next(iter(self._silent), None)
+        if oldest is not None:
+            self._give_up(oldest)
+        return oldest is not None
+
+    def _give_up(self, connection: socket.socket) -> None:
+        """Close a connection whose handshake has not begun."""
+        if (alarm := self._silent.pop(connection, None)) is not None:
+            self._loop.remove_reader(connection)
+        else:
+            alarm, _ = self._queued.pop(connection)
+        alarm.cancel()
+        connection.close()
+        self._slots.release()
+
+    # The handshake.
+
+    def _start_handshakes(self) -> None:
+        while self._queued and len(self._handshakes) < MAX_HANDSHAKES:
+            connection = next(iter(self._queued))
+            alarm, peer = self._queued.pop(connection)
+            alarm.cancel()
+            task = self._make_task(connection, peer)
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshake_ended)
+
+    def _handshake_ended(self, task: "asyncio.Task[None]") -> None:
+        self._handshakes.discard(task)
+        self._start_handshakes()
+
+    def _make_task(self, connection: socket.socket, peer: str) -> "asyncio.Task[None]":
+        self._not_begun.add(connection)
+        return self._loop.create_task(self._let_in(connection, peer))
+
+    async def _let_in(self, connection: socket.socket, peer: str) -> None:
+        """Hand a connection to its protocol, which then has its slot."""
+        self._not_begun.discard(connection)
+        door = self._make_door()
+        tls = self.tls
         try:
             await self._loop.connect_accepted_socket(
-                self._factory,
+                lambda: door,
                 connection,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._handshake_s,
-                ssl_shutdown_timeout=self._shutdown_s,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else self._handshake_s,
+                ssl_shutdown_timeout=None if tls is None else self._shutdown_s,
             )
         except ssl.SSLError as error:
-            self._tell_refused(error)
+            self._log.log(logging.INFO, "the TLS handshake with %s failed: %s", peer, error)
         except OSError as error:  # `TimeoutError`, too
-            logger.debug("a client did not come in: %s", error)
-
-    def _tell_refused(self, error: ssl.SSLError) -> None:
-        """Log it, but not for each of very many: whoever sets up TLS needs to know, once."""
-        self._not_let_in += 1
-        now = self._loop.time()
-        if now < self._tell_at:
-            logger.debug("a client did not come in: %s", error)
-            return
-        self._tell_at = now + TELLING_S
-        others, self._not_let_in = self._not_let_in - 1, 0
-        more = f"; {others} more did not since the last such line" if others else ""
-        logger.info("a client did not come in: %s%s", error, more)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(task, None)
-        if self._refused and len(self._tasks) < MAX_HANDSHAKES * 9 // 10:
-            logger.warning("%d handshakes were given up; there is room again", self._refused)
-            self._refused = 0
+            logger.debug("the connection from %s was not made: %s", peer, error)
+        finally:
+            if door.protocol is None:
+                self._slots.release()

@@ -191,3 +191,7 @@ class AnsweringStream(Stream):
     """What the head says: all of it, or for gRPC what it says besides the usual."""
     body_left: int | None = None
     """How much is to come in, if the client has said so."""
+
+    def drop_overdue(self, now: float) -> None:
+        """End the call if a message takes too long to arrive completely."""
+        raise NotImplementedError

@@ -1,4 +1,8 @@
-"""How long to wait before the next attempt: longer each time, and never all at once."""
+"""How long to wait before the next attempt: longer each time, and at random (full jitter).
+
+Clients that have lost the same server must not come back in step: a pause is anything from 0 to its
+bound, and the bound grows.
+"""
 
 from random import Random
 from typing import Final
@@ -6,10 +10,6 @@ from typing import Final
 BASE_S: Final = 0.1
 FACTOR: Final = 1.6
 MAX_S: Final = 10.0
-
-JITTER: Final = 0.2
-"""The part of a pause that chance decides about, up and down: so that clients that have lost the
-same server do not come back in step."""
 
 
 class Backoff:
@@ -24,10 +24,10 @@ class Backoff:
         self._next_s = base_s
 
     def next_s(self) -> float:
-        """Give the next pause."""
-        pause_s = self._next_s
-        self._next_s = min(self._max_s, pause_s * FACTOR)
-        return pause_s * self._random.uniform(1 - JITTER, 1 + JITTER)
+        """Return the next pause: from 0 to a bound that grows up to `max_s`."""
+        bound_s = self._next_s
+        self._next_s = min(self._max_s, bound_s * FACTOR)
+        return self._random.uniform(0.0, bound_s)
 
     def reset(self) -> None:
         """Begin anew: it went well for a while."""

@@ -40,8 +40,11 @@ class Carrier(Flushable, Protocol):
         """Refuse a call while the peer does not take the answers to those before."""
         ...
 
-    def buffer(self, octets: int) -> None:
-        """Count what came in and nobody has taken; refuse it if that is too much."""
+    def buffer(self, octets: int, held_bytes: int = ...) -> None:
+        """Count what came in and nobody has taken; refuse it if that is too much.
+
+        `held_bytes` is what is held of this message: a small one is not refused.
+        """
         ...
 
     def defer(self, octets: int) -> None:

@@ -38,7 +38,10 @@ class Endpoint:
 def _authority(address: Address) -> bytes:
     if isinstance(address, UnixAddress):
         return UNIX_SERVER_NAME.encode()
-    return str(TcpAddress(address.host, address.port)).encode("idna")
+    host = address.host
+    if not host.isascii():  # the host only: with its port, the last label may be too long
+        host = host.encode("idna").decode()
+    return str(TcpAddress(host, address.port)).encode()
 
 
 def parse_endpoints(

@@ -106,12 +106,14 @@ def percent_decoded(message: bytes) -> str:
 class MessageReader:
     """Cuts the octets of a stream into messages, however they come in."""
 
-    __slots__ = ("_buffer", "_encoding", "_max_bytes", "excess_bytes")
+    __slots__ = ("_buffer", "_encoding", "_max_bytes", "excess_bytes", "since")
 
     def __init__(self, max_bytes: int, encoding: bytes = IDENTITY) -> None:
         self._buffer = bytearray()
         self._max_bytes = max_bytes
         self._encoding = encoding
+        self.since = 0.0
+        """When the message began that is not complete; whoever feeds the reader sets it."""
         self.excess_bytes = 0
         """How much was unpacked beyond `FAIR_RATIO`."""
 

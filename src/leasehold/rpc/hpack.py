@@ -310,6 +310,11 @@ class HeaderDecoder:
             self._memo.clear()
         self._memo[block] = (fields, self.timeout)
 
+    def forget(self) -> None:
+        """Forget the blocks that were seen; the table stays as it is."""
+        self._memo.clear()
+        self._untimed.clear()
+
     def _remember_untimed(self, block: bytes, at: int, end: int, fields: tuple[Field, ...]) -> None:
         """Remember a block of a peer without a table, but for the timeout from `at` to `end`."""
         before, behind = block[:at], block[end:]

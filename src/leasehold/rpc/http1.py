@@ -10,6 +10,7 @@ What comes in behind a request waits until it is answered, so answers come in th
 requests whatever a client has sent ahead; and if that is much, nothing more is read (`throttle`).
 """
 
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -31,6 +32,7 @@ from leasehold.rpc.http1_heads import (
 from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.receive_account import SMALL_BYTES, ReceiveAccount
 from leasehold.rpc.web import Ask, Web, handle_safely
 
 MAX_PIPELINED: Final = 100
@@ -39,6 +41,7 @@ MAX_PIPELINED: Final = 100
 MAX_AHEAD_BYTES: Final = 64 * 1024
 """What may come in behind a request that is not answered; then nothing more is read."""
 
+_TOO_MUCH: Final = "the server has too many requests that are not complete; try again"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNREAD: Final = RequestHead(b"", b"", [], 0, False, False, False)
 """The head of a request that could not be read."""
@@ -65,6 +68,7 @@ class HTTP1(LateFlush):
         limits: Limits | None = None,
         host: Host | None = None,
         throttle: Callable[[bool], None] = _ignore,
+        account: ReceiveAccount | None = None,
     ) -> None:
         self.gate = Gate() if gate is None else gate  # an empty gate is false
         self.host = host or LoopHost()
@@ -80,6 +84,9 @@ class HTTP1(LateFlush):
         """Set while a handler has a request."""
         self._in_one_go = 0
         self._held_bytes = 0
+        self._account = account or ReceiveAccount(sys.maxsize)
+        self._charged_bytes = 0
+        """What this connection holds of the account."""
         self._is_paused = self._is_cramped = self._is_throttled = False
         self._is_parting = False
         self.is_closing = False
@@ -104,6 +111,17 @@ class HTTP1(LateFlush):
     def has_streams(self) -> bool:
         """Whether a request is being answered."""
         return self._answer is not None
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has come in in part."""
+        return not self.has_greeted
+
+    def drop_overdue(self, now: float) -> None:
+        """Do nothing: `Limits.first_bytes_s` is for a whole request."""
+
+    def forget_memos(self) -> None:
+        """Do nothing: there are none."""
 
     def drop_stalled(self) -> bool:
         """Drop nothing: there is one thing at a time."""
@@ -137,8 +155,18 @@ class HTTP1(LateFlush):
                 self._refuse(self._web.too_large(error.body_bytes))
             else:
                 self._handle()
+        self._charge()
         self._set_throttle(is_enough=len(self._buffer) > MAX_AHEAD_BYTES and self.has_streams)
         self.flush()
+
+    def _charge(self) -> None:
+        """Count what came in of a request that is not complete; refuse it if that is too much."""
+        held_bytes = len(self._buffer) + (0 if self._body is None else len(self._body.octets))
+        self._account.used_bytes += held_bytes - self._charged_bytes
+        is_more, self._charged_bytes = held_bytes > self._charged_bytes, held_bytes
+        if is_more and held_bytes > SMALL_BYTES and self._account.is_overdrawn and self._head:
+            self._refuse(plain(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MUCH))
+            self._charge()
 
     def _take_head(self) -> bool:
         """Read the head of the next request; False if it has not come in yet."""
@@ -283,6 +311,8 @@ class HTTP1(LateFlush):
     def lost(self) -> None:
         """Learn that the connection is gone."""
         self.is_closing = True
+        self._account.used_bytes -= self._charged_bytes
+        self._charged_bytes = 0
         answer, self._answer = self._answer, None
         if answer is not None:
             visitor, answer.visitor = answer.visitor, None

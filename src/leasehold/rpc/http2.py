@@ -57,6 +57,8 @@ class Http2(Generic[S]):
         self, outbound: Outbound[S], limits: Limits, now: Callable[[], float], greeting: bytes
     ) -> None:
         self.limits = limits
+        self.report: Callable[[str], None] = _report
+        """Logs what is wrong with the connection; the text goes on after its name."""
         self.is_closing = False
         """Whether the connection is to be closed once the output is written."""
         self.is_pinged = False
@@ -434,7 +436,7 @@ class Http2(Generic[S]):
         if self.is_closing:
             return
         if code != ErrorCode.NO_ERROR:
-            logger.warning("connection is closed: %s (%s)", why, code.name)
+            self.report(f"is closed: {why} ({code.name})")
             self._outbound.flush()
             self.forget_all()  # else they could fill the memory until the peer is gone
         self.is_closing = True
@@ -454,3 +456,7 @@ class Http2(Generic[S]):
         """Have nothing more to do with any stream."""
         for stream in list(self._streams.values()):
             self.forget(stream)
+
+
+def _report(what: str) -> None:
+    logger.warning("connection %s", what)

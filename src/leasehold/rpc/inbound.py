@@ -14,6 +14,7 @@ from leasehold.rpc.frames import ConnectionFailed, ErrorCode, StreamFailed
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import Outbound, S
+from leasehold.rpc.receive_account import SHARES, SMALL_BYTES, ReceiveAccount
 
 STREAM_WINDOW: Final = 4 * 1024 * 1024
 """What a peer may send on a stream unasked: more than the largest message of a request."""
@@ -31,7 +32,14 @@ _TOO_MUCH: Final = "too much at once that is not complete, or that no handler ha
 class Inbound(Generic[S]):
     """The input of one connection, as far as it is counted."""
 
-    __slots__ = ("_deferred_bytes", "_max_buffered_bytes", "_outbound", "buffered_bytes", "owed")
+    __slots__ = (
+        "_deferred_bytes",
+        "_max_buffered_bytes",
+        "_outbound",
+        "account",
+        "buffered_bytes",
+        "owed",
+    )
 
     def __init__(self, outbound: Outbound[S], limits: Limits) -> None:
         self._outbound = outbound
@@ -40,6 +48,8 @@ class Inbound(Generic[S]):
         """Octets of DATA that came in, on all streams, and were not given back."""
         self.buffered_bytes = 0
         """What came in and nobody has taken: messages that are not complete, or that wait."""
+        self.account = ReceiveAccount(SHARES * limits.max_buffered_bytes)
+        """A server's connections share one."""
         self._deferred_bytes = 0
         """The part of it that is whole messages."""
 
@@ -79,11 +89,21 @@ class Inbound(Generic[S]):
 
     # What nobody has taken yet.
 
-    def buffer(self, octets: int) -> None:
-        """Count what came in and nobody has taken; refuse it if that is too much."""
+    def buffer(self, octets: int, held_bytes: int = SMALL_BYTES + 1) -> None:
+        """Count what came in and nobody has taken; refuse it if that is too much.
+
+        `held_bytes` is what is held of this message: a small one is not refused.
+        """
+        account = self.account
         self.buffered_bytes += octets
-        if octets > 0 and self.buffered_bytes > self._max_buffered_bytes:
+        account.used_bytes += octets
+        if (
+            octets > 0
+            and held_bytes > SMALL_BYTES
+            and (self.buffered_bytes > self._max_buffered_bytes or account.is_overdrawn)
+        ):
             self.buffered_bytes -= octets
+            account.used_bytes -= octets
             raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
 
     def defer(self, octets: int) -> None:

@@ -44,8 +44,13 @@ class Limits:
     """CONTINUATION frames for one block: at 16 KiB each four would do, but who knows."""
     max_message_bytes: int = 2 * MIB
     """A message that comes in, plain; etcd has the same limit."""
-    max_buffered_bytes: int = 64 * MIB
-    """Messages that came in in part, or that no handler has taken, on all streams."""
+    max_buffered_bytes: int = 32 * MIB
+    """Messages that came in in part, or that no handler has taken, on all streams. All connections
+    of a server together may have `rpc.receive_account.SHARES` times as much."""
+    message_s: float = 30.0
+    """How long a message may take to arrive completely, with the time that it needs at
+    `min_bytes_per_s` on top; then its call is ended."""
+    min_bytes_per_s: int = 16 * KIB
     resets: Rate = _TAKEN_BACK
     """Calls that the peer takes back before there is an answer, or makes us take back: twice all
     that it may have."""
@@ -71,6 +76,8 @@ class Limits:
     """From the connection to the end of its greeting; and for a request of HTTP/1.1 to be there."""
     idle_s: float = 3600.0
     """How long a connection without any call is kept."""
+    uncalled_s: float = 60.0
+    """The same for a connection on which no call was ever made."""
     stall_s: float = 60.0
     """How long a peer may leave output untaken that it has asked for."""
     min_taken_bytes: int = 64 * KIB

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from leasehold.rpc.accepting import Acceptor
+from leasehold.rpc.accepting import Acceptor, Slots
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
 from leasehold.rpc.socket_files import bind_file
 from leasehold.rpc.sockets import Door, Resolved, check_scheme, resolve
@@ -40,6 +40,21 @@ _NOT_ON_THIS_MACHINE: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 Bound = tuple[socket.socket, Address]
 
 
+class Unlimited:
+    """Slots for every connection."""
+
+    def admit(self, peer: str, make_room: Callable[[], bool]) -> bool:
+        """Admit it."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing: they are not counted."""
+
+    def make_room(self) -> bool:
+        """Return False: no connection is known here."""
+        return False
+
+
 class Listening:
     """Bound sockets. The system takes connections from now on; `start` lets them in."""
 
@@ -50,6 +65,7 @@ class Listening:
         tls: ssl.SSLContext | None,
         handshake_s: float,
         shutdown_s: float,
+        slots: Slots,
     ) -> None:
         self.addresses = [address for _, address in bound]
         """What was really bound: numbers for names, and the port that was chosen for 0."""
@@ -63,24 +79,28 @@ class Listening:
         self._tls = tls
         self._handshake_s = handshake_s
         self._shutdown_s = shutdown_s
-        self._servers: list[asyncio.Server | Acceptor] = []
+        self._slots = slots
+        self._acceptors: list[Acceptor] = []
         self._is_closed = False
 
     async def start(self) -> None:
         """Let clients in, those first that have waited for it."""
         for sock in self._sockets:
-            self._servers.append(await self._serve(sock))
+            self._acceptors.append(
+                Acceptor(
+                    sock, self._door, self._tls, self._handshake_s, self._shutdown_s, self._slots
+                )
+            )
 
-    async def _serve(self, sock: socket.socket) -> asyncio.Server | Acceptor:
-        def door() -> Door[asyncio.BaseProtocol]:
-            return Door(self._factory, self._may_enter)
-
+    def replace_tls(self, tls: ssl.SSLContext) -> None:
+        """Use another context for the next handshakes, if there is TLS at all."""
         if self._tls is not None:
-            return Acceptor(sock, door, self._tls, self._handshake_s, self._shutdown_s)
-        loop = asyncio.get_running_loop()
-        is_unix = sock.family == socket.AF_UNIX
-        create = loop.create_unix_server if is_unix else loop.create_server
-        return await create(door, sock=sock, backlog=BACKLOG)
+            self._tls = tls
+            for acceptor in self._acceptors:
+                acceptor.tls = tls
+
+    def _door(self) -> Door[asyncio.BaseProtocol]:
+        return Door(self._factory, self._may_enter)
 
     def _may_enter(self, _: asyncio.Transport) -> bool:
         return not self._is_closed  # a handshake may end later than that
@@ -94,9 +114,9 @@ class Listening:
             with contextlib.suppress(OSError):
                 if os.path.samestat(path.lstat(), ours):
                     path.unlink()
-        for server in self._servers:
-            server.close()
-        for sock in self._sockets[len(self._servers) :]:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for sock in self._sockets[len(self._acceptors) :]:
             sock.close()
 
     async def wait_closed(self) -> None:
@@ -114,10 +134,12 @@ async def listen(
     handshake_s: float = HANDSHAKE_S,
     shutdown_s: float = SHUTDOWN_S,
     mode: int = SOCKET_MODE,
+    slots: Slots | None = None,
 ) -> Listening:
     """Bind an address; after `start`, each connection gets a protocol from `factory`.
 
-    With TLS it gets one when the handshake is done. `mode` is that of a Unix socket's file.
+    With TLS it gets one when the handshake is done. `mode` is that of a Unix socket's file. With
+    `slots`, each connection takes one before its protocol is made, which has to return it.
 
     Raises `OSError` if the address cannot be had: its `strerror` is one line for people.
     """
@@ -126,7 +148,7 @@ async def listen(
         bound: list[Bound] = [(await _bind_unix(address, mode), address)]
     else:
         bound = await _bind_tcp(address)
-    return Listening(bound, factory, tls, handshake_s, shutdown_s)
+    return Listening(bound, factory, tls, handshake_s, shutdown_s, slots or Unlimited())
 
 
 def _refusal(address: Address, error: OSError) -> OSError:

@@ -85,6 +85,11 @@ class Speaker(Protocol):
         """How long the call may take; at its end the transport ends it."""
         ...
 
+    @property
+    def connection(self) -> object:
+        """The same object for all streams of one connection: to count things by it."""
+        ...
+
     def send_head(self, metadata: Fields) -> None:
         """Say something before the first message; later it is too late, and `ValueError`."""
         ...

@@ -14,22 +14,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from leasehold.rpc.admission import MAX_CONNECTIONS, Admission
 from leasehold.rpc.frames import PREFACE, PREFACE_LINE, ErrorCode
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.host import Host, LoopHost
+from leasehold.rpc.host import Alarm, Host, LoopHost
 from leasehold.rpc.http1 import HTTP1
+from leasehold.rpc.limited_log import LimitedLog
 from leasehold.rpc.limits import Limits
+from leasehold.rpc.receive_account import SHARES, ReceiveAccount
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server_connection import ServerConnection
+from leasehold.rpc.sockets import peer_of
 from leasehold.rpc.turns import SLICE_BYTES, Turns
 from leasehold.rpc.watchdog import Watchdog
 from leasehold.rpc.web import Web
 
 logger = logging.getLogger(__name__)
-
-MAX_CONNECTIONS: Final = 20_000
-"""Connections at a time; more are closed as soon as they are made."""
 
 MAX_UNREAD_BYTES: Final = 32 * 1024 * 1024
 """Output that the operating system has not taken: a peer that reads nothing is cut off beyond it.
@@ -43,6 +44,9 @@ DRAIN_LOOK_S: Final = 0.01
 MAX_LINGER_S: Final = 5.0
 """How long a connection that is to be closed may take to get rid of its output."""
 
+PART_S: Final = 1.0
+"""How long an idle connection stays open after its GOAWAY: a call may be on its way."""
+
 
 @dataclass(slots=True)
 class Site:
@@ -55,36 +59,37 @@ class Site:
     """Called first on each entry from the event loop."""
     limits: Limits = field(default_factory=Limits)
     max_connections: int = MAX_CONNECTIONS
+    """Read when the site is made; then `admission` has it."""
     host: Host = field(default_factory=LoopHost)
     connections: set["ServerProtocol"] = field(default_factory=set)
     received_bytes: int = 0
     """What came in from clients, before it was read as anything."""
     sent_bytes: int = 0
     turns: Turns = field(init=False)
-    _refused: int = 0
+    log: LimitedLog = field(init=False)
+    admission: Admission = field(init=False)
+    account: ReceiveAccount = field(init=False)
+    """What all connections hold of messages that are not complete."""
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        """Have a line for those who send much."""
+        """Make what connections share."""
         self.turns = Turns(self.host, self.enter)
+        self.account = ReceiveAccount(SHARES * self.limits.max_buffered_bytes)
+        self.log = LimitedLog(logger, self.host)
+        self.admission = Admission(self.connections, self.max_connections, self.host, self.log)
 
-    def arrived(self, connection: "ServerProtocol") -> bool:
-        """Learn of a new connection; False if there is no room for it."""
-        if len(self.connections) >= self.max_connections:
-            if not self._refused:
-                logger.warning("all %d connections are taken: refusing more", self.max_connections)
-            self._refused += 1
-            return False
+    def arrived(self, connection: "ServerProtocol") -> None:
+        """Note a new connection, which has a slot."""
         self.connections.add(connection)
         self._empty.clear()
-        return True
 
     def left(self, connection: "ServerProtocol") -> None:
-        """Learn that a connection is gone."""
+        """Note that a connection is gone, and return its slot."""
+        if connection not in self.connections:
+            return  # it was refused
         self.connections.discard(connection)
-        if self._refused and len(self.connections) < self.max_connections * 9 // 10:
-            logger.warning("%d connections were refused; there is room again", self._refused)
-            self._refused = 0
+        self.admission.left(connection)
         if not self.connections:
             self._empty.set()
 
@@ -107,16 +112,19 @@ class Site:
 
 
 class ServerProtocol(asyncio.Protocol):
-    """One connection of a client."""
+    """One connection of a client. With `has_slot` it was admitted before it was made."""
 
     __slots__ = (
         "_backlog",
         "_first",
         "_has_enough",
+        "_has_slot",
         "_has_stopped",
         "_is_in_line",
         "_is_paused",
         "_linger",
+        "_parting",
+        "_peer",
         "_site",
         "_speaks",
         "_taken",
@@ -124,8 +132,12 @@ class ServerProtocol(asyncio.Protocol):
         "_watchdog",
     )
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, *, has_slot: bool = False) -> None:
         self._site = site
+        self._has_slot = has_slot
+        self._peer: object = None
+        self._parting: Alarm | None = None
+        """Set when the connection has to make room for another one."""
         self._transport: asyncio.Transport
         self._speaks: ServerConnection | HTTP1 | None = None
         self._first = b""
@@ -143,11 +155,19 @@ class ServerProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
+        site = self._site
         self._transport = cast(asyncio.Transport, transport)
-        if self._site.arrived(self):
-            self._watchdog = Watchdog(self._site.host, self._site.limits, self._complain)
+        self._peer = transport.get_extra_info("peername")
+        if self._has_slot or site.admission.admit(self.peer):
+            site.arrived(self)
+            self._watchdog = Watchdog(site.host, site.limits, self._complain)
         else:
             self._transport.abort()
+
+    @property
+    def peer(self) -> str:
+        """The address of the client, for the log."""
+        return peer_of(self._peer)
 
     def data_received(self, data: bytes) -> None:
         """Take what came in."""
@@ -184,7 +204,7 @@ class ServerProtocol(asyncio.Protocol):
             if self._linger is None and piece:
                 self._take(piece)
         except Exception:
-            logger.exception("connection is closed: what came in could not be handled")
+            logger.exception("closing the connection from %s: its input failed", self.peer)
             self._transport.abort()
         self._is_in_line = bool(self._backlog) and not (self._is_paused or self._has_enough)
         if not self._backlog:
@@ -224,6 +244,7 @@ class ServerProtocol(asyncio.Protocol):
             limits=site.limits,
             host=site.host,
             throttle=self._set_throttle,
+            account=site.account,
         )
 
     def _set_throttle(self, has_enough: bool) -> None:
@@ -252,6 +273,8 @@ class ServerProtocol(asyncio.Protocol):
             web=site.web,
             limits=site.limits,
             host=site.host,
+            report=self._report,
+            account=site.account,
         )
 
     def _complain(self, code: ErrorCode, why: str) -> None:
@@ -261,8 +284,12 @@ class ServerProtocol(asyncio.Protocol):
             self._speaks.close(code, why)
             self._speaks.flush()
         elif code != ErrorCode.NO_ERROR:
-            logger.warning("connection is closed: %s", why)
+            self._report(f"is closed: {why}")
         self._end()
+
+    def _report(self, what: str) -> None:
+        """Log what is wrong with the connection, at a limited rate."""
+        self._site.log.warning("connection from %s %s", self.peer, what)
 
     def _end(self) -> None:
         """Close once everything is written, or soon; what still comes in is not looked at."""
@@ -286,7 +313,7 @@ class ServerProtocol(asyncio.Protocol):
         if self._speaks is not None and self._speaks.is_closing:
             self._end()
         elif self._is_paused and transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            logger.warning("connection is closed: its peer reads nothing")
+            self._report("is closed: the client reads nothing")
             transport.abort()
 
     def pause_writing(self) -> None:
@@ -329,10 +356,39 @@ class ServerProtocol(asyncio.Protocol):
         self._backlog = b""
         if self._watchdog is not None:
             self._watchdog.stop()
-        if self._linger is not None:
-            self._linger.cancel()
+        for alarm in (self._linger, self._parting):
+            if alarm is not None:
+                alarm.cancel()
         if self._speaks is not None:
             self._speaks.lost()
+
+    # How it makes room for another one.
+
+    @property
+    def idle_since(self) -> float | None:
+        """When its last call began or ended; None while it has a stream, or is being closed."""
+        speaks = self._speaks
+        if self._watchdog is None or self._linger is not None or self._parting is not None:
+            return None
+        if speaks is not None and (speaks.has_streams or self._backlog or speaks.is_receiving):
+            return None
+        return self._watchdog.idle_since
+
+    def part(self) -> None:
+        """Close the connection in good order: its slot is given to another one."""
+        speaks = self._speaks
+        if isinstance(speaks, ServerConnection):
+            self._parting = self._site.host.call_later(PART_S, self._end_parting)
+            speaks.drain()
+            speaks.flush()
+        else:
+            self._end()
+
+    def _end_parting(self) -> None:
+        """Close, unless there is a call after all: then close at its end."""
+        if isinstance(self._speaks, ServerConnection):
+            self._site.enter()
+            self._speaks.part()
 
     def good_bye(self, error: RpcError) -> None:
         """Close the connection once everything is written that is to be; end what is open."""

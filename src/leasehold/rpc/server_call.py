@@ -144,6 +144,11 @@ class ServerCall(AnsweringStream):
             self.carrier.flush()
 
     @property
+    def connection(self) -> object:
+        """The same object for all streams of one connection."""
+        return self.carrier
+
+    @property
     def metadata(self) -> Metadata:
         """What the caller says besides its messages."""
         return self.head.metadata
@@ -159,7 +164,10 @@ class ServerCall(AnsweringStream):
         before = reader.buffered_bytes
         try:
             messages = reader.feed(payload)
-            self.carrier.buffer(reader.buffered_bytes - before)
+            held_bytes = reader.buffered_bytes
+            if held_bytes and (messages or not before):
+                reader.since = self.carrier.host.now()
+            self.carrier.buffer(held_bytes - before, held_bytes)
         except RpcError as error:
             self.reader = None
             self.carrier.buffer(-before)
@@ -170,6 +178,19 @@ class ServerCall(AnsweringStream):
             reader.excess_bytes = 0
         for message in messages:
             self.hear(message)
+
+    def drop_overdue(self, now: float) -> None:
+        """End the call if a message takes too long to arrive completely."""
+        reader, limits = self.reader, self.carrier.limits
+        if reader is None or not reader.buffered_bytes or self.is_ending:
+            return
+        held_bytes = reader.buffered_bytes
+        if now - reader.since < limits.message_s + held_bytes / limits.min_bytes_per_s:
+            return
+        self.reader = None
+        self.carrier.buffer(-held_bytes)
+        why = f"a message did not arrive completely: {held_bytes} bytes came in"
+        self.end(RpcError(Status.DEADLINE_EXCEEDED, f"{why} {now - reader.since:.0f} s"))
 
     def hear(self, message: bytes) -> None:
         """Have one message handled."""

@@ -38,9 +38,11 @@ from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.receive_account import ReceiveAccount
 from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.server_call import ServerCall
 from leasehold.rpc.static_table import ENTRY_OVERHEAD_BYTES
+from leasehold.rpc.timeouts import is_timeout
 from leasehold.rpc.web import PagesOnly, Web
 from leasehold.rpc.web_request import WebRequest
 
@@ -74,12 +76,17 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         web: Web | None = None,
         limits: Limits | None = None,
         host: Host | None = None,
+        report: Callable[[str], None] | None = None,
+        account: ReceiveAccount | None = None,
     ) -> None:
         limits = limits or Limits()
         self.host = host or LoopHost()
         answers = Answers(transmit, self.flush_soon, self._finished)
         super().__init__(answers, limits, self.host.now, _greeting(limits))
         self.gate = gate
+        self.report = report or self.report
+        if account is not None:
+            self._inbound.account = account
         self._methods = methods
         self.web = PagesOnly() if web is None else web
         self._heads: dict[tuple[Field, ...], Head] = {}
@@ -267,6 +274,8 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         call, outbound = stream.head.call, self._outbound
         assert call is not None
         try:
+            if stream.timeout is not None and not is_timeout(stream.timeout):
+                _ = stream.timeout_s  # which refuses it
             if outbound.unsent_bytes > self._max_unsent_bytes:
                 self.check_room()
             result = call(message)
@@ -319,9 +328,22 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         for stream in stalled:
             self.drop(stream, ErrorCode.ENHANCE_YOUR_CALM)
         if stalled:
-            logger.warning("%d streams are reset: their peer takes nothing", len(stalled))
+            self.report(f"has {len(stalled)} streams that are reset: the client takes nothing")
             self.flush()
         return bool(stalled)
+
+    def drop_overdue(self, now: float) -> None:
+        """End calls with a message that takes too long to arrive completely."""
+        if self._inbound.buffered_bytes:
+            for stream in list(self._streams.values()):
+                stream.drop_overdue(now)
+            self.flush()
+
+    def forget_memos(self) -> None:
+        """Forget what was remembered of request heads: nothing was asked for a while."""
+        self._heads.clear()
+        self._last_fields, self._last_head = (), None
+        self._decoder.forget()
 
     def forget(self, stream: AnsweringStream) -> None:
         """Have nothing more to do with a stream."""
@@ -409,6 +431,17 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         if not self.is_closing:
             self._outbound.put_frame(frames.goaway(frames.MAX_WINDOW, ErrorCode.NO_ERROR))
             self.ping()
+
+    def part(self) -> None:
+        """Refuse further calls, and close when those are over that there are."""
+        self.stop_taking()
+        self._is_parting = True
+        self.flush()
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has come in in part: of HTTP/2 that is a stream."""
+        return False
 
     def stop_taking(self) -> None:
         """Refuse further calls, in a way that allows the client to make them elsewhere."""

@@ -16,13 +16,15 @@ from typing import Final, Self
 
 from leasehold.errors import Closed, Status
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
+from leasehold.rpc.admission import connections_for
+from leasehold.rpc.file_limit import open_files
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.listening import Listening, listen
 from leasehold.rpc.pages import Pages
 from leasehold.rpc.routes import Exchange, Methods, Subscription
-from leasehold.rpc.server import MAX_CONNECTIONS, ServerProtocol, Site
+from leasehold.rpc.server import ServerProtocol, Site
 from leasehold.rpc.web import PagesOnly, Web
 
 DRAIN_CALLS_S: Final = 3.0
@@ -73,6 +75,7 @@ class Server:
 
     `gate` holds answers back that have to wait for something, and `enter` is called first on each
     entry from the event loop. `web`, if there is one, answers plain HTTP in the place of `pages`.
+    Without `max_connections`, the limit on open files decides how many connections there may be.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Server:
         gate: Gate | None = None,
         enter: Callable[[], None] = _nothing,
         limits: Limits | None = None,
-        max_connections: int = MAX_CONNECTIONS,
+        max_connections: int | None = None,
     ) -> None:
         _check_methods(methods)
         self._site = Site(
@@ -93,7 +96,7 @@ class Server:
             Gate() if gate is None else gate,  # an empty gate is false
             enter,
             limits or Limits(),
-            max_connections,
+            connections_for(open_files()) if max_connections is None else max_connections,
         )
         self._listening: list[Listening] = []
         self._started: set[Listening] = set()
@@ -132,15 +135,25 @@ class Server:
         if self._is_closing:
             raise Closed("this server was closed; make another one")
         bound: list[Listening] = []
+        site = self._site
         try:
             for each in addresses:
                 address = parse_address(each) if isinstance(each, str) else each
-                bound.append(await listen(lambda: ServerProtocol(self._site), address, tls))
+                bound.append(await listen(self._protocol, address, tls, slots=site.admission))
         except BaseException:
             for listening in bound:
                 listening.close()
             raise
         self._listening += bound
+
+    def _protocol(self) -> ServerProtocol:
+        return ServerProtocol(self._site, has_slot=True)
+
+    def replace_tls(self, tls: ssl.SSLContext) -> None:
+        """Use another context for the next connections, wherever there is TLS."""
+        _check_tls(tls)
+        for each in self._listening:
+            each.replace_tls(tls)
 
     async def start(
         self, addresses: Sequence[Address | str] = (), tls: ssl.SSLContext | None = None

@@ -4,9 +4,25 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from leasehold.rpc.addresses import Address, TcpAddress
+
+KEEPALIVE_IDLE_S: Final = 60
+"""Silence on a TCP connection after which the system asks the peer whether it is there."""
+
+KEEPALIVE_INTERVAL_S: Final = 10
+KEEPALIVE_PROBES: Final = 6
+"""Questions without an answer after which the peer is gone."""
+
+_GONE_S: Final = KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES
+_KEEP_ALIVE: Final = {
+    "TCP_KEEPIDLE": KEEPALIVE_IDLE_S,
+    "TCP_KEEPALIVE": KEEPALIVE_IDLE_S,  # macOS calls it so
+    "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_S,
+    "TCP_KEEPCNT": KEEPALIVE_PROBES,
+    "TCP_USER_TIMEOUT": 1000 * _GONE_S,  # also for what was sent and is not acknowledged
+}
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 Resolved = tuple[socket.AddressFamily, int, int, tuple[str, int] | tuple[str, int, int, int]]
@@ -36,6 +52,29 @@ class Door(asyncio.Protocol, Generic[P]):
         self.protocol = self._factory()
         transport.set_protocol(self.protocol)
         self.protocol.connection_made(transport)
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the system find out that a peer is gone, on a TCP connection that nothing is sent on.
+
+    HTTP/1.1 has no pings: a watcher whose machine has lost its power would stay for ever.
+    """
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():  # not every system has all of them
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def peer_of(address: object) -> str:
+    """Write the address of a peer, as a socket gives it, for the log."""
+    match address:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case _:  # the peer of a Unix socket has no name
+            return "a Unix socket"
 
 
 def check_scheme(address: Address, tls: ssl.SSLContext | None) -> None:

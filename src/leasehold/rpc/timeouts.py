@@ -22,6 +22,10 @@ _UNITS_S: Final = {
 _FORM: Final = re.compile(rb"([0-9]{1,8})([numSMH])")
 
 
+is_timeout: Final = _FORM.fullmatch
+"""Whether a `grpc-timeout` is well-formed, without reading it: for calls that take no time."""
+
+
 def parse_timeout(text: bytes) -> float:
     """Read a `grpc-timeout` in seconds; ValueError if it is none."""
     match = _FORM.fullmatch(text)

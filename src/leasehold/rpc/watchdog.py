@@ -14,6 +14,9 @@ from leasehold.rpc.limits import Limits
 BEATS_PER_LIMIT: Final = 4
 """How often a limit is looked at before it is over."""
 
+MEMO_S: Final = 30.0
+"""How long a connection without calls keeps what it has remembered of those before."""
+
 MAX_BEAT_S: Final = 5.0
 MIN_BEAT_S: Final = 0.01
 
@@ -71,6 +74,14 @@ class Watched(Protocol):
         """Drop what waits for the peer while other things could go on; False if there is none."""
         ...
 
+    def drop_overdue(self, now: float) -> None:
+        """End calls with a message that takes too long to arrive completely."""
+        ...
+
+    def forget_memos(self) -> None:
+        """Forget what was remembered to make the next calls cheaper."""
+        ...
+
     def ping(self) -> None:
         """Ask the peer whether it is there."""
         ...
@@ -112,7 +123,13 @@ class Watchdog:
         self._pinged_at: float | None = None
         self._activity = self._taken = self._begun = 0
         self._is_parting = False
-        shortest_s = min(limits.first_bytes_s, limits.idle_s, limits.stall_s, limits.ping_timeout_s)
+        shortest_s = min(
+            limits.first_bytes_s,
+            limits.idle_s,
+            limits.uncalled_s,
+            limits.stall_s,
+            limits.ping_timeout_s,
+        )
         self._beat_s = max(MIN_BEAT_S, min(MAX_BEAT_S, shortest_s / BEATS_PER_LIMIT))
         self._alarm: Alarm = host.call_later(self._beat_s, self._beat)
 
@@ -120,6 +137,13 @@ class Watchdog:
         """Learn what the connection speaks, and who knows what could not be written yet."""
         self._watched = connection
         self._unwritten = unwritten
+
+    @property
+    def idle_since(self) -> float:
+        """When the last call began or ended, to within a beat; else when the connection began."""
+        watched = self._watched
+        is_behind = watched is not None and (watched.has_streams or watched.begun != self._begun)
+        return self._host.now() if is_behind else self._idle_since
 
     def stop(self) -> None:
         """Look no more: the connection is gone."""
@@ -145,6 +169,7 @@ class Watchdog:
         self._greeting_since = None
         if watched.activity != self._activity:
             self._activity, self._heard_at = watched.activity, now
+        watched.drop_overdue(now)
         unwritten_bytes = self._unwritten()
         taken = watched.taken_bytes + watched.put_bytes - unwritten_bytes
         if taken >= self._taken + limits.min_taken_bytes or not (
@@ -159,9 +184,12 @@ class Watchdog:
                 return None
             why = f"the peer has taken next to nothing of what it asked for in {limits.stall_s:g} s"
             return ErrorCode.ENHANCE_YOUR_CALM, why
-        if now - self._idle_since >= limits.idle_s:
+        if now - self._idle_since >= MEMO_S:
+            watched.forget_memos()
+        idle_s = limits.idle_s if watched.begun else min(limits.idle_s, limits.uncalled_s)
+        if now - self._idle_since >= idle_s:
             if self._is_parting:
-                return ErrorCode.NO_ERROR, f"nothing to do for {limits.idle_s:g} s"
+                return ErrorCode.NO_ERROR, f"nothing to do for {idle_s:g} s"
             self._is_parting = True  # at the next beat, so that no call is lost on its way
             watched.drain()
         return self._presence(watched, now)

@@ -8,6 +8,7 @@ from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Host
+from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply, date_field, plain
 from leasehold.rpc.routes import WebHead
 from leasehold.rpc.web import MAX_BODY_BYTES, Ask, Visitor, Web, handle_safely
@@ -22,6 +23,7 @@ class WebCarrier(Flushable, Protocol):
     """The connection that a request is on, as the request sees it."""
 
     gate: Gate
+    limits: Limits
     host: Host
     held_event_bytes: int
     """What waits for the gate, and nobody has asked for right now."""
@@ -40,7 +42,7 @@ class WebCarrier(Flushable, Protocol):
         """Say why no request is answered now, if none is."""
         ...
 
-    def buffer(self, octets: int) -> None:
+    def buffer(self, octets: int, held_bytes: int = ...) -> None:
         """Count what came in and nobody has taken; refuse it if that is too much."""
         ...
 
@@ -87,12 +89,21 @@ class WebRequest(AnsweringStream):
             self._refusal = self.carrier.web.too_large(self._body_bytes)
             return
         try:
-            self.carrier.buffer(len(payload))
+            self.carrier.buffer(len(payload), len(self._body) + len(payload))
         except RpcError as error:
             self._drop_body()
             self._refusal = plain(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
         else:
             self._body += payload
+
+    def drop_overdue(self, now: float) -> None:
+        """Refuse the request if its body takes too long to arrive completely."""
+        limits = self.carrier.limits
+        patience_s = limits.message_s + self._body_bytes / limits.min_bytes_per_s
+        if not self.remote_done and self._body and now - self.began >= patience_s:
+            self._drop_body()
+            self._refusal = plain(HTTPStatus.REQUEST_TIMEOUT)
+            self.reply(self._refusal)
 
     def _drop_body(self) -> bytes:
         body, self._body = bytes(self._body), bytearray()

@@ -15,6 +15,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.rpc.addresses import Address, TcpAddress
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.health import SERVER, Health, ServingStatus
+from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Pages
 from leasehold.rpc.reflection import Reflection, services_of
 from leasehold.rpc.routes import Method, Methods
@@ -98,6 +99,7 @@ class LeaseholdServer:
             web=Gateway(called_as_json, POOL, pages, health.page, self._access),
             gate=self._gate,
             enter=self.store.leases.enter,
+            limits=Limits(max_streams=settings.max_streams),
         )
         calls = Calls(methods, POOL)
         self._metrics = Metrics(self.runtime, self._gate, self._server, calls, health)
@@ -142,6 +144,10 @@ class LeaseholdServer:
             self._is_started = True
             self.runtime.start()
         return await self._server.start()
+
+    def replace_tls(self, tls: ssl.SSLContext) -> None:
+        """Use another certificate for the next connections."""
+        self._server.replace_tls(tls)
 
     async def leave(self) -> None:
         """Be out of reach, with all connections cut, until `start` is called again.

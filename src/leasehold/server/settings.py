@@ -10,6 +10,7 @@ from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.leases import MAX_KEYS
 from leasehold.engine.store import DEFAULT_QUOTA_BYTES
 from leasehold.rpc.addresses import EXAMPLE_PORT, Address, TcpAddress, UnixAddress
+from leasehold.rpc.limits import Limits
 from leasehold.server.etcd.lease import MAX_TTL_S, MIN_TTL_S
 from leasehold.server.health_page import UNHEALTHY_AFTER_S
 from leasehold.server.policies import TermPolicy
@@ -25,6 +26,10 @@ MAX_KEYS_PER_LEASE: Final = 1_000_000
 MIN_UNHEALTHY_AFTER_S: Final = 1
 MAX_UNHEALTHY_AFTER_S: Final = 86_400
 """Disks that work pause for up to a second; a probe is not asked once a day."""
+DEFAULT_MAX_STREAMS: Final = Limits().max_streams
+
+MAX_STREAMS: Final = 1_000_000
+"""Each costs a few hundred bytes, and one client may have that many on each connection."""
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("console", "json")
@@ -67,6 +72,8 @@ class Settings:
     """For clients of `leasehold.v1`, by name."""
     unhealthy_after_s: float = UNHEALTHY_AFTER_S
     """How long a commit may be outstanding before `/health` answers that the server is not."""
+    max_streams: int = DEFAULT_MAX_STREAMS
+    """Calls under way on one connection."""
     log_level: str = "info"
     log_format: str = "console"
 
@@ -77,6 +84,7 @@ class Settings:
         _check("min_ttl_s", self.min_ttl_s, 1, MAX_TTL_S)
         most_s = MAX_UNHEALTHY_AFTER_S
         _check("unhealthy_after_s", self.unhealthy_after_s, MIN_UNHEALTHY_AFTER_S, most_s)
+        _check("max_streams", self.max_streams, 1, MAX_STREAMS)
         _check("keys_per_lease", self.keys_per_lease, 1, MAX_KEYS_PER_LEASE)
 
 

@@ -563,13 +563,13 @@ def test_parts_of_messages_on_all_streams_are_bounded(caplog: pytest.LogCaptureF
 
 
 def test_a_call_beyond_what_may_be_buffered_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
-    arena = Arena(caplog, Limits(max_buffered_bytes=1_000))
+    arena = Arena(caplog, Limits(max_buffered_bytes=10_000))
     raw = arena.attacker
-    raw.send(raw.request(1, MANY), frame(frames.DATA, 0, 1, PREFIX.pack(0, 5_000) + bytes(900)))
+    raw.send(raw.request(1, MANY), frame(frames.DATA, 0, 1, PREFIX.pack(0, 12_000) + bytes(9_000)))
     raw.send(raw.request(3, MANY))
-    sent = raw.send(frame(frames.DATA, 0, 3, PREFIX.pack(0, 5_000) + bytes(900)))
+    sent = raw.send(frame(frames.DATA, 0, 3, PREFIX.pack(0, 12_000) + bytes(9_000)))
     assert b"too much at once" in sent[0].payload
-    assert raw.send(frame(frames.DATA, 0, 1, bytes(4_100) + framed(b"next"))) != []
+    assert raw.send(frame(frames.DATA, 0, 1, bytes(3_000) + framed(b"next"))) != []
     assert arena.service.heard[-1] == b"next", "the one before is not harmed"
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from leasehold.errors import Closed
+from leasehold.rpc.addresses import parse_address
 from leasehold.rpc.channel import Channel
-from leasehold.rpc.endpoints import parse_endpoints
+from leasehold.rpc.endpoints import Endpoint, parse_endpoints
 from leasehold.rpc.request_heads import MAX_HEADS, RequestHeads
 from leasehold.rpc.tls import client_tls
 from leasehold.testing.virtual import run_virtual
@@ -298,3 +299,19 @@ def test_a_closed_channel_refuses_calls() -> None:
 
     run_virtual(main, False)
     run_virtual(main, True)
+
+
+@pytest.mark.parametrize(
+    ("host", "authority"),
+    [
+        ("a" * 63, b"a" * 63 + b":2379"),
+        ("x." + "b" * 60, b"x." + b"b" * 60 + b":2379"),
+        ("b\xfccher.example", b"xn--bcher-kva.example:2379"),
+        ("[::1]", b"[::1]:2379"),
+    ],
+)
+def test_the_authority_is_the_host_and_its_port(host: str, authority: bytes) -> None:
+    """The last label of a host has up to 63 characters, the port not counted."""
+    endpoint = Endpoint(parse_address(f"{host}:2379"), None, b"test", ())
+    fields = dict(endpoint.heads.get("/a.B/C", None, None))
+    assert fields[b":authority"] == authority

@@ -1,18 +1,23 @@
 """The watchdog of a connection, in virtual time; each limit is kept to within a beat."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limits import Limits
-from leasehold.rpc.watchdog import MAX_BEAT_S, Watchdog
+from leasehold.rpc.watchdog import MAX_BEAT_S, MEMO_S, Watchdog
 from leasehold.rpc.web import PagesOnly
 from tests.support.virtual_host import VirtualHost
 
 LIMITS = Limits(
-    first_bytes_s=10.0, idle_s=300.0, stall_s=60.0, ping_after_s=60.0, ping_timeout_s=20.0
+    first_bytes_s=10.0,
+    idle_s=300.0,
+    uncalled_s=300.0,
+    stall_s=60.0,
+    ping_after_s=60.0,
+    ping_timeout_s=20.0,
 )
 BEAT_S = 2.5
 
@@ -32,6 +37,7 @@ class Connection:
     begun: int = 0
     drains: int = 0
     stalled_streams: int = 0
+    forgotten: int = 0
     pings: list[float] = field(default_factory=list)
     host: VirtualHost | None = None
 
@@ -44,6 +50,13 @@ class Connection:
         """Drop what there is."""
         dropped, self.stalled_streams = self.stalled_streams, 0
         return bool(dropped)
+
+    def drop_overdue(self, now: float) -> None:
+        """Have nothing that is overdue."""
+
+    def forget_memos(self) -> None:
+        """Count it."""
+        self.forgotten += 1
 
     def drain(self) -> None:
         """Note that the peer is asked to make no new calls."""
@@ -402,3 +415,34 @@ def test_who_is_always_in_the_middle_of_the_next_body_is_not_slow() -> None:
         kennel.host.pass_time(1.0)
         http.receive(b"x" * 1000 + _HEAD)
     assert kennel.complaints == []
+
+
+@pytest.mark.parametrize(("begun", "after_s"), [(0, 50.0), (1, 300.0)])
+def test_a_connection_without_any_call_is_closed_sooner(begun: int, after_s: float) -> None:
+    kennel = Kennel(replace(LIMITS, uncalled_s=50.0))
+    kennel.watch().begun = begun
+    kennel.pass_time(after_s - BEAT_S)
+    assert not kennel.complaints
+    kennel.pass_time(3 * BEAT_S)
+    [(_, code, why)] = kennel.complaints
+    assert (code, why) == (ErrorCode.NO_ERROR, f"nothing to do for {after_s:g} s")
+
+
+def test_idle_time_counts_from_the_last_call(kennel: Kennel) -> None:
+    watched = kennel.watch()
+    kennel.pass_time(20)
+    assert kennel.dog.idle_since == kennel.began
+    watched.begun = 1  # since the last beat
+    assert kennel.dog.idle_since == kennel.host.now()
+    kennel.pass_time(20)
+    assert kennel.began + 20 <= kennel.dog.idle_since <= kennel.began + 20 + BEAT_S
+    watched.has_streams = True
+    assert kennel.dog.idle_since == kennel.host.now()
+
+
+def test_a_connection_without_calls_forgets_what_it_remembered(kennel: Kennel) -> None:
+    kennel.watch().begun = 1
+    kennel.pass_time(MEMO_S)
+    assert not kennel.connection.forgotten
+    kennel.pass_time(2 * BEAT_S)
+    assert kennel.connection.forgotten

@@ -28,6 +28,7 @@ from leasehold.server.settings import (
     LOG_LEVELS,
     MAX_KEYS_PER_LEASE,
     MAX_QUOTA_BYTES,
+    MAX_STREAMS,
     MAX_UNHEALTHY_AFTER_S,
     MIN_QUOTA_BYTES,
     MIN_UNHEALTHY_AFTER_S,
@@ -170,6 +171,13 @@ OPTIONS: Final = (
         NETWORK,
     ),
     Option(
+        "max-streams",
+        count("1024", 1, MAX_STREAMS),
+        _STANDARD.max_streams,
+        "how many calls, watches included, one connection may have under way",
+        NETWORK,
+    ),
+    Option(
         "min-ttl",
         term("2s", 1000, MAX_TTL_S * 1000, unit_ms=1000),
         float(_STANDARD.min_ttl_s),
@@ -222,6 +230,7 @@ def settings_of(values: dict[str, Any]) -> Settings:
         keys_per_lease=values["keys-per-lease"],
         policies=dict(values["policy"]),
         unhealthy_after_s=values["unhealthy-after"],
+        max_streams=values["max-streams"],
         log_level=values["log-level"],
         log_format=values["log-format"],
     )

@@ -21,7 +21,10 @@ from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import WatchCreateRequest, WatchRequest
 
 MAX_WATCHES: Final = 10_000
-"""Watches on one stream."""
+"""Watches of one connection, on all its streams: each costs about a kilobyte."""
+
+MAX_ALL_WATCHES: Final = 1_000_000
+"""Watches of all connections."""
 
 PROGRESS_S: Final = 600.0
 """How often a watch that wants it, and has nothing to tell, tells how far it is; as in etcd."""
@@ -35,6 +38,9 @@ class Watch:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._counts: dict[object, int] = {}
+        """How many watches a connection has."""
+        self._total = 0
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
@@ -42,14 +48,32 @@ class Watch:
 
     def open(self, speaker: Speaker) -> Listener:
         """Begin a stream."""
-        return WatchStream(self._desk, speaker)
+        return WatchStream(self._desk, speaker, self)
+
+    def refusal(self, connection: object) -> str | None:
+        """Say why a connection may have no further watch; None if it may."""
+        if self._counts.get(connection, 0) >= MAX_WATCHES:
+            return f"leasehold: a connection has at most {MAX_WATCHES} watches; open another one"
+        if self._total >= MAX_ALL_WATCHES:
+            return f"leasehold: the server has at most {MAX_ALL_WATCHES} watches"
+        return None
+
+    def count(self, connection: object, change: int) -> None:
+        """Note that a connection has more watches, or fewer."""
+        self._total += change
+        count = self._counts.get(connection, 0) + change
+        if count:
+            self._counts[connection] = count
+        else:
+            self._counts.pop(connection, None)
 
 
 class WatchStream:
     """The watches of one stream."""
 
-    def __init__(self, desk: Desk, speaker: Speaker) -> None:
+    def __init__(self, desk: Desk, speaker: Speaker, service: Watch) -> None:
         self._desk = desk
+        self._service = service
         self._store = desk.store
         self.speaker = speaker
         self._watches: dict[int, OneWatch] = {}
@@ -83,13 +107,15 @@ class WatchStream:
         for watch in self._watches.values():
             self._store.watchers.discard(watch)
             watch.forget()
+        self._service.count(self.speaker.connection, -len(self._watches))
         self._watches.clear()
         if self._progress is not None:
             self._progress.cancel()
 
     def _create(self, request: WatchCreateRequest) -> None:
-        if len(self._watches) >= MAX_WATCHES:
-            self._refuse(f"leasehold: a stream has {MAX_WATCHES} watches at most; open another")
+        refusal = self._service.refusal(self.speaker.connection)
+        if refusal is not None:
+            self._refuse(refusal)
             return
         if request.range_end and FROM_KEY != request.range_end <= request.key:
             self._refuse("mvcc: watcher range is empty")
@@ -100,6 +126,7 @@ class WatchStream:
         watch_id = request.watch_id or self._free_id()
         watch = OneWatch(self, self._store, watch_id, request)
         self._watches[watch_id] = watch
+        self._service.count(self.speaker.connection, 1)
         self._say(_watch_id(watch_id) + b"\x18\x01")
         self._follow(watch, request.start_revision)
         if request.progress_notify and self._progress is None:
@@ -122,6 +149,7 @@ class WatchStream:
     def _cancel(self, watch_id: int) -> None:
         watch = self._watches.pop(watch_id, None)
         if watch is not None:
+            self._service.count(self.speaker.connection, -1)
             self._store.watchers.discard(watch)
             watch.forget()
             self._say(_watch_id(watch_id) + b"\x20\x01")

@@ -215,6 +215,11 @@ class Call:
 
     has_own_room = has_room
 
+    @property
+    def connection(self) -> object:
+        """The call itself: what is below it is not known here."""
+        return self
+
     def flush(self) -> None:
         """Send what was said."""
         self._visit.flush()

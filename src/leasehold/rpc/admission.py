@@ -1,0 +1,143 @@
+"""How many connections a server has, and which one makes room for a newcomer.
+
+Every accepted socket has a *slot*, from its first moment on: TLS handshakes, connections that have
+not sent anything, HTTP/1.1 and HTTP/2 alike. When all slots are taken, the connection that has been
+idle for longest is closed in good order (GOAWAY), and its slot goes to the newcomer. A connection
+with a stream is never idle, however quiet: a watch, a stream of renewals, a waiting lock. If there
+is no idle connection the newcomer is refused.
+
+A connection that is told to leave is *parting* until it is gone: it has a moment to finish a call
+that was already on its way. Those have no slot, and their number is limited, too.
+"""
+
+import heapq
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+from leasehold.rpc.host import Host
+from leasehold.rpc.limited_log import LimitedLog
+
+MAX_CONNECTIONS: Final = 20_000
+"""Connections of one server, if the process may open that many files."""
+
+MAX_PARTING: Final = 32
+"""Connections that were told to leave, and are not gone; of more than that the first is cut off."""
+
+RESERVED_FILES: Final = 128
+"""Files that are no connection: the journal, sockets that listen, those that are parting, and those
+that were cut off in the same turn of the event loop (`accepting.AT_ONCE`)."""
+
+MAX_CANDIDATES: Final = 256
+"""Idle connections that one search finds: a search looks at every connection."""
+
+SEARCH_S: Final = 0.1
+"""How long no search is made after one that has found few, and how long its result is used."""
+
+
+class Occupant(Protocol):
+    """A connection, as far as its slot is concerned."""
+
+    @property
+    def idle_since(self) -> float | None:
+        """When its last call began or ended; None while it has a stream, or is being closed."""
+        ...
+
+    def part(self) -> None:
+        """Close the connection in good order: its slot is given to another one."""
+        ...
+
+    def cut_off(self) -> None:
+        """Close the connection immediately."""
+        ...
+
+
+def connections_for(files: int) -> int:
+    """Return how many connections a process may have that can open so many files."""
+    return max(1, min(MAX_CONNECTIONS, files - min(RESERVED_FILES, files // 2)))
+
+
+class Admission:
+    """The slots of a server."""
+
+    def __init__(
+        self, occupants: Collection[Occupant], max_connections: int, host: Host, log: LimitedLog
+    ) -> None:
+        self.max_connections = max_connections
+        self.taken = 0
+        """Slots in use."""
+        self._occupants = occupants
+        self._host = host
+        self._log = log
+        self._without_slot: set[Occupant] = set()
+        """Those that were told to leave, and are not gone."""
+        self._parting: dict[Occupant, None] = {}
+        """Those of them that are not cut off, in the order in which they were told."""
+        self._candidates: list[Occupant] = []
+        """The last one has been idle for longest."""
+        self._search_at = self._stale_at = 0.0
+
+    def admit(self, peer: str, make_room: Callable[[], bool] = bool) -> bool:
+        """Take a slot for a newcomer; False if it has to be refused.
+
+        `make_room` is tried last: it returns a slot, or False if it cannot.
+        """
+        if self.taken >= self.max_connections and not (self.make_room() or make_room()):
+            self._log.warning(
+                "refused a connection from %s: all %d connections are in use, and none is idle",
+                peer,
+                self.max_connections,
+            )
+            return False
+        self.taken += 1
+        return True
+
+    def release(self) -> None:
+        """Return a slot."""
+        self.taken -= 1
+
+    def make_room(self) -> bool:
+        """Have the connection leave that has been idle for longest; False if there is none."""
+        victim = self._longest_idle()
+        if victim is None:
+            return False
+        self._log.warning(
+            "closing the connection that has been idle for longest: all %d are in use",
+            self.max_connections,
+        )
+        self.taken -= 1
+        self._without_slot.add(victim)
+        self._parting[victim] = None
+        victim.part()
+        if len(self._parting) > MAX_PARTING:
+            first = next(iter(self._parting))
+            del self._parting[first]
+            first.cut_off()
+        return True
+
+    def left(self, occupant: Occupant) -> None:
+        """Note that a connection is gone; its slot is returned unless it was given to another."""
+        self._parting.pop(occupant, None)
+        if occupant in self._without_slot:
+            self._without_slot.discard(occupant)
+        else:
+            self.release()
+
+    def _longest_idle(self) -> Occupant | None:
+        now = self._host.now()
+        if now >= self._stale_at:
+            self._candidates.clear()
+        while True:
+            while self._candidates:
+                candidate = self._candidates.pop()
+                if candidate.idle_since is not None and candidate in self._occupants:
+                    return candidate
+            if now < self._search_at:
+                return None
+            self._search(now)
+
+    def _search(self, now: float) -> None:
+        idle = [(since, each) for each in self._occupants if (since := each.idle_since) is not None]
+        first = heapq.nsmallest(MAX_CANDIDATES, idle, key=lambda pair: pair[0])
+        self._candidates = [each for _, each in reversed(first)]
+        self._stale_at = now + SEARCH_S
+        self._search_at = self._stale_at if len(idle) < MAX_CANDIDATES else now

@@ -1,0 +1,216 @@
+"""Messages that have arrived in part: who may hold how much of them, and for how long."""
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import pytest
+
+from leasehold.errors import Status
+from leasehold.rpc import frames
+from leasehold.rpc.gate import Gate
+from leasehold.rpc.grpc import PREFIX
+from leasehold.rpc.header_encoder import literals
+from leasehold.rpc.http1 import HTTP1
+from leasehold.rpc.limits import KIB, Limits
+from leasehold.rpc.receive_account import SHARES, SMALL_BYTES, ReceiveAccount
+from leasehold.rpc.routes import Exchange
+from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
+from leasehold.rpc.web import PagesOnly
+from tests.support.virtual_host import VirtualHost
+
+LIMITS = Limits(max_buffered_bytes=256 * KIB, message_s=30.0, min_bytes_per_s=1 * KIB)
+HALF_BYTES = 100 * KIB
+
+
+@dataclass
+class Server:
+    """Connections that share an account, as those of one server do."""
+
+    host: VirtualHost = field(default_factory=VirtualHost)
+    account: ReceiveAccount = field(
+        default_factory=lambda: ReceiveAccount(SHARES * LIMITS.max_buffered_bytes)
+    )
+
+    def connect(self) -> "Client":
+        return Client(self)
+
+
+class Client:
+    def __init__(self, server: Server) -> None:
+        self.sent = bytearray()
+        self.calls: list[bytes] = []
+        self.connection = ServerConnection(
+            {"/a.B/C": Exchange(self._call)},
+            Gate(),
+            self.sent.extend,
+            limits=LIMITS,
+            host=server.host,
+            account=server.account,
+        )
+        self.connection.receive(frames.settings({}))
+        self.number = -1
+
+    def _call(self, message: bytes) -> tuple[bytes, int]:
+        self.calls.append(message)
+        return b"", 0
+
+    def begin(self, *fields: tuple[bytes, bytes]) -> None:
+        self.number += 2
+        block = literals(
+            (
+                (b":method", b"POST"),
+                (b":scheme", b"http"),
+                (b":path", b"/a.B/C"),
+                (b"content-type", b"application/grpc"),
+                *fields,
+            )
+        )
+        self.connection.receive(
+            frames.frame(frames.HEADERS, frames.END_HEADERS, self.number, block)
+        )
+
+    def send(self, octets: bytes, flags: int = 0) -> None:
+        for at in range(0, len(octets), 16_000):
+            piece = octets[at : at + 16_000]
+            is_last = at + 16_000 >= len(octets)
+            self.connection.receive(
+                frames.frame(frames.DATA, flags if is_last else 0, self.number, piece)
+            )
+
+    def send_half(self, length: int = HALF_BYTES) -> bool:
+        """Begin a call with half a message; False if it is refused."""
+        self.begin()
+        del self.sent[:]
+        self.send(PREFIX.pack(0, 2 * length) + bytes(length))
+        return str(Status.RESOURCE_EXHAUSTED.value).encode() not in self.sent
+
+    def send_small_in_two(self) -> bool:
+        """Make a call with a small message that comes in two frames; whether it is made."""
+        before = len(self.calls)
+        self.begin()
+        self.send(PREFIX.pack(0, 11) + b"renew")
+        self.send(b" lease", frames.END_STREAM)
+        return len(self.calls) > before
+
+
+def test_a_connection_may_take_an_eighth_of_what_the_server_holds() -> None:
+    server = Server()
+    client = server.connect()
+    assert client.send_half()
+    assert client.send_half()
+    assert not client.send_half()
+    assert server.account.used_bytes <= LIMITS.max_buffered_bytes
+    assert client.send_small_in_two()
+    client.connection.lost()
+    assert server.account.used_bytes == 0
+
+
+def test_when_the_server_holds_too_much_large_messages_are_refused_and_small_ones_are_not() -> None:
+    server = Server()
+    clients = [server.connect() for _ in range(2 * SHARES)]
+    results = [client.send_half() for client in clients for _ in range(2)]
+    assert any(results)
+    assert not all(results)
+    assert server.account.used_bytes <= SHARES * LIMITS.max_buffered_bytes
+    newcomer = server.connect()
+    assert not newcomer.send_half()
+    assert newcomer.send_small_in_two()
+    assert all(client.send_small_in_two() for client in clients)
+    for client in clients:
+        client.connection.lost()
+    assert newcomer.send_half()
+    newcomer.connection.lost()
+    assert server.account.used_bytes == 0
+
+
+@pytest.mark.parametrize("is_trickling", [False, True])
+def test_a_message_that_does_not_go_on_ends_its_call(is_trickling: bool) -> None:
+    server = Server()
+    client = server.connect()
+    assert client.send_half(SMALL_BYTES)
+    patience_s = int(LIMITS.message_s + SMALL_BYTES / LIMITS.min_bytes_per_s)
+    for _ in range(patience_s - 1):
+        server.host.pass_time(1.0)
+        if is_trickling:
+            client.send(b"x")
+        client.connection.drop_overdue(server.host.now())
+    assert server.account.used_bytes >= SMALL_BYTES
+    server.host.pass_time(2.0)
+    client.connection.drop_overdue(server.host.now())
+    assert server.account.used_bytes == 0
+    assert b"a message did not arrive completely" in client.sent
+    client.send(b"more that nobody reads")
+    assert server.account.used_bytes == 0
+    assert client.send_small_in_two()
+
+
+def test_a_message_that_goes_on_has_the_time_that_it_needs() -> None:
+    server = Server()
+    client = server.connect()
+    assert client.send_half(HALF_BYTES)
+    server.host.pass_time(LIMITS.message_s + 5.0)
+    client.connection.drop_overdue(server.host.now())
+    client.send(bytes(HALF_BYTES), frames.END_STREAM)
+    assert client.calls == [bytes(2 * HALF_BYTES)]
+    assert server.account.used_bytes == 0
+
+
+def test_a_body_over_http2_that_does_not_go_on_is_refused() -> None:
+    server = Server()
+    client = server.connect()
+    client.number += 2
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/v3/kv/put")))
+    client.connection.receive(
+        frames.frame(frames.HEADERS, frames.END_HEADERS, client.number, block)
+    )
+    client.send(bytes(100))
+    assert server.account.used_bytes == 100
+    server.host.pass_time(LIMITS.message_s + 1)
+    client.connection.drop_overdue(server.host.now())
+    assert server.account.used_bytes == 0
+    assert str(HTTPStatus.REQUEST_TIMEOUT.value).encode() in client.sent
+
+
+def test_bodies_over_http1_count_as_well() -> None:
+    account = ReceiveAccount(HALF_BYTES)
+    sent = bytearray()
+    one, other = (
+        HTTP1(PagesOnly({}), sent.extend, host=VirtualHost(), account=account) for _ in range(2)
+    )
+    head = b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    one.receive(head % HALF_BYTES + bytes(HALF_BYTES - 1))
+    assert account.used_bytes == HALF_BYTES - 1
+    other.receive(head % 5 + b"smal")
+    assert not sent
+    other.receive(b"l")
+    assert b"404" in sent
+    del sent[:]
+    other.receive(head % HALF_BYTES + bytes(2 * SMALL_BYTES))
+    assert b"503" in sent
+    assert other.is_closing
+    assert account.used_bytes == HALF_BYTES - 1
+    one.lost()
+    assert account.used_bytes == 0
+
+
+def test_memos_of_an_idle_connection_are_forgotten() -> None:
+    client = Server().connect()
+    for number in range(MAX_HEADS):
+        client.begin((b"a", b"%d" % number))
+        client.send(PREFIX.pack(0, 0), frames.END_STREAM)
+    assert client.connection._heads
+    client.connection.forget_memos()
+    assert not client.connection._heads
+    assert not client.connection._decoder._memo
+    assert client.send_small_in_two()
+
+
+@pytest.mark.parametrize("timeout", [b"", b"1", b"1x", b"123456789S", b"-1S", b"1 S"])
+def test_a_malformed_timeout_is_refused_on_the_short_way_too(timeout: bytes) -> None:
+    client = Server().connect()
+    for _ in range(2):  # the second time its head is known
+        client.begin((b"grpc-timeout", timeout))
+        del client.sent[:]
+        client.send(PREFIX.pack(0, 0), frames.END_STREAM)
+        assert b"malformed grpc-timeout" in client.sent
+    assert client.calls == []
