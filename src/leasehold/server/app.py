@@ -29,6 +29,7 @@ from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.lock import Lock
 from leasehold.server.etcd.maintenance import Maintenance
 from leasehold.server.etcd.watch import Watch
+from leasehold.server.gateway.access import WebAccess
 from leasehold.server.gateway.gateway import Gateway
 from leasehold.server.health_page import HealthPage
 from leasehold.server.leases.service import Leases
@@ -83,11 +84,18 @@ class LeaseholdServer:
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)
-        health = HealthPage(self._alarms, lambda: self.failure)
+        health = HealthPage(
+            self._alarms,
+            lambda: self.failure,
+            lambda: self.runtime.outstanding_s,
+            settings.unhealthy_after_s,
+        )
         pages: Pages = {"/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
+        self._access = WebAccess(settings.cors, settings.host_whitelist)
+        called_as_json = methods if settings.has_gateway else None
         self._server = Server(
             methods,
-            web=Gateway(methods, POOL, pages, health.page),
+            web=Gateway(called_as_json, POOL, pages, health.page, self._access),
             gate=self._gate,
             enter=self.store.leases.enter,
         )
@@ -127,10 +135,12 @@ class LeaseholdServer:
     ) -> list[Address]:
         """Begin to serve on several addresses, all with TLS or none; return what was bound."""
         await self._server.bind(addresses, tls)
-        self._cluster.client_urls = client_urls(self._server.addresses, is_tls=tls is not None)
+        bound = self._server.addresses
+        self._cluster.client_urls = client_urls(bound, is_tls=tls is not None)
+        self._access.listens_on(addresses, bound, is_tls=tls is not None)
         if not self._is_started:
             self._is_started = True
-            self.runtime.start(is_alone=self._server.is_alone)
+            self.runtime.start()
         return await self._server.start()
 
     async def leave(self) -> None:

@@ -11,6 +11,8 @@ from leasehold.cli.settings.kinds import (
     ADDRESS,
     DIRECTORY,
     FILE,
+    HOST,
+    ORIGIN,
     SWITCH,
     Kind,
     choice,
@@ -26,7 +28,9 @@ from leasehold.server.settings import (
     LOG_LEVELS,
     MAX_KEYS_PER_LEASE,
     MAX_QUOTA_BYTES,
+    MAX_UNHEALTHY_AFTER_S,
     MIN_QUOTA_BYTES,
+    MIN_UNHEALTHY_AFTER_S,
     Settings,
     TlsFiles,
 )
@@ -105,6 +109,13 @@ OPTIONS: Final = (
         DATA,
     ),
     Option(
+        "unhealthy-after",
+        term("10s", MIN_UNHEALTHY_AFTER_S * 1000, MAX_UNHEALTHY_AFTER_S * 1000),
+        _STANDARD.unhealthy_after_s,
+        "how long a commit may be outstanding before /health answers false",
+        DATA,
+    ),
+    Option(
         "listen",
         ADDRESS,
         _STANDARD.listen,
@@ -132,6 +143,30 @@ OPTIONS: Final = (
         SWITCH,
         _STANDARD.is_insecure,
         "serve other machines without TLS: whoever reaches the port can read and change everything",
+        NETWORK,
+    ),
+    Option(
+        "cors",
+        ORIGIN,
+        _STANDARD.cors,
+        "an origin whose web pages have access, such as https://app.example.org; * is all of them; "
+        "may be given several times",
+        NETWORK,
+    ),
+    Option(
+        "host-whitelist",
+        HOST,
+        _STANDARD.host_whitelist,
+        "a name by which HTTP clients may address the server, besides IP addresses, localhost and "
+        "the names in listen; * is all of them; not checked by default unless all addresses are "
+        "loopback without TLS; may be given several times",
+        NETWORK,
+    ),
+    Option(
+        "gateway",
+        SWITCH,
+        _STANDARD.has_gateway,
+        "take calls as JSON over HTTP, besides gRPC",
         NETWORK,
     ),
     Option(
@@ -178,11 +213,15 @@ def settings_of(values: dict[str, Any]) -> Settings:
         listen=values["listen"],
         tls=None if cert is None or key is None else TlsFiles(cert, key, values["client-ca"]),
         is_insecure=values["insecure"],
+        cors=values["cors"],
+        host_whitelist=values["host-whitelist"],
+        has_gateway=values["gateway"],
         quota_bytes=values["quota"],
         compaction=AutoCompaction(values["compaction-age"], values["compaction-revisions"]),
         min_ttl_s=int(values["min-ttl"]),
         keys_per_lease=values["keys-per-lease"],
         policies=dict(values["policy"]),
+        unhealthy_after_s=values["unhealthy-after"],
         log_level=values["log-level"],
         log_format=values["log-format"],
     )
