@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from leasehold.engine.data_dir import FILE_MODE, sync_directory, write_all
+from leasehold.engine.data_dir import FILE_MODE, sync_directory, sync_file, write_all
 from leasehold.engine.database_file import open_to_read
 from leasehold.engine.journal_format import PAGE_BYTES
 from leasehold.errors import DamagedJournal, StorageError
@@ -68,7 +68,7 @@ class Draft:
     def sync(self) -> None:
         """Put on disk what has been written so far."""
         with told_of(self.target):
-            os.fsync(self._opened)
+            sync_file(self._opened)
 
     def finish(self, time_us: int) -> int:
         """Write the time and the checksum, and give the file its name; return its length."""
@@ -80,7 +80,7 @@ class Draft:
             for chunk in _chunks(fd, length):
                 digest.update(chunk)
             os.pwrite(fd, digest.digest(), length)
-            os.fsync(fd)
+            sync_file(fd)
             self._check_target()
             self.path.replace(self.target)
             sync_directory(self.target.parent)

@@ -7,12 +7,16 @@ with the process, however that ends, so a file that was left behind means nothin
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import pwd
+import stat
 from pathlib import Path
 from typing import Final
 
 from leasehold.errors import DirectoryInUse, ForeignJournal
+
+logger = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "LOCK"
 DIRECTORY_MODE: Final = 0o700
@@ -26,7 +30,11 @@ FILE_NAME: Final = "leasehold.db"
 ADVICE: Final = (
     "; make sure that the disk is in order, is writable and has space left, then start again"
 )
+FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+"""The command that syncs a file through the cache of the drive; only macOS has and needs it."""
+
 _OF_ETCD: Final = ("snap", "wal")
+_NOT_SUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.ENODEV})
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -37,6 +45,7 @@ class DataDirectory:
         self.path = path
         _refuse_data_of_etcd(path)
         _make_directory(path)
+        _warn_if_open_to_others(path)
         self._lock: int | None = _lock(path)
 
     def write_whole(self, name: str, content: bytes) -> None:
@@ -48,7 +57,7 @@ class DataDirectory:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             write_all(fd, content)
-            os.fsync(fd)
+            sync_file(fd)
         finally:
             os.close(fd)
         draft.replace(self.path / name)
@@ -118,6 +127,26 @@ def _make_directory(path: Path) -> None:
             sync_directory(path.absolute().parent)
 
 
+def _warn_if_open_to_others(directory: Path) -> None:
+    """Warn about a directory, or a database in it, that other users may use.
+
+    The mode is not changed: it may have been chosen, and what is in the directory is created for
+    its owner alone. A directory that others may write is not safe all the same: they can replace
+    the database.
+    """
+    for path, mode in ((directory, DIRECTORY_MODE), (directory / FILE_NAME, FILE_MODE)):
+        with contextlib.suppress(FileNotFoundError):
+            found = stat.S_IMODE(path.stat().st_mode)
+            if found & ~mode & 0o077:
+                logger.warning(
+                    "%s can be accessed by other users (its mode is %04o): run chmod %04o %s",
+                    path,
+                    found,
+                    mode,
+                    path,
+                )
+
+
 def _lock(directory: Path) -> int:
     fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -147,10 +176,27 @@ def write_all(fd: int, content: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
+def sync_file(fd: int) -> None:
+    """Put the content of a file on disk, through the cache of the drive as well.
+
+    On macOS `fsync` leaves it in that cache, from which a power cut takes it; `F_FULLFSYNC` does
+    not. Some file systems there do not support it.
+    """
+    if FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(fd, FULL_SYNC)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise  # a plain sync after a failed one might report a success
+        else:
+            return
+    os.fsync(fd)
+
+
 def sync_directory(path: Path) -> None:
     """Put the names of the files in a directory on disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        sync_file(fd)
     finally:
         os.close(fd)

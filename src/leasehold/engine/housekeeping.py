@@ -11,7 +11,9 @@ One task each, all in slices:
 """
 
 import asyncio
+import contextlib
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -36,6 +38,17 @@ CHECKPOINTS_AT_ONCE: Final = 250
 
 SAMPLES: Final = 512
 """How many times of the past are remembered with their revisions, to compact by age."""
+
+SAVES: Final = 64
+"""How often they are written to the journal within that age: a crash loses no more of it."""
+
+HISTORY_NOTE: Final = "history-ages"
+"""The name of the note: pairs of an age in seconds and the revision that was current then.
+
+Ages count while the engine runs, not by the wall clock, so downtime shortens no history.
+"""
+
+_sample: Final = struct.Struct("<dq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,8 @@ class Housekeeping:
         self._compaction = compaction
         self._monotonic = store.leases.monotonic
         self._samples: deque[tuple[float, int]] = deque()
+        self._saved_at: float | None = None
+        """When the samples were last written or read; None before that."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._forgotten = NEVER_COMPACTED
@@ -93,6 +108,9 @@ class Housekeeping:
                 task.cancel()
         await asyncio.gather(*list(self._tasks.values()), return_exceptions=True)
         self._tasks.clear()  # those that were cancelled before they began
+        if self._saved_at is not None:
+            with contextlib.suppress(LeaseholdError):  # the engine has failed, and says so
+                await self._save_samples()
 
     def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if name not in self._tasks:
@@ -171,6 +189,7 @@ class Housekeeping:
     # Rounds.
 
     async def _rounds(self) -> None:
+        await self._load_samples()
         while True:
             await asyncio.sleep(ROUND_S)
             self._store.leases.enter()
@@ -182,6 +201,9 @@ class Housekeeping:
                 self._store.leases.enter()
             if self._forgettable() > self._forgotten:
                 self.forget()
+            age, since = self._compaction.age, self._saved_at or 0.0
+            if age is not None and self._monotonic() - since >= age / SAVES:
+                await self._save_samples()
 
     def _compact(self) -> None:
         store = self._store
@@ -199,6 +221,31 @@ class Housekeeping:
             return
         if not self._samples or now - self._samples[-1][0] >= age / SAMPLES:
             self._samples.append((now, self._store.revision))
+
+    async def _load_samples(self) -> None:
+        """Go on with the ages that the last run has written."""
+        noted = await self._committer().do(
+            lambda journal: journal.notes.get(HISTORY_NOTE, b""), is_ours=True
+        )
+        self._saved_at = now = self._monotonic()
+        revision = self._store.revision
+        if len(noted) % _sample.size == 0:
+            found = (each for each in _sample.iter_unpack(noted) if each[1] <= revision)
+            self._samples.extend((now - age_s, sampled) for age_s, sampled in found)
+
+    async def _save_samples(self) -> None:
+        store, now = self._store, self._monotonic()
+        self._saved_at = now
+        needed = [
+            _sample.pack(now - at, revision)
+            for at, revision in self._samples
+            if store.durable_compacted < revision <= store.durable_revision
+        ]
+        if needed:
+            noted = b"".join(needed)
+            await self._committer().do(
+                lambda journal: journal.note(HISTORY_NOTE, noted), is_ours=True
+            )
 
     def _too_old(self) -> int:
         """The last revision that is older than history is to be."""

@@ -51,6 +51,7 @@ from leasehold.engine.journal_files import (
 )
 from leasehold.engine.journal_format import (
     FORMAT_VERSION,
+    FULL_SYNCS,
     PAGE_BYTES,
     WRITE_IDENTITY,
     Identity,
@@ -396,6 +397,7 @@ class Journal:
         if mode != "wal":
             raise StorageError(f"{self._path} cannot be written with a log (journal mode {mode})")
         connection.execute(f"PRAGMA synchronous={self.synchronous}")
+        connection.execute(FULL_SYNCS)
         connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
 

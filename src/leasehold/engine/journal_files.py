@@ -1,12 +1,11 @@
 """The files of a journal: how they begin, and what is done before SQLite opens them."""
 
-import os
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from leasehold.engine.data_dir import FILE_NAME, DataDirectory
+from leasehold.engine.data_dir import FILE_NAME, DataDirectory, sync_file
 from leasehold.engine.journal_format import empty_journal
 from leasehold.engine.journal_rows import told_as_ours
 from leasehold.errors import DamagedJournal
@@ -64,4 +63,4 @@ def lengthen_log(path: Path, log_bytes: int) -> None:
         with log.open("ab") as file:
             file.write(bytes(missing))
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())

@@ -33,6 +33,9 @@ WITHOUT_HOLDERS: Final = 2
 """A format that is still read, and brought up to date when a journal is opened for writing."""
 PAGE_BYTES: Final = 4096
 
+FULL_SYNCS: Final = "PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON"
+"""On macOS SQLite then syncs through the cache of the drive (`data_dir.sync_file`)."""
+
 _MAGIC: Final = b"SQLite format 3\x00"
 _FILE_FORMAT_AT: Final = 18
 _WITH_LOG: Final = b"\x02\x02"  # to be written, and to be read, with a write-ahead log

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from leasehold.engine.data_dir import sync_file
 from leasehold.errors import StorageError
 
 SPARE_BYTES: Final = 64 * 1024 * 1024
@@ -51,7 +52,7 @@ class NamelessFile:
 
     def sync(self) -> None:
         """Put on disk what has been written so far."""
-        os.fsync(self._opened)
+        sync_file(self._opened)
 
     def append(self, content: bytes) -> None:
         """Add some bytes at the end, after SQLite has written its pages."""

@@ -28,9 +28,10 @@ from leasehold.core.callback import ignore
 from leasehold.engine import records
 from leasehold.engine.backup_file import OnProgress, backup_digest, told_of
 from leasehold.engine.checking import Report, check_backup
-from leasehold.engine.data_dir import FILE_MODE, LOCK_NAME, DataDirectory
+from leasehold.engine.data_dir import FILE_MODE, LOCK_NAME, DataDirectory, sync_file
 from leasehold.engine.journal import FILE_NAME
 from leasehold.engine.journal_format import (
+    FULL_SYNCS,
     WRITE_IDENTITY,
     batch_checksum,
     new_identity,
@@ -146,7 +147,7 @@ def _copy(backup: Path, draft: Path, on_progress: OnProgress) -> None:
     fd = os.open(draft, flags, FILE_MODE)
     try:
         backup_digest(backup, on_progress, into=fd)
-        os.fsync(fd)
+        sync_file(fd)
     finally:
         os.close(fd)
 
@@ -163,6 +164,7 @@ def _move_ahead(draft: Path, found: Report, last: int) -> Report:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(FULL_SYNCS)
             identity, progress = read_identity(connection, draft)
             ids = new_identity()
             identity = identity._replace(cluster_id=ids.cluster_id, member_id=ids.member_id)

@@ -31,7 +31,7 @@ from typing import Final
 
 from leasehold.client.texts import Octets, octets_of
 from leasehold.core.duration import check_seconds
-from leasehold.engine.data_dir import sync_directory, write_all
+from leasehold.engine.data_dir import sync_directory, sync_file, write_all
 from leasehold.errors import StaleToken, StorageError
 from leasehold.fencing.fence import NOTHING_SEEN, check_token
 from leasehold.recipes.token import Token
@@ -151,7 +151,7 @@ class FencedFile:
                 with contextlib.suppress(FileNotFoundError):
                     os.fchmod(fd, path.stat().st_mode & 0o777)
                 write_all(fd, content)
-                os.fsync(fd)
+                sync_file(fd)
             finally:
                 os.close(fd)
             draft.replace(path)

@@ -1,6 +1,8 @@
 """A data directory: what is synced when it is made, and that one process at a time has it."""
 
+import contextlib
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -10,8 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.engine.data_dir import FILE_NAME, LOCK_NAME, DataDirectory, why_unusable
+from leasehold.engine import data_dir
+from leasehold.engine.data_dir import (
+    FILE_NAME,
+    LOCK_NAME,
+    DataDirectory,
+    sync_file,
+    why_unusable,
+)
 from leasehold.errors import DirectoryInUse, ForeignJournal
+
+FULL_SYNC = 51
+"""`F_FULLFSYNC`, as macOS has it."""
 
 STEPS_TO_WRITE_A_FILE = ("write", "fsync", "replace", "fsync")
 
@@ -50,11 +62,83 @@ def test_a_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701, 0o777])
+def test_a_directory_that_others_may_use_is_warned_about_and_keeps_its_mode(
+    mode: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     directory = tmp_path / "data"
-    directory.mkdir(0o750)
+    directory.mkdir()
+    directory.chmod(mode)
     DataDirectory(directory).close()
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o750
+    assert stat.S_IMODE(directory.stat().st_mode) == mode
+    (warning,) = caplog.messages
+    assert warning == (
+        f"{directory} can be accessed by other users (its mode is {mode:04o}): "
+        f"run chmod 0700 {directory}"
+    )
+
+
+def test_a_database_that_others_may_read_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE_NAME).touch()
+    (tmp_path / FILE_NAME).chmod(0o644)
+    DataDirectory(tmp_path).close()
+    (warning,) = caplog.messages
+    assert warning.endswith(f"(its mode is 0644): run chmod 0600 {tmp_path / FILE_NAME}")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o500, 0o2700])
+def test_a_directory_for_its_owner_alone_is_not_warned_about(
+    mode: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    directory.chmod(mode)
+    with contextlib.suppress(PermissionError):
+        DataDirectory(directory).close()
+    assert caplog.messages == []
+
+
+# Syncs on macOS, where `fsync` leaves data in the cache of the drive.
+
+
+def _full_syncs(monkeypatch: pytest.MonkeyPatch, failure: int = 0) -> list[str]:
+    done: list[str] = []
+
+    def full_sync(fd: int, command: int) -> int:
+        assert command == FULL_SYNC
+        done.append("full")
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+        return 0
+
+    monkeypatch.setattr(data_dir, "FULL_SYNC", FULL_SYNC)
+    monkeypatch.setattr(fcntl, "fcntl", full_sync)
+    monkeypatch.setattr(os, "fsync", lambda fd: done.append("plain"))
+    return done
+
+
+def test_files_and_directories_are_synced_through_the_cache_of_the_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(DataDirectory(tmp_path)) as directory:
+        done = _full_syncs(monkeypatch)
+        directory.write_whole("name", b"content")
+    assert done == ["full", "full"]
+
+
+def test_a_file_system_without_full_syncs_gets_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = _full_syncs(monkeypatch, errno.ENOTSUP)
+    sync_file(0)
+    assert done == ["full", "plain"]
+
+
+def test_a_full_sync_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = _full_syncs(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        sync_file(0)
+    assert done == ["full"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -97,7 +97,7 @@ def test_grants_and_revokes_alone_do_not_fill_a_journal_that_never_had_a_key(
 
 def test_what_is_left_to_be_folded_is_folded_at_the_next_start(tmp_path: Path) -> None:
     async def work(runtime: Runtime) -> None:
-        runtime.store.on_foldable = lambda: None
+        await runtime.housekeeping.forgotten()  # the fold at the start finds nothing
         await churn(runtime, AT_ONCE)
         assert runtime.journal.progress.folded == 0
 

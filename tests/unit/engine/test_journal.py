@@ -212,9 +212,10 @@ def test_the_connection_is_set_up_to_sync_each_commit_and_to_checkpoint_only_whe
     journal: Journal,
 ) -> None:
     assert journal._connection is not None
-    pragmas = ("locking_mode", "journal_mode", "synchronous", "wal_autocheckpoint")
+    pragmas = ["locking_mode", "journal_mode", "synchronous", "wal_autocheckpoint"]
+    pragmas += ["fullfsync", "checkpoint_fullfsync"]
     found = [journal._connection.execute(f"PRAGMA {name}").get for name in pragmas]
-    assert found == ["exclusive", "wal", 2, 0]
+    assert found == ["exclusive", "wal", 2, 0, 1, 1]
 
 
 def test_a_closed_journal_is_one_file_without_a_log(tmp_path: Path) -> None:
