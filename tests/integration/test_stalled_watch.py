@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import subprocess
-from typing import Final
+from typing import Final, Self
 
 import pytest
 
@@ -37,7 +37,7 @@ class Relay:
         """The codes with which the server has reset streams."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> "Relay":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
