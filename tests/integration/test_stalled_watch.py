@@ -125,7 +125,7 @@ async def check_resumed(program: str, port: int, window: int) -> None:
         try:
             assert process.stdout is not None
             await put_all(port)
-            seen = []
+            seen: list[str] = []
             while len(seen) < EVENTS:
                 line = (await process.stdout.readline()).decode()
                 if not line:
