@@ -389,7 +389,7 @@ def test_a_call_whose_window_is_not_opened_is_reset_and_others_go_on(scene: Scen
     closed = frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: 0})
     with contextlib.closing(scene.attack(closed)) as line:
         line.send(line.raw.unary(1))
-        line.read_until(frames.rst_stream(1, ErrorCode.ENHANCE_YOUR_CALM))
+        line.read_until(frames.rst_stream(1, ErrorCode.INTERNAL_ERROR))
         line.number = 1
         line.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.DEFAULT_WINDOW}))
         line.call(b"still here")

@@ -105,6 +105,7 @@ class ClientProtocol(asyncio.Protocol):
         connection = self.connection
         self.keepalive.heard_at = self._loop.time()
         if not connection.has_greeted and (stranger := _stranger(data)):
+            self._fail_ready(stranger)
             self._end(ErrorCode.PROTOCOL_ERROR, stranger)
             return
         connection.receive(data)
@@ -195,12 +196,19 @@ class ClientProtocol(asyncio.Protocol):
 
 
 def _stranger(data: bytes) -> str | None:
-    """Say whom we have reached, if it is somebody well known who does not speak HTTP/2."""
+    """Describe a server whose first octets show that it does not speak HTTP/2; else None.
+
+    The first frame of HTTP/2 is a SETTINGS frame, whose length is below 2^16.
+    """
     if data.startswith(_HTTP1):
         line = data.partition(b"\r\n")[0][:_SHOWN_BYTES].decode(errors="replace")
         return f"the server speaks HTTP/1.1, not HTTP/2 ({line})"
     if data.startswith(_TLS_ALERT):
         return "the server speaks TLS there, and was spoken to without"
+    if data and data[0]:
+        line = data.partition(b"\n")[0].rstrip(b"\r")[:_SHOWN_BYTES].decode(errors="replace")
+        said = f"it sent {line!r}"
+        return f"the server does not speak HTTP/2 (gRPC): {said}; is it the right port?"
     return None
 
 

@@ -152,6 +152,7 @@ class Connector:
             self._succeed(result.prize)
 
     async def _open(self, endpoint: Endpoint) -> ClientProtocol:
+        self._last_error = self._last_error or f"{endpoint} has not accepted a connection yet"
         try:
             return await self._greeted(endpoint)
         except ConnectFailed as error:
@@ -161,13 +162,16 @@ class Connector:
     async def _greeted(self, endpoint: Endpoint) -> ClientProtocol:
         line = await self._connect(self._make_line, endpoint)
         self._lines.add(line)
+        silent = "accepts connections and sends nothing; is it the right port?"
+        self._last_error = f"{endpoint} {silent}"
         try:
             async with asyncio.timeout(GREETING_S):
                 await line.ready
         except TimeoutError:
             line.abort()
             why = f"no SETTINGS of HTTP/2 came within {GREETING_S:g} s"
-            raise ConnectFailed(f"cannot connect to {endpoint}: {why}") from None
+            said = f"cannot connect to {endpoint}: {why}; it {silent}"
+            raise ConnectFailed(said) from None
         except BaseException:
             line.abort()
             raise

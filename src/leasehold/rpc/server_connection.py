@@ -323,10 +323,14 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         return False
 
     def drop_stalled(self) -> bool:
-        """Drop the streams whose own windows are used up; False if there are none."""
+        """Reset the streams whose own windows are used up; False if there are none.
+
+        With INTERNAL_ERROR: etcd's Go client resumes a watch after it, and takes
+        ENHANCE_YOUR_CALM for the end of the watch.
+        """
         stalled = [each for each in self._streams.values() if each.unsent and not each.is_queued]
         for stream in stalled:
-            self.drop(stream, ErrorCode.ENHANCE_YOUR_CALM)
+            self.drop(stream, ErrorCode.INTERNAL_ERROR)
         if stalled:
             self.report(f"has {len(stalled)} streams that are reset: the client takes nothing")
             self.flush()

@@ -95,7 +95,13 @@ def test_a_connection_is_ready_when_the_servers_settings_have_come() -> None:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"HTTP/1.1, not HTTP/2 \(HTTP/1.1 400 Bad Request\)"),
         (b"\x15\x03\x01\x00\x02\x02\x46", "speaks TLS there"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "broke a rule of HTTP/2: a frame of"),
+        (
+            b"SSH-2.0-OpenSSH_9.6\r\n",
+            r"a:1: .* HTTP/2 \(gRPC\): it sent 'SSH-2\.0-OpenSSH_9\.6'; is it the right port",
+        ),
+        (b"-ERR unknown command 'PRI'\r\n", "a:1: the server does not speak HTTP/2"),
+        (b"\xff" * 500, "is it the right port"),
+        (b"\0\0\0\1\0\0\0\0\0", "broke a rule of HTTP/2"),
     ],
 )
 def test_who_is_no_server_of_http2_is_called_by_name(said: bytes, expected: str) -> None:
