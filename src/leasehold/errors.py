@@ -173,23 +173,30 @@ class LockLost(LeaseLost):
 
 
 class LockDenied(LeaseholdError, TimeoutError):
-    """Somebody else has it, and did not give it up in the time that was allowed for that.
+    """A lock is held by another guard, and was not released in the time allowed for that.
 
-    `holder` says who has it, as far as that is known.
+    `holder` names the client that holds it, as far as that is known; `is_own` is True if that is
+    the client which has asked.
     """
 
     status = Status.ABORTED
 
-    def __init__(self, name: str, holder: str = "", waited_s: float = 0.0) -> None:
-        super().__init__(name, holder, waited_s)
+    def __init__(
+        self, name: str, holder: str = "", waited_s: float = 0.0, is_own: bool = False
+    ) -> None:
+        super().__init__(name, holder, waited_s, is_own)
         self.name = name
         self.holder = holder
         self.waited_s = waited_s
+        self.is_own = is_own
 
     def __str__(self) -> str:
-        who = self.holder or "somebody else"
-        waited = f", and was after {self.waited_s:.3g} s" if self.waited_s else ""
-        return f"{self.name!r} is held by {who}{waited}"
+        who = self.holder or "another client"
+        if self.is_own:
+            who += ", which is this client (by another guard)"
+        if not self.waited_s:
+            return f"{self.name!r} is held by {who}"
+        return f"{self.name!r} is still held by {who} after {self.waited_s:.3g} s"
 
 
 class NotHeld(LeaseholdError):

@@ -1,8 +1,10 @@
 """What takes a while to make, and is let go in the end: to be awaited, or entered."""
 
+import warnings
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 
 class Entered(Protocol):
@@ -27,13 +29,32 @@ class Pending(Generic[E]):
     `await` makes it, and leaves it to the caller to let it go; `async with` does both.
     """
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_made", "_make", "_unused")
 
-    def __init__(self, make: Callable[[], Awaitable[E]]) -> None:
+    def __init__(
+        self, make: Callable[[], Awaitable[E]], call: str = "", *, on_loop_only: bool = True
+    ) -> None:
+        """`call` is the call that has returned it, for the warning if it is never awaited.
+
+        With `on_loop_only` there is none if it was made in a thread without a running event loop:
+        blocking code hands it over to another thread, and may be interrupted before that.
+        """
+        self._unused = call if not on_loop_only or _get_running_loop() is not None else ""
         self._make = make
         self._made: E | None = None
 
+    def handed_over(self) -> Self:
+        """Expect no warning: a thread with an event loop awaits it, unless that has ended."""
+        self._unused = ""
+        return self
+
+    def __del__(self) -> None:
+        if self._unused:
+            text = f"{self._unused} was never awaited, nor entered with `async with`"
+            warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
+
     def __await__(self) -> Generator[Any, None, E]:
+        self._unused = ""
         return self._make().__await__()
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -44,6 +65,7 @@ class Pending(Generic[E]):
         )
 
     async def __aenter__(self) -> E:
+        self._unused = ""
         if self._made is not None:
             raise RuntimeError("this was entered before: make another one")
         self._made = await self._make()

@@ -200,7 +200,7 @@ def test_who_only_asks_is_denied_and_told_by_whom(leasehold: Command) -> None:
         quiet = leasehold("lock", "asked", "--wait", "0", "-q", "--denied-code", "0", "--", "true")
         assert (quiet.code, quiet.err) == (0, "")
         late = leasehold("lock", "asked", "--wait", "100ms", "--", "true")
-        assert late.complaint.endswith("'asked' is held by anna, and was after 0.1 s")
+        assert late.complaint.endswith("'asked' is still held by anna after 0.1 s")
         assert late.code == DENIED
         os.kill(pid, signal.SIGKILL)
         assert end_of(process)[0] == 128 + 9

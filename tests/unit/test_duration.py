@@ -123,19 +123,35 @@ def test_what_is_no_duration_is_a_type_error_that_names_it(check: Any, value: An
     assert repr(value) in str(caught.value)
 
 
+def is_allowed(sentinel: Any, check: Any) -> bool:
+    try:
+        check(sentinel, "ttl")
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_wrong_type_is_told_which_sentinels_are_allowed(check: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        check("5", "ttl")
+    for sentinel in (FOREVER, ANY):
+        assert (repr(sentinel) in str(caught.value)) == is_allowed(sentinel, check)
+
+
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         (math.nan, "not NaN"),
         (math.inf, "must be finite, not inf; for no end use FOREVER"),
-        (-math.inf, "must be finite, not -inf"),
+        (-math.inf, "must be finite, not -inf; for no end use FOREVER"),
         (-1, "must not be negative, not -1; to leave the choice use ANY"),
-        (-1e308, "must not be negative, not -1e"),
-        (-5e-324, "must not be negative, not -5e-324"),
-        (timedelta.min, "must not be negative, not datetime.timedelta"),
+        (-1e308, "must not be negative, not -1e+308; to leave the choice use ANY"),
+        (-5e-324, "must not be negative, not -5e-324; to leave the choice use ANY"),
+        (timedelta.min, "must not be negative, not datetime.timedelta(days=-999999999); use ANY"),
         (10**400, "beyond what a float can hold; for no end use FOREVER"),
-        (-(10**400), "beyond what a float can hold"),
+        (-(10**400), "beyond what a float can hold; for no end use FOREVER"),
     ],
 )
 def test_nan_infinity_and_negative_durations_are_value_errors(
@@ -143,7 +159,10 @@ def test_nan_infinity_and_negative_durations_are_value_errors(
 ) -> None:
     with pytest.raises(ValueError, match=r"^ttl ") as caught:
         check(value, "ttl")
-    assert message in str(caught.value)
+    assert message.partition(";")[0] in str(caught.value)
+    for sentinel in (FOREVER, ANY):
+        is_recommended = f"use {sentinel!r}" in str(caught.value)
+        assert is_recommended == (f"use {sentinel!r}" in message and is_allowed(sentinel, check))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class Client:
             on_loss=on_loss,
             cancel_on_loss=cancel_on_loss,
         )
-        return Pending(lambda: self._patience.wait(grant(), timeout))
+        return Pending(lambda: self._patience.wait(grant(), timeout), "client.lease()")
 
     def keep(
         self,
@@ -127,7 +127,7 @@ class Client:
         check_plain_callback(on_loss, "on_loss")
         number = _number_of(lease)
         keep = partial(self._keep, number, on_jeopardy, on_loss)
-        return Pending(lambda: self._patience.wait(keep(), timeout))
+        return Pending(lambda: self._patience.wait(keep(), timeout), "client.keep()")
 
     async def _keep(
         self, lease: int, on_jeopardy: Callback | None, on_loss: Callback | None

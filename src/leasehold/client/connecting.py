@@ -86,4 +86,4 @@ def connect(
             raise
         return make_client(engine)
 
-    return Pending(make)
+    return Pending(make, "leasehold.connect()", on_loop_only=False)

@@ -40,4 +40,4 @@ def open_client(
     async def make() -> Client:
         return Client(await opening, timeout=timeout, session_ttl=session_ttl, name=name)
 
-    return Pending(make)
+    return Pending(make, "leasehold.open()", on_loop_only=False)

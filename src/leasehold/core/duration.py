@@ -65,42 +65,55 @@ _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
-def check_requested(value: DurationLike, name: str = "duration") -> Requested:
-    """Return `value` as a float or a sentinel, or raise: TypeError, or ValueError."""
+def check_requested(
+    value: DurationLike, name: str = "duration", *, sentinels: str = "FOREVER or ANY"
+) -> Requested:
+    """Return `value` as a float or a sentinel, or raise: TypeError, or ValueError.
+
+    `sentinels` says which are allowed here: messages recommend no other.
+    """
     if type(value) is float and 0.0 < value < NEVER:  # almost every call
         return value
     if value is ANY or value is FOREVER:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-        raise TypeError(
-            f"{name} must be seconds (int or float), a timedelta, FOREVER or ANY, not {value!r}"
+        more = (
+            f", a timedelta, {sentinels}"
+            if " or " in sentinels
+            else f", a timedelta or {sentinels}"
         )
+        forms = f"seconds (int or float){more if sentinels else ' or a timedelta'}"
+        raise TypeError(f"{name} must be {forms}, not {value!r}")
+    no_end = "; for no end use FOREVER" if "FOREVER" in sentinels else ""
+    choice = "; to leave the choice use ANY" if "ANY" in sentinels else ""
     try:
         seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     except OverflowError:
-        raise ValueError(
-            f"{name} is beyond what a float can hold; for no end use FOREVER"
-        ) from None
+        raise ValueError(f"{name} is beyond what a float can hold{no_end}") from None
     if math.isnan(seconds):
         raise ValueError(f"{name} must be a number of seconds, not NaN")
     if math.isinf(seconds):
-        raise ValueError(f"{name} must be finite, not {value!r}; for no end use FOREVER")
+        raise ValueError(f"{name} must be finite, not {value!r}{no_end}")
     if seconds < 0:
-        raise ValueError(f"{name} must not be negative, not {value!r}; to leave the choice use ANY")
+        raise ValueError(f"{name} must not be negative, not {value!r}{choice}")
     return seconds + 0.0  # a negative zero becomes zero
 
 
-def check_positive(value: DurationLike, name: str = "duration") -> Requested:
+def check_positive(
+    value: DurationLike, name: str = "duration", *, sentinels: str = "FOREVER or ANY"
+) -> Requested:
     """Like `check_requested`, and refuse zero."""
-    requested = check_requested(value, name)
+    requested = check_requested(value, name, sentinels=sentinels)
     if requested == 0.0:
         raise ValueError(f"{name} must be more than zero")
     return requested
 
 
-def check_duration(value: DurationLike, name: str = "duration") -> Duration:
+def check_duration(
+    value: DurationLike, name: str = "duration", *, sentinels: str = "FOREVER"
+) -> Duration:
     """Like `check_positive`, and refuse ANY: for what must be a length by itself."""
-    requested = check_positive(value, name)
+    requested = check_positive(value, name, sentinels=sentinels)
     if requested is ANY:
         raise ValueError(f"{name} must be a length of time; ANY is not allowed here")
     return requested
@@ -108,7 +121,7 @@ def check_duration(value: DurationLike, name: str = "duration") -> Duration:
 
 def check_seconds(value: float | timedelta, name: str) -> float:
     """Like `check_duration`, and refuse FOREVER: for settings that must be finite."""
-    seconds = check_duration(value, name)
+    seconds = check_duration(value, name, sentinels="")
     if seconds is FOREVER:
         raise ValueError(f"{name} must be finite; FOREVER is not allowed here")
     return seconds

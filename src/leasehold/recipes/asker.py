@@ -40,9 +40,9 @@ class Asker:
         if self.is_waiting:
             self.future.set_result(total)
 
-    def deny(self, holder: str) -> None:
-        """Tell it that somebody else has the lock."""
-        self.fail(LockDenied(self._name, holder))
+    def deny(self, holder: str, *, is_own: bool = False) -> None:
+        """Report that the lock is held: by another client, or by another guard of this one."""
+        self.fail(LockDenied(self._name, holder, is_own=is_own))
 
     def fail(self, error: BaseException) -> None:
         """Tell it that it waits for nothing."""

@@ -37,6 +37,7 @@ from leasehold.recipes.asker import Asker, Askers
 from leasehold.recipes.behind import Behind
 from leasehold.recipes.contending import Contention, Look, look
 from leasehold.recipes.events import LockEventKind as Kind
+from leasehold.recipes.forgotten import post_forgotten
 from leasehold.recipes.naming import Claim, text_of, who_has
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, Session
 from leasehold.recipes.standing import Standing
@@ -98,7 +99,10 @@ class Cell:
         is_taken = bool(self._askers) or self._is_owned
         if asker.tries and not asker.counts and not is_seized and is_taken:
             # It is in use here, or others wait: no message could change that.
-            asker.deny(self._locks.who if tenure is not None else self._standing.holder)
+            if tenure is not None:
+                asker.deny(self._locks.who, is_own=True)
+            else:
+                asker.deny(self._standing.holder)
             return
         asker.answers_before = self._standing.answers
         self._askers.add(asker)
@@ -123,7 +127,7 @@ class Cell:
     def denial(self, asker: Asker, waited_s: float) -> TimeoutError:
         """Say why somebody has not got it."""
         if self.tenure is not None:
-            return LockDenied(self.text, self._locks.who, waited_s)
+            return LockDenied(self.text, self._locks.who, waited_s, is_own=True)
         if self._standing.is_behind or self._standing.answers > asker.answers_before:
             return LockDenied(self.text, self._standing.last_holder, waited_s)
         why = str(self._trouble or "") or self._locks.engine.trouble
@@ -131,6 +135,14 @@ class Cell:
         return TimeoutError(f"{said}: {why}" if why else said)
 
     # The claim.
+
+    def forgotten(
+        self, tenure: Tenure, is_held: Callable[[], bool], release: Callable[[], object]
+    ) -> None:
+        """Have a forgotten guard reported and released; from its finalizer, in any thread."""
+        locks = self._locks
+        wait_s = locks.sessions.ttl_s
+        post_forgotten(locks.loop, tenure.name, wait_s, is_held, release)
 
     def returned(self, tenure: Tenure) -> None:
         """Have the claim in hand: give it to who is next, keep it, or give up the key."""

@@ -139,7 +139,8 @@ class Election:
             return Leadership(place, octets, on_loss=on_loss, cancel_on_loss=cancel_on_loss)
 
         return Pending(
-            lambda: stay(self._lines, self._line, octets, guard, timeout_s, in_turn=True)
+            lambda: stay(self._lines, self._line, octets, guard, timeout_s, in_turn=True),
+            f"campaign() of election {self.name!r}",
         )
 
     async def leader(self, *, timeout: Timeout = None) -> Leader | None:  # noqa: ASYNC109

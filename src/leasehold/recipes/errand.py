@@ -44,6 +44,12 @@ class Errand(ABC, Generic[T]):
             raise
         return bool(done)
 
+    def take(self) -> T:
+        """Return the outcome, and keep no reference to it: its owner may forget it."""
+        outcome, self.outcome = self.outcome, asyncio.get_running_loop().create_future()
+        self.outcome.cancel()
+        return outcome.result()
+
     def abandon(self) -> None:
         """Want nothing of it any more."""
         self.is_wanted = False

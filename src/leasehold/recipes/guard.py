@@ -1,10 +1,11 @@
 """`Guard`: one acquisition of a lock."""
 
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from leasehold.client.body import Body
 from leasehold.client.signal import Signal
-from leasehold.errors import Forked, LockLost, NotHeld
+from leasehold.errors import Forked, LeaseholdError, LockLost, NotHeld
 from leasehold.recipes.events import LockEventKind
 from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.options import LockOptions, OnLoss
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Guard(AnyGuard):
     """A lock that is held, until `release`. Whoever has this object has the lock."""
 
-    __slots__ = ("_claims", "_tenure", "options")
+    __slots__ = ("__weakref__", "_claims", "_tenure", "options")
 
     def __init__(
         self, tenure: "Tenure", depths: list[int], token: Token, options: LockOptions
@@ -29,6 +30,10 @@ class Guard(AnyGuard):
         self._tenure = tenure
         self._claims = [depths]
         self.options = options
+
+    def __del__(self) -> None:
+        if self._claims and not self._tenure.is_over:
+            self._tenure.forgotten(self._claims, self.options)
 
     @property
     def name(self) -> str:
@@ -66,10 +71,17 @@ class Guard(AnyGuard):
         return self._tenure.remaining_s if self._claims else 0.0
 
     def check(self) -> None:
-        """Raise `LockLost` unless it can be relied on now: by the clock, whatever was told."""
-        self._tenure.cell.check()
+        """Raise `LockLost` unless it can be relied on now: by the clock, whatever was told.
+
+        Its cause is `Closed`, `Forked` or `HistoryLost` if the client was closed, is that of the
+        parent process, or has found another keyspace. After a release it raises `NotHeld`.
+        """
         if not self._claims:
             raise self._not_held()
+        try:
+            self._tenure.cell.check()
+        except LeaseholdError as error:
+            raise LockLost(self.name, self._tenure.session.lease.id, str(error)) from error
         self._tenure.check()
 
     def put_by(self) -> None:
@@ -88,7 +100,7 @@ class Guard(AnyGuard):
         if tenure.log.is_on:
             tenure.log.say("application", LockEventKind.RELEASED, tenure.name, token=self.token)
         if is_last:
-            return tenure.put_back(self)
+            return tenure.put_back(self.options)
         tenure.check()
         return True
 
@@ -111,7 +123,7 @@ class Guard(AnyGuard):
             claim.remove(1)
             raise self._not_held()
         nested = Guard(self._tenure, claim, self.token, self.options)
-        self._tenure.nested.append(nested)
+        self._tenure.nested.append(ref(nested))
         return nested
 
     def _not_held(self) -> NotHeld:

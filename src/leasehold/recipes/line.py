@@ -38,6 +38,7 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.recipes.feeds import Subscription
+from leasehold.recipes.forgotten import post_forgotten
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import text_of, who_has
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown, Session
@@ -254,6 +255,20 @@ class Place:
         """Learn that, in any thread."""
         with suppress(RuntimeError):  # the loop is over, and so is everything
             self._loop.call_soon_threadsafe(self.give_up)
+
+    def forgotten(self, claim: list["Place"]) -> None:
+        """Have a guard reported and released that was garbage-collected; from its finalizer."""
+
+        def release() -> None:
+            if claim:
+                claim.clear()
+                self.give_up()
+
+        def is_held() -> bool:
+            return bool(claim) and self.is_wanted and self.loss is None
+
+        wait_s = self.lines.sessions.ttl_s
+        post_forgotten(self._loop, text_of(self.line.name), wait_s, is_held, release)
 
     def _range(self) -> Range:
         """Read those ahead, and if it is not known yet where it stands, all."""

@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
+from weakref import ref
 
 from leasehold.client.signal import Signal
 from leasehold.core.duration import seconds_of
-from leasehold.errors import LeaseLost, LockLost, NotHeld
+from leasehold.errors import LeaseholdError, LeaseLost, LockLost, NotHeld
 from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.line import Place
 from leasehold.recipes.naming import text_of
@@ -21,7 +23,7 @@ OnLoss: TypeAlias = Callable[[Any, BaseException | None], object]
 class LineGuard(AnyGuard):
     """A place that was let in, until `release`. Its token is higher than that of any ahead."""
 
-    __slots__ = ("_cancels", "_claim", "_lost", "_place", "_told")
+    __slots__ = ("__weakref__", "_cancels", "_claim", "_lost", "_place", "_told")
 
     def __init__(
         self, place: Place, *, on_loss: OnLoss | None = None, cancel_on_loss: bool = False
@@ -33,7 +35,12 @@ class LineGuard(AnyGuard):
         self._lost = Signal()
         self._told = on_loss
         self._cancels = cancel_on_loss
-        place.on_loss = self._lose
+        place.on_loss = partial(_lose, ref(self))
+
+    def __del__(self) -> None:
+        place = self._place
+        if self._claim and place.loss is None and place.is_wanted and not self._is_forked:
+            place.forgotten(self._claim)
 
     @property
     def name(self) -> str:
@@ -74,10 +81,17 @@ class LineGuard(AnyGuard):
         return seconds_of(place.session.lease.remaining)
 
     def check(self) -> None:
-        """Raise `LockLost` unless it can be relied on now: by the clock, whatever was told."""
-        self._place.lines.check()
+        """Raise `LockLost` unless it can be relied on now: by the clock, whatever was told.
+
+        Its cause is `Closed`, `Forked` or `HistoryLost` if the client was closed, is that of the
+        parent process, or has found another keyspace. After a release it raises `NotHeld`.
+        """
         if not self._claim:
             raise self._not_held()
+        try:
+            self._place.lines.check()
+        except LeaseholdError as error:
+            raise LockLost(self.name, self._place.session.lease.id, str(error)) from error
         if not self.is_held:
             raise self.as_lost()
 
@@ -127,10 +141,16 @@ class LineGuard(AnyGuard):
     def _not_held(self) -> NotHeld:
         return NotHeld(f"this guard of {self.name!r} was released before")
 
-    def _lose(self, _loss: LeaseLost, error: BaseException | None) -> None:
-        """Learn that the place is over."""
+    def lose(self, error: BaseException | None) -> None:
+        """Report that the place is over."""
         if self.is_released:
             return
         self._lost.set()
         logger.warning("%s", self.as_lost())
         self.was_lost(error)
+
+
+def _lose(guard: ref[LineGuard], _loss: LeaseLost, error: BaseException | None) -> None:
+    """Report that a place is over to its guard, unless that was forgotten."""
+    if (alive := guard()) is not None:
+        alive.lose(error)

@@ -78,6 +78,11 @@ class Locks:
         """Refuse to work after the client's end, and in a child process."""
         self.sessions.keeper.check()
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the client was used in first."""
+        return self._loop
+
     def check_loop(self) -> None:
         """Refuse to work in another event loop than before: nothing here could be woken there."""
         loop = asyncio.get_running_loop()

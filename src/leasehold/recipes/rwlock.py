@@ -83,4 +83,7 @@ class RWLock:
         def guard(place: Place) -> LineGuard:
             return LineGuard(place, on_loss=on_loss, cancel_on_loss=cancel_on_loss)
 
-        return Pending(lambda: stay(self._lines, line, value, guard, timeout_s))
+        return Pending(
+            lambda: stay(self._lines, line, value, guard, timeout_s),
+            f"{role[1:].decode()}() of rwlock {self.name!r}",
+        )

@@ -59,7 +59,10 @@ class Semaphore:
         """
         wait_s = self._timeout_s if timeout is None else check_wait(timeout)
         value = Claim(self._lines.who).encode()
-        return Pending(lambda: stay(self._lines, self._line, value, self._guard, wait_s))
+        return Pending(
+            lambda: stay(self._lines, self._line, value, self._guard, wait_s),
+            f"acquire() of semaphore {self.name!r}",
+        )
 
     def _guard(self, place: Place) -> LineGuard:
         return LineGuard(place, on_loss=self._on_loss, cancel_on_loss=self._cancel_on_loss)

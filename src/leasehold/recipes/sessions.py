@@ -83,6 +83,10 @@ class Sessions:
         """What the clock of holders says."""
         return self.keeper.clock.boottime()
 
+    def owns(self, lease: int) -> bool:
+        """Return whether a lease is that of the current session."""
+        return self._current is not None and self._current.lease.id == lease
+
     async def live(self) -> Session:
         """Give the live session; make one if there is none."""
         while True:

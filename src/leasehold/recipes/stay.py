@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from leasehold.engine.values import KeyValue
 from leasehold.errors import LeaseholdError, LockDenied, SessionExpired
 from leasehold.recipes.errand import Errand
 from leasehold.recipes.line import Line, Place
@@ -40,13 +41,20 @@ class Stay(Errand[G], Generic[G]):
         place = self._place
         name = text_of(place.line.name)
         if self._waits_for_turn:
-            return LockDenied(name, self._lines.who, waited_s)
+            return LockDenied(name, self._lines.who, waited_s, is_own=True)
         if not place.created:
             why = self._lines.engine.trouble
             said = f"{name!r}: no answer within {waited_s:.3g} s"
             return TimeoutError(f"{said}: {why}" if why else said)
         first = next(iter(place.ahead.values()), None)
-        return LockDenied(name, "" if first is None else place.line.who(first), waited_s)
+        return (
+            LockDenied(name, waited_s=waited_s) if first is None else self._held_by(first, waited_s)
+        )
+
+    def _held_by(self, first: KeyValue, waited_s: float = 0.0) -> LockDenied:
+        line = self._place.line
+        is_own = self._lines.sessions.owns(first.lease)
+        return LockDenied(text_of(line.name), line.who(first), waited_s, is_own=is_own)
 
     def _give_up(self) -> None:
         self._place.give_up()
@@ -58,7 +66,7 @@ class Stay(Errand[G], Generic[G]):
         if self._only_asks:
             ahead = await self._lines.patience.wait(place.ask(), None)
             if not place.line.lets_in(ahead):
-                raise LockDenied(text_of(place.line.name), place.line.who(ahead[0]))
+                raise self._held_by(ahead[0])
         if not self._in_turn:
             await self._stay()
             return
@@ -129,7 +137,7 @@ async def stay(
     one = Stay(lines, line, value, make_guard, only_asks=only_asks, in_turn=in_turn)
     limit_s = lines.patience.timeout_s if only_asks else timeout_s
     if await one.wait(limit_s):
-        guard = one.outcome.result()
+        guard = one.take()
         if guard.is_held:
             return guard
         one.abandon()  # it came too late

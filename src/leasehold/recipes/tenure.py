@@ -16,8 +16,10 @@ even if a late answer renews it at this very moment.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from leasehold.client.signal import Signal
 from leasehold.errors import LockLost
@@ -94,10 +96,11 @@ class Tenure:
         self.has_waiters = False
         """Whether others are in line behind us."""
         self.released_at = now()
-        self.guard: Guard | None = None
-        """Who has it in use."""
-        self.nested: list[Guard] = []
-        """And who within that."""
+        self.guard: ref[Guard] | None = None
+        """The guard that has it in use, if it is to be told of a loss. A weak reference: a guard
+        that its program has forgotten must be found by the garbage collector."""
+        self.nested: list[ref[Guard]] = []
+        """The guards within that one."""
         self.is_over = False
         self.why_lost = ""
         self.lost = Signal()
@@ -123,12 +126,14 @@ class Tenure:
         self.options = options
         self.count = count = self.count + 1
         token = _new_token((self.revision, count))
-        self.guard = guard = Guard(self, [0], token, options)
+        guard = Guard(self, [0], token, options)
+        if options.on_loss is not None or options.cancel_on_loss:
+            self.guard = ref(guard)
         if self.nested:
             self.nested = []
         return guard
 
-    def put_back(self, guard: Guard) -> bool:
+    def put_back(self, options: LockOptions) -> bool:
         """Have it back from its guard; False if the loop has to see to it.
 
         Raises `LockLost` if it was lost in the meantime.
@@ -136,7 +141,6 @@ class Tenure:
         now = self.check()
         self.guard = None
         self.released_at = now
-        options = guard.options
         if self.wanted or not options.cache or (self.has_waiters and options.recall):
             return False
         self._slot.append(True)
@@ -151,6 +155,17 @@ class Tenure:
                 self.session.found_over()
             raise self.as_lost()
         return now
+
+    def forgotten(self, claims: list[list[int]], options: LockOptions) -> None:
+        """Have the claims of a guard released that was garbage-collected; from its finalizer."""
+
+        def release() -> None:
+            if claims and claims.pop().pop() == 0:
+                with suppress(LockLost):
+                    if not self.put_back(options):
+                        self.cell.returned(self)
+
+        self.cell.forgotten(self, lambda: bool(claims) and self.is_live, release)
 
     def _is_seized_if_wanted(self) -> bool:
         """Look again: somebody may have come while it went back."""
@@ -201,7 +216,8 @@ class Tenure:
             return
         self.end(why)
         self.lost.set()
-        for guard in (self.guard, *self.nested):
+        for reference in (self.guard, *self.nested):
+            guard = None if reference is None else reference()
             if guard is not None:
                 guard.was_lost(error)
 

@@ -40,6 +40,7 @@ def connect(
 
 def made(pending: Pending[on_loop.Client], timeout: float | timedelta) -> Client:
     """Have a client made on the loop; it is closed at the end of the interpreter, if not before."""
+    pending.handed_over()
     thread = loop_thread()
 
     async def make() -> on_loop.Client:

@@ -35,5 +35,5 @@ def test_a_guard_is_of_no_use_in_a_child_and_stays_with_its_parent() -> None:
 
             asyncio.run(main())
         """)
-        == "False Forked Forked\nForked\nForked\n1\nFalse\n"
+        == "False LockLost Forked\nForked\nForked\n1\nFalse\n"
     )

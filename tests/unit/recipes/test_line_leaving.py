@@ -521,7 +521,7 @@ def test_the_end_of_a_client_is_told_to_who_waits_and_waits_for_who_leaves(kind:
         assert not world.pairs()
         with pytest.raises(Closed):
             await KINDS[kind](a)()
-        with pytest.raises(Closed):
+        with pytest.raises(NotHeld):
             guard.check()
 
     play(scene)

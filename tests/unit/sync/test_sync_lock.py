@@ -1,8 +1,10 @@
 """Locks for blocking code: threads, forks, interrupts and the end of the interpreter."""
 
+import gc
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -355,6 +357,9 @@ if not child:
             use()
         except leasehold.Forked:
             pass
+        except leasehold.LockLost as error:
+            if name != "check" or not isinstance(error.__cause__, leasehold.Forked):
+                print(name, "raises", error)
         else:
             print(name, "works in a child")
     print(guard.is_held, guard.remaining)
@@ -449,3 +454,22 @@ def test_an_error_that_nobody_handles_releases_what_is_held(
     assert run.stderr.endswith("KeyError: 'mine'\n")
     assert run.stderr.count("Traceback") == 1
     assert nothing_is_left(observer)
+
+
+@pytest.mark.parametrize("recipe", ["lock", "rwlock", "semaphore"])
+def test_a_guard_that_is_forgotten_is_reported(
+    recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported = threading.Event()
+    monkeypatch.setattr(warnings, "warn", lambda *_args, **_named: reported.set())
+    with leasehold.sync.open("memory:", session_ttl=600.0) as client:
+        match recipe:
+            case "lock":
+                guard = client.lock("x").acquire()
+            case "rwlock":
+                guard = client.rwlock("x").write()
+            case _:
+                guard = client.semaphore("x", 1).acquire()
+        del guard
+        gc.collect()
+        assert reported.wait(30.0)
