@@ -37,7 +37,7 @@ from typing import ClassVar, Final, TypeVar
 import apsw
 
 from leasehold.core.keyspace import Item
-from leasehold.engine import folding, records, shrinking
+from leasehold.engine import folding, records, remaining, shrinking
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import ADVICE, FILE_NAME, DataDirectory, why_unusable
 from leasehold.engine.folding import Unfolded
@@ -68,7 +68,8 @@ from leasehold.engine.journal_rows import (
     read_rows,
     told_as_ours,
 )
-from leasehold.engine.notes import read_notes, write_note
+from leasehold.engine.notes import delete_notes, read_notes, write_note, write_notes
+from leasehold.engine.remaining import Entry
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
 __all__ = [
@@ -123,6 +124,10 @@ class Journal:
         self.notes: dict[str, bytes] = {}
         """What was noted, by name."""
         self.progress = Progress()
+        self._list: remaining.Header | None = None
+        """The list of leases that have not been renewed since a crash, if there are any."""
+        self._listed: set[int] = set()
+        """The leases in it, but for those with later records that were folded."""
         self.was_left_open = False
         """Whether whoever had it before did not get to close it."""
         if vfs is not None and vfs not in apsw.vfs_names():
@@ -244,6 +249,38 @@ class Journal:
         self._must_succeed(lambda: write_note(connection, name, value))
         self.notes = {**self.notes, name: value}
 
+    def note_elapsed(self, elapsed_s: float) -> None:
+        """Charge the leases that are listed as unrenewed with the lease time that has passed."""
+        if self._list is not None:
+            self._list = self._list._replace(elapsed_s=elapsed_s)
+            self._note_in_list(remaining.NAME, self._list.pack())
+
+    def end_list(self) -> None:
+        """Delete the list: all its leases have been renewed, or have ended, on disk as well."""
+        connection = self._open_connection()
+        self._must_succeed(lambda: self._delete_list(connection))
+        self._list, self._listed = None, set()
+
+    def _delete_list(self, connection: apsw.Connection) -> None:
+        with connection:
+            delete_notes(connection, remaining.NAME)
+
+    def note_remaining(self, entries: list[Entry], unrenewed: int) -> Iterator[None]:
+        """Write, in steps, what all leases have left. The last step is the mark of a clean stop.
+
+        From then on nothing may be appended.
+        """
+        for name, value in remaining.parts(entries, is_clean=True):
+            self._note_in_list(name, value)
+            yield
+        term, batches = self.identity.term, self._batches
+        header = remaining.Header(True, term, batches, len(entries), unrenewed)
+        self._note_in_list(remaining.NAME, header.pack())
+
+    def _note_in_list(self, name: str, value: bytes) -> None:
+        connection = self._open_connection()
+        self._must_succeed(lambda: write_note(connection, name, value))
+
     def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> list[Unfolded]:
         """Read the next batches to be folded: a large one, or as many small ones as it takes."""
         batches = self._unfolded
@@ -272,6 +309,9 @@ class Journal:
         with connection:
             progress = folding.fold(connection, self.progress, batches)
             progress = progress._replace(batches=self._batches, compacted=compacted)
+            if self._list is not None:
+                since = [each for each in batches if each.id > self._list.batches]
+                write_notes(connection, remaining.renewed_notes(since, self._listed))
             connection.execute(WRITE_IDENTITY, pack_identity(self.identity, progress))
         self.progress = progress
 
@@ -359,7 +399,6 @@ class Journal:
             try:
                 self._configure(connection)
                 self.identity = self._take_office(connection)
-                self.notes = read_notes(connection, self._path)
                 self._measure(connection)
                 if not self._is_in_memory:
                     noop = apsw.SQLITE_CHECKPOINT_NOOP
@@ -385,12 +424,29 @@ class Journal:
 
     def _take_office(self, connection: apsw.Connection) -> Identity:
         identity, self.progress = read_identity(connection, self._path)
+        notes = read_notes(connection, self._path)
+        self.notes = {name: notes[name] for name in notes if not remaining.is_ours(name)}
+        if self._heir is not None:
+            self._heir.expect(remaining.read_remaining(notes, identity.term))
         self._batches = hand_on(connection, self._path, self.progress, self._heir, self._index)
         if not self._is_in_memory:
             bring_up_to_date(connection, self._path)
         identity = identity._replace(term=identity.term + 1)
-        self._note_batches(connection, identity)
+        with connection:
+            self._begin_list(connection, identity.term)
+            self._note_batches(connection, identity)
         return identity
+
+    def _begin_list(self, connection: apsw.Connection, term: int) -> None:
+        """Put this start's list of unrenewed leases in the place of any list, and of its mark."""
+        delete_notes(connection, remaining.NAME)
+        entries = [] if self._heir is None else self._heir.unrenewed()
+        if entries:
+            count = len(entries)
+            self._list = remaining.Header(False, term, self._batches, count, count)
+            self._listed = {lease for lease, _ in entries}
+            write_notes(connection, remaining.parts(entries, is_clean=False))
+            write_notes(connection, [(remaining.NAME, self._list.pack())])
 
     def _note_batches(self, connection: apsw.Connection, identity: Identity) -> None:
         self.progress = self.progress._replace(batches=self._batches)

@@ -14,10 +14,10 @@ nobody a lease.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import itemgetter
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, NEVER
@@ -27,9 +27,10 @@ from leasehold.core.ordering import in_order
 from leasehold.core.policy import DurationPolicy
 from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.core.table import LeasedResource, LeaseTable
-from leasehold.engine.lease_record import LeaseRecord
+from leasehold.engine.lease_record import UNRENEWED, LeaseRecord
 from leasehold.engine.lease_tally import LeaseTally
-from leasehold.errors import EndReason, LeaseExists, UnknownLease
+from leasehold.engine.remaining import Entry
+from leasehold.errors import Closed, EndReason, LeaseExists, UnknownLease
 from leasehold.expiry import exact
 
 MAX_KEYS: Final = 100_000
@@ -73,21 +74,36 @@ class Leases:
         """Told of each renewal, if anybody wants to know."""
         self._caretaker = exact().attend(self)
         self._spare_ids: list[int] = []
+        self.unrenewed = 0
+        """Leases that have not been renewed since a crash."""
         self.tally = LeaseTally()
         self.enter = self._caretaker.enter
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def restore(self, records: Iterable[LeaseRecord]) -> None:
-        """Take leases from before; their terms begin with `start`."""
+    def restore(
+        self,
+        records: Iterable[LeaseRecord],
+        left_s: Mapping[int, float],
+        unrenewed: Sequence[Entry],
+    ) -> None:
+        """Take leases from before, with what each has left from `start` on.
+
+        The first renewal of those that are `unrenewed` is recorded before it is answered.
+        """
         now, found = self.table.clock.now, list(records)
         self._long = {
             record.id: now + CHECKPOINT_EVERY_S
             for record in found
             if record.ttl_s > CHECKPOINT_LEFT_S
         }
-        self.table.restore((record.id, record, record.ttl_s, record.promised_s) for record in found)
+        self.table.restore((record.id, record, record.ttl_s, left_s[record.id]) for record in found)
+        for lease, _ in unrenewed:
+            leased = self.table.find(lease)
+            assert leased is not None
+            leased.resource.promised_s = UNRENEWED
+        self.unrenewed = len(unrenewed)
 
     def start(self) -> None:
         """Start lease time, on the running event loop: until now it stood still."""
@@ -129,23 +145,28 @@ class Leases:
             self._promise_less(leased)
         return bool(self._long) and next(iter(self._long.values())) <= now
 
-    def checkpoint_all(self) -> Generator[Wanted, list[Item], None]:
-        """Checkpoint all leases of long terms, in slices, before a stop."""
-        for count, lease in enumerate(list(self._long), 1):
-            leased = self.table.find(lease)
-            if leased is not None:
-                self._promise_less(leased, least_s=1.0)
+    def remaining(self) -> Generator[Wanted, list[Item], tuple[list[Entry], int]]:
+        """List, in slices and after `close`, what each lease has left; and how many are unrenewed.
+
+        Those come first.
+        """
+        unrenewed: list[Entry] = []
+        renewed: list[Entry] = []
+        for count, leased in enumerate(list(self.table), 1):
+            if leased.deadline != NEVER:
+                record = leased.resource
+                entry = record.id, self.left_s(leased)
+                (unrenewed if record.promised_s == UNRENEWED else renewed).append(entry)
             if not count % SLICE:
                 yield []
+        return unrenewed + renewed, len(unrenewed)
 
-    def _promise_less(
-        self, leased: LeasedResource[LeaseRecord], least_s: float = CHECKPOINT_EVERY_S
-    ) -> None:
+    def _promise_less(self, leased: LeasedResource[LeaseRecord]) -> None:
         record = leased.resource
         left_s = leased.deadline - self.table.clock.now
         if leased.deadline == NEVER or left_s <= CHECKPOINT_LEFT_S:
             return
-        if record.promised_s - left_s >= least_s:
+        if record.promised_s - left_s >= CHECKPOINT_EVERY_S:
             record.promised_s = left_s
             self._on_promise(record)
 
@@ -201,6 +222,8 @@ class Leases:
         self.tally.renewed += 1
         record = leased.resource
         if record.promised_s < record.ttl_s:
+            if record.promised_s == UNRENEWED:
+                self.unrenewed -= 1
             record.promised_s = record.ttl_s
             self._on_promise(record)
         if self.on_renewed is not None:
@@ -270,8 +293,11 @@ class Leases:
             leased.resource.detach(key)
 
     def close(self) -> None:
-        """End nothing any more."""
+        """Stop lease time: from now on no lease ends or is renewed."""
         self._caretaker.close()
+        self.table.clock.stop()
+        self.renew = _refuse  # type: ignore[method-assign,assignment]
+        self.renew_all = _refuse  # type: ignore[method-assign,assignment]
 
     # What the caretaker calls.
 
@@ -298,4 +324,11 @@ class Leases:
             leased, reason, late_s = ended.popleft()
             self.tally.ended(reason, late_s)
             self._caretaker.left(leased)
+            if leased.resource.promised_s == UNRENEWED:
+                self.unrenewed -= 1
             self._on_ended(leased.resource, reason)
+
+
+def _refuse(*_: Any) -> NoReturn:
+    """Renew nothing after the end: what is left was written down, and would be promised again."""
+    raise Closed("the engine was closed")

@@ -5,6 +5,7 @@ a table that it does not look at, so they change nothing about the format of a j
 """
 
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,9 +38,22 @@ def read_notes(connection: apsw.Connection, path: Path) -> dict[str, bytes]:
 def write_note(connection: apsw.Connection, name: str, value: bytes) -> None:
     """Write a note, in place of the last one of this name; it is on disk when this returns."""
     with connection:
+        write_notes(connection, [(name, value)])
+
+
+def write_notes(connection: apsw.Connection, notes: Iterable[tuple[str, bytes]]) -> None:
+    """Write several notes, within a transaction of the caller."""
+    for name, value in notes:
         connection.execute(_MAKE)
         row = (name, value, _checksum(name, value))
         connection.execute("REPLACE INTO note VALUES (?, ?, ?)", row)
+
+
+def delete_notes(connection: apsw.Connection, name: str) -> None:
+    """Delete a note and those below it (`name/...`), within a transaction of the caller."""
+    if connection.execute(_IS_THERE).get is not None:
+        query = "DELETE FROM note WHERE name = ? OR name GLOB ?"
+        connection.execute(query, (name, f"{name}/*"))
 
 
 def forget_notes(connection: apsw.Connection) -> None:
