@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from leasehold.core.ops import Compact, Grant, Put
-from leasehold.engine import housekeeping, remaining
+from leasehold.engine import housekeeping, notes, remaining
 from leasehold.engine.housekeeping import AutoCompaction, Housekeeping
 from leasehold.engine.journal import Journal
 from leasehold.engine.lease_record import LeaseRecord
@@ -41,7 +41,9 @@ class Committer:
     def __init__(self, kept: Journal) -> None:
         self._journal = kept
 
-    def do(self, chore: Callable[[Journal], Any], *, is_ours: bool = False) -> "asyncio.Future[Any]":
+    def do(
+        self, chore: Callable[[Journal], Any], *, is_ours: bool = False
+    ) -> "asyncio.Future[Any]":
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done.set_result(chore(self._journal))
         return done
@@ -150,7 +152,15 @@ class World:
 
     def step(self) -> None:
         happens = self.chance.choices(
-            [self.grant, self.renew, self.advance, self.stop, self.crash, self.compact, self.commit],
+            [
+                self.grant,
+                self.renew,
+                self.advance,
+                self.stop,
+                self.crash,
+                self.compact,
+                self.commit,
+            ],
             [3, 8, 8, 3, 3, 2, 3],
         )[0]
         self.host.call(self.store.leases.enter)
@@ -222,7 +232,7 @@ class World:
     def ended(self, record: LeaseRecord, reason: EndReason) -> None:
         known = self.leases[record.id]
         known.ended_at = self.lease_time
-        assert self.real() >= known.told_until - 1e-6, "ended before the end that its holder was told"
+        assert self.real() >= known.told_until - 1e-6, "ended before the end that was told"
         self.store._lease_ended(record, reason)
 
     def check(self) -> None:
@@ -266,11 +276,11 @@ def _keep_the_mark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(remaining, "PART_LEASES", len(LEASES))
     patch.setattr(Journal, "_begin_list", lambda *_: None)
 
-    def read_any(notes: Any, _: int) -> Any:
-        term = remaining._HEADER.unpack(notes[remaining.NAME])[2] if notes else 0
-        return read(notes, term)
+    def read_any(found: Any, _: int) -> Any:
+        term = remaining._HEADER.unpack(found[remaining.NAME])[2] if found else 0
+        return read(found, term)
 
-    patch.setattr(remaining, "read_remaining", read_any)
+    patch.setattr(notes, "read_remaining", read_any)
 
 
 def _record_no_first_renewal(patch: pytest.MonkeyPatch) -> None:
@@ -321,7 +331,7 @@ def _mark_first(patch: pytest.MonkeyPatch) -> None:
 
 def _full_terms_after_a_clean_stop(patch: pytest.MonkeyPatch) -> None:
     """The list of a clean stop is not looked at."""
-    patch.setattr(remaining, "read_remaining", lambda *_: None)
+    patch.setattr(notes, "read_remaining", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ class DurableStore:
         """Serve what was read."""
         self.host.call(self.store.start)
 
+    def note_age(self) -> None:
+        """Note how much lease time has passed since the start."""
+        self.journal.note_elapsed(self.store.leases.table.clock.now)
+
     def commit(self) -> None:
         """Bring everything to disk that was applied."""
         while (batch := self.host.call(self.store.take_batch)) is not None:

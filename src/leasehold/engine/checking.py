@@ -35,8 +35,8 @@ from leasehold.engine.journal_rows import (
     read_identity,
     told_as_ours,
 )
-from leasehold.engine.notes import read_notes
-from leasehold.engine.remaining import Entry, Remaining, read_remaining
+from leasehold.engine.notes import read_list, read_notes
+from leasehold.engine.remaining import Entry, Remaining
 from leasehold.engine.replay import Replay
 from leasehold.errors import DamagedJournal, DirectoryInUse, ForeignJournal, StorageError
 from leasehold.wire.encode import key_value
@@ -187,7 +187,7 @@ def _examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report
     notes = read_notes(connection, path)
     survey = Survey()
     try:
-        survey.expect(read_remaining(notes, identity.term))
+        survey.expect(read_list(notes, identity.term, path))
         hand_on(connection, path, progress, survey, BatchIndex())
         survey.finish()
         _check_folded(connection, progress.folded)

@@ -68,7 +68,7 @@ from leasehold.engine.journal_rows import (
     read_rows,
     told_as_ours,
 )
-from leasehold.engine.notes import delete_notes, read_notes, write_note, write_notes
+from leasehold.engine.notes import delete_notes, read_list, read_notes, write_note, write_notes
 from leasehold.engine.remaining import Entry
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
@@ -426,8 +426,9 @@ class Journal:
         identity, self.progress = read_identity(connection, self._path)
         notes = read_notes(connection, self._path)
         self.notes = {name: notes[name] for name in notes if not remaining.is_ours(name)}
+        left = read_list(notes, identity.term, self._path)
         if self._heir is not None:
-            self._heir.expect(remaining.read_remaining(notes, identity.term))
+            self._heir.expect(left)
         self._batches = hand_on(connection, self._path, self.progress, self._heir, self._index)
         if not self._is_in_memory:
             bring_up_to_date(connection, self._path)

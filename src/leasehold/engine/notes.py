@@ -12,6 +12,7 @@ from typing import Any, Final
 import apsw
 
 from leasehold.engine.journal_rows import damage
+from leasehold.engine.remaining import Remaining, read_remaining
 from leasehold.errors import DamagedJournal
 
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note'"
@@ -33,6 +34,14 @@ def read_notes(connection: apsw.Connection, path: Path) -> dict[str, bytes]:
         if not isinstance(value, bytes) or _checksum(str(name), value) != checksum:
             raise DamagedJournal(damage(path, f"the note {name!r} has the wrong checksum"))
     return {name: value for name, value, _ in found}
+
+
+def read_list(notes: dict[str, bytes], term: int, path: Path) -> Remaining | None:
+    """Read the valid list of what leases have left: see `engine.remaining`."""
+    try:
+        return read_remaining(notes, term)
+    except DamagedJournal as error:
+        raise DamagedJournal(damage(path, str(error))) from error
 
 
 def write_note(connection: apsw.Connection, name: str, value: bytes) -> None:
