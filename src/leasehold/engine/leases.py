@@ -35,6 +35,7 @@ from leasehold.engine.lease_tally import LeaseTally
 from leasehold.engine.remaining import Entry
 from leasehold.errors import Closed, EndReason, LeaseExists, UnknownLease
 from leasehold.expiry import exact
+from leasehold.lease_ids import shown_lease
 
 MAX_KEYS: Final = 100_000
 """Keys that one lease may take with it."""
@@ -348,7 +349,8 @@ class Leases:
             if self._long:
                 self._unwatch_long(record)
             if logs and reason is EndReason.EXPIRED:
-                logger.debug("lease %x expired, %.3f s after its deadline", record.id, late_s)
+                shown = shown_lease(record.id)
+                logger.debug("lease %s expired, %.3f s after its deadline", shown, late_s)
             self._on_ended(record, reason)
 
 

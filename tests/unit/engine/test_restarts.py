@@ -225,7 +225,7 @@ def test_every_expiry_is_logged_once_with_id_and_lateness(
     durable.do(durable.store.apply, Revoke(LEASE))
     durable.sim.run_for(10.0)
     [line] = caplog.messages
-    assert re.fullmatch(r"lease 4d expired, 0\.\d{3} s after its deadline", line)
+    assert re.fullmatch(r"lease 000000000000004d expired, 0\.\d{3} s after its deadline", line)
 
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
