@@ -43,6 +43,10 @@ wrong value, both raised before anything changed.
 
 An error is *definite* if asking again will not help, and *indefinite* if it says nothing about the
 future. `is_definite` decides, for our errors by their gRPC status, for others by their type.
+
+Whether a call was executed is another question. `LeaseholdError.not_executed` is True if it
+certainly was not; for every other error, `TimeoutError` and `OSError` included, the outcome is
+unknown.
 """
 
 from collections.abc import Mapping
@@ -86,11 +90,17 @@ class LeaseholdError(Exception):
 
     status: ClassVar[Status] = Status.UNKNOWN
 
+    not_executed: bool = False
+    """True if the call that raised this has certainly changed nothing, and never will.
+
+    Otherwise the call may have been executed, or may still be."""
+
 
 class UnknownLease(LeaseholdError):
     """The grantor has no such lease: it expired, was cancelled, or never existed there."""
 
     status = Status.NOT_FOUND
+    not_executed = True
 
     def __init__(self, lease: object, reason: EndReason = EndReason.UNKNOWN) -> None:
         super().__init__(lease, reason)
@@ -109,6 +119,7 @@ class LeaseExists(LeaseholdError):
     """A lease was to be granted under an id that a live lease has."""
 
     status = Status.FAILED_PRECONDITION
+    not_executed = True
 
     def __init__(self, lease: int) -> None:
         super().__init__(lease)
@@ -213,6 +224,7 @@ class LeaseFull(LeaseholdError):
     """A lease has as many keys as it may have, or their names are too long together."""
 
     status = Status.RESOURCE_EXHAUSTED
+    not_executed = True
 
     def __init__(self, lease: int, max_keys: int, max_bytes: int) -> None:
         super().__init__(lease, max_keys, max_bytes)
@@ -231,6 +243,7 @@ class UnknownKey(LeaseholdError):
     """A key was to keep its value or its lease, and is not there."""
 
     status = Status.INVALID_ARGUMENT
+    not_executed = True
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
@@ -244,6 +257,7 @@ class EmptyKey(LeaseholdError):
     """A key has no name."""
 
     status = Status.INVALID_ARGUMENT
+    not_executed = True
 
     def __str__(self) -> str:
         return "a key has at least one byte; this one is empty"
@@ -253,6 +267,7 @@ class DuplicateKey(LeaseholdError):
     """A transaction puts a key twice, or puts and deletes it: all of it has one revision."""
 
     status = Status.INVALID_ARGUMENT
+    not_executed = True
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
@@ -266,6 +281,7 @@ class TooManyOperations(LeaseholdError):
     """A transaction has too many conditions or operations."""
 
     status = Status.INVALID_ARGUMENT
+    not_executed = True
 
     def __init__(self, operations: int, maximum: int) -> None:
         super().__init__(operations, maximum)
@@ -286,6 +302,7 @@ class Compacted(LeaseholdError):
     """
 
     status = Status.OUT_OF_RANGE
+    not_executed = True
 
     def __init__(self, asked_for: int, revision: int) -> None:
         super().__init__(asked_for, revision)
@@ -304,6 +321,7 @@ class FutureRevision(LeaseholdError):
     """
 
     status = Status.OUT_OF_RANGE
+    not_executed = True
 
     def __init__(self, asked_for: int, revision: int) -> None:
         super().__init__(asked_for, revision)
@@ -319,6 +337,7 @@ class NoSpace(LeaseholdError):
     """The size quota is used up. Deletes, compaction, revokes and renewals go on."""
 
     status = Status.RESOURCE_EXHAUSTED
+    not_executed = True
 
     def __init__(self, used_bytes: int, quota_bytes: int) -> None:
         super().__init__(used_bytes, quota_bytes)
@@ -343,9 +362,13 @@ class NoSpace(LeaseholdError):
 
 
 class TooBusy(LeaseholdError):
-    """So much waits for the disk that nothing further is taken; trying again later helps."""
+    """So much waits for the disk that nothing further is taken; trying again later helps.
+
+    A server that is out of some other resource says the same: see `not_executed`.
+    """
 
     status = Status.RESOURCE_EXHAUSTED
+    not_executed = True
 
 
 class HistoryLost(LeaseholdError):
@@ -367,6 +390,7 @@ class LeaseDenied(LeaseholdError):
     """The grantor's policy refused the grant or the renewal; a current lease keeps its end."""
 
     status = Status.FAILED_PRECONDITION
+    not_executed = True
 
     def __init__(self, why: str, *, lease: object = None, requested: object = None) -> None:
         super().__init__(why)
@@ -426,6 +450,7 @@ class ConnectFailed(LeaseholdError, ConnectionError):
     """
 
     status = Status.UNAVAILABLE
+    not_executed = True
 
 
 class ConnectionLost(LeaseholdError, ConnectionError):
@@ -435,12 +460,13 @@ class ConnectionLost(LeaseholdError, ConnectionError):
 
 
 class CallRefused(LeaseholdError):
-    """A server refused a call, with a status and for a reason that the text says. Nothing was done.
+    """A server refused a call, with a status and for a reason that the text says.
 
     Asking again will not help: it does not know the method, or does not take what was sent.
     """
 
     status = Status.FAILED_PRECONDITION
+    not_executed = True
 
 
 class CallFailed(LeaseholdError):

@@ -106,6 +106,42 @@ def test_what_our_server_says_in_its_own_services_is_the_same_error_again(
         assert error.args == said.args
 
 
+EXHAUSTED = Status.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "not_executed"),
+    [
+        (EXHAUSTED, "etcdserver: too many requests", True),
+        (EXHAUSTED, "too many requests", True),
+        (EXHAUSTED, "etcdserver: mvcc: database space exceeded", True),
+        (EXHAUSTED, str(NoSpace(12_345_678, 400_000)), True),
+        (EXHAUSTED, str(NoSpace(1, 400_000)), True),
+        (EXHAUSTED, f"etcdserver: {LeaseFull(5, 100_000, 1_000_000)}", True),
+        (EXHAUSTED, "the answers on this connection are not taken; read them", True),
+        (EXHAUSTED, "grpc: received message larger than max (5000000 vs. 4194304)", False),
+        (EXHAUSTED, "the server reset the call (ENHANCE_YOUR_CALM)", False),
+        (EXHAUSTED, "something new", False),
+        (EXHAUSTED, "a proxy says: too many requests, it seems", False),
+        (Status.INVALID_ARGUMENT, "etcdserver: value is provided", True),
+        (Status.PERMISSION_DENIED, "etcdserver: permission denied", True),
+        (Status.NOT_FOUND, "etcdserver: requested lease not found", True),
+        (Status.DATA_LOSS, "something is gone", False),
+        (Status.UNAVAILABLE, "etcdserver: leader changed", False),
+        (Status.UNAVAILABLE, "leasehold: the engine was closed", False),
+        (Status.UNKNOWN, "something new", False),
+        (Status.INTERNAL, "internal error", False),
+        (Status.UNAUTHENTICATED, "etcdserver: invalid auth token", False),
+    ],
+)
+def test_only_what_is_on_the_list_was_not_executed(
+    status: Status, text: str, not_executed: bool
+) -> None:
+    error = refusal_of(RpcError(status, text), ABOUT)
+    assert isinstance(error, LeaseholdError)
+    assert error.not_executed is not_executed
+
+
 @pytest.mark.parametrize("status", [each for each in Status if each is not Status.OK])
 def test_a_text_without_a_meaning_is_as_definite_as_its_status(status: Status) -> None:
     error = refusal_of(RpcError(status, "in other words"))
@@ -193,7 +229,7 @@ def test_what_only_reads_is_not_asked_again_for_ever() -> None:
             channel.answers[RANGE] = refuse
             with pytest.raises(CallFailed, match="no leader"):
                 await engine.range(b"a")
-            assert len(asked) == AGAIN + 1
+            assert len(asked) == 1 + AGAIN + 1, "the next connection is looked at first"
 
     run_virtual(main)
 

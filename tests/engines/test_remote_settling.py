@@ -7,10 +7,12 @@ import pytest
 
 import leasehold
 from leasehold import ConnectionLost, HistoryLost
+from leasehold.errors import Status
+from leasehold.rpc.grpc import RpcError
 from leasehold.testing import LocalServer
 from leasehold.testing.virtual import run_virtual
 from leasehold.wire import rpc_pb2 as pb
-from tests.engines.scripted import KEEP_ALIVE, RANGE, ScriptedChannel, header
+from tests.engines.scripted import CLUSTER, KEEP_ALIVE, RANGE, ScriptedChannel, header
 
 
 def reconnected(channel: ScriptedChannel, revision: int) -> None:
@@ -73,3 +75,26 @@ def test_nothing_is_written_to_another_cluster() -> None:
                 assert await other.kv.get("a") is None
 
     asyncio.run(main())
+
+
+def test_a_read_is_not_made_again_on_a_connection_that_was_not_looked_at() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel(has_others=False)
+        channel.revision = 20
+        async with await channel.engine() as engine:
+            await engine.range(b"a", b"b")
+            asked: list[pb.RangeRequest] = []
+
+            def answer(body: bytes) -> pb.RangeResponse:
+                asked.append(pb.RangeRequest.FromString(body))
+                if len(asked) == 1:
+                    reconnected(channel, 20)
+                    raise RpcError(Status.UNAVAILABLE, "etcdserver: leader changed")
+                return pb.RangeResponse(header=header(channel.revision, CLUSTER + 1))
+
+            channel.answers[RANGE] = answer
+            with pytest.raises(HistoryLost):
+                await engine.range(b"a", b"b")
+            assert [each.count_only for each in asked] == [False, True], "it was made again there"
+
+    run_virtual(main)

@@ -117,9 +117,31 @@ class StallingFile(SlowFile):
 
     def xSync(self, flags: int) -> None:  # noqa: N802
         """Sync, as soon as the disk does."""
+        self.wait()
+        super().xSync(flags)
+
+    def wait(self) -> None:
+        """Wait until the disk goes on."""
         while self._stall is not None and self._stall.exists():
             time.sleep(LOOK_S)
-        super().xSync(flags)
+
+
+class HiccupingDisk(StallingDisk):
+    """A disk that is fast, except that no sync ends while there is the file named `stall`."""
+
+    def xOpen(  # noqa: N802
+        self, name: str | apsw.URIFilename | None, flags: list[int]
+    ) -> apsw.VFSFile:
+        """Open a file."""
+        return HiccupingFile("", name, flags)
+
+
+class HiccupingFile(StallingFile):
+    """A file on it."""
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        """Sync: in memory is enough for what is tested here."""
+        self.wait()
 
 
 class OpenGate(Gate):
@@ -179,15 +201,10 @@ class SkippingCatchUp(catching_up.CatchUp):
         return True
 
 
-class AlwaysInline(committer.Pace):
+class AlwaysWaits(committer.Patience):
     """A seeded bug: the event loop waits for every commit, however long it takes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_inline = True
-
-    def note(self, cost_s: float) -> None:
-        """Learn nothing."""
+    waits = True
 
 
 def _restore_short(
@@ -219,8 +236,13 @@ def _stalling_disk() -> SlowDisk:
     return _serve_from(StallingDisk())
 
 
+def _hiccuping_disk() -> SlowDisk:
+    return _serve_from(HiccupingDisk())
+
+
 def _slow_disk_inline() -> SlowDisk:
-    mock.patch.object(committer, "Pace", AlwaysInline).start()
+    mock.patch.object(committer, "Patience", AlwaysWaits).start()
+    mock.patch.object(committer, "WAIT_S", 3600.0).start()
     return _slow_disk()
 
 
@@ -273,6 +295,7 @@ FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "slow-disk-inline": _slow_disk_inline,
     "sinking-disk": _sinking_disk,
     "stalling-disk": _stalling_disk,
+    "hiccuping-disk": _hiccuping_disk,
     "batch-too-late": _batch_too_late,
     "answers-before-commit": _answers_before_commit,
     "reads-before-commit": _reads_before_commit,

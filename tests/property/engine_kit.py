@@ -129,8 +129,6 @@ class HandCommitter:
         store: Store,
         journal: Journal,
         on_failure: Callable[[BaseException], None],
-        *,
-        is_alone: Callable[[], bool] = bool,
     ) -> None:
         self.store = store
         self.journal = journal

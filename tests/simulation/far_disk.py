@@ -41,10 +41,8 @@ class TimedCommitter:
         store: Store,
         journal: Journal,
         on_failure: Callable[[BaseException], None],
-        *,
-        is_alone: Callable[[], bool] = bool,
     ) -> None:
-        del on_failure, is_alone  # this disk does not fail
+        del on_failure  # this disk does not fail
         self.costs_s = Histogram(COMMIT_BOUNDS_S)
         self._random = random
         self._store = store

@@ -36,6 +36,8 @@ from leasehold.engine.values import (
 )
 from leasehold.errors import CallRefused, ConnectionLost, LeaseholdError
 from leasehold.recipes.naming import is_contender
+from leasehold.rpc.failures import as_ours
+from leasehold.rpc.grpc import too_large
 from leasehold.testing import Host, Simulation
 from tests.simulation import far_disk
 
@@ -54,11 +56,13 @@ class Fault(Enum):
     ANSWER_LOST = auto()
     REFUSED = auto()
     """The server says no, for good."""
+    EXHAUSTED = auto()
+    """It is executed, and its answer is too long for the client, or for a proxy."""
     STRAGGLES = auto()
     """The connection is lost, and the request executed later, if it can be."""
 
 
-LOSSES: Final = (Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.STRAGGLES)
+LOSSES: Final = (Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.EXHAUSTED, Fault.STRAGGLES)
 """Faults that leave a client in the dark."""
 
 
@@ -173,6 +177,8 @@ class FaultyEngine(Engine):
             await asyncio.sleep(self.delay_s / 2)
         if fault is Fault.ANSWER_LOST:
             raise ConnectionLost("the answer was lost")
+        if fault is Fault.EXHAUSTED:
+            raise as_ours(too_large(5_000_000, 4_194_304))
         return answer
 
     async def _do_later(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:

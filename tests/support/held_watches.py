@@ -35,10 +35,8 @@ class PromptCommitter(HandCommitter):
         store: Store,
         journal: Journal,
         on_failure: Callable[[BaseException], None],
-        *,
-        is_alone: Callable[[], bool] = bool,
     ) -> None:
-        super().__init__(store, journal, on_failure, is_alone=is_alone)
+        super().__init__(store, journal, on_failure)
         store.on_pending = self._commit_soon
 
     def _commit_soon(self) -> None:

@@ -54,6 +54,10 @@ class Caller(Generic[R]):
         assert not self.is_ended
         self.said.append((self.response_type.FromString(message), position))
 
+    def answer_and_end(self, message: bytes, position: int) -> None:
+        self.say(message, position)
+        self.end()
+
     def end(self, error: RpcError | None = None) -> None:
         assert not self.is_ended, "a call ends once"
         self.is_ended, self.error = True, error

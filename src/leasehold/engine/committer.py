@@ -1,21 +1,22 @@
 """Group commit: batches go to disk one after the other, and a batch is whatever has come meanwhile.
 
 Theory of operation. The first change that is applied asks for a flush at the next turn of the event
-loop; by then everything that was waiting in the sockets is in the open batch too. A flush writes
-the batch *inline* or hands it to *the thread*, and while one is under way the next one collects.
+loop; by then everything that was waiting in the sockets is in the open batch too. A flush hands the
+batch to *the thread*, and while that commits it the next batch collects. No commit runs on the
+event loop: a disk that stalls must not keep renewals waiting.
 
-Inline, a commit costs what it costs, and the loop stands still for so long. In the thread the loop
-goes on, which is what matters when the disk is slow, and the price is the way there and back: two
-wake-ups, and a thread that fights the loop for the interpreter each time it comes back from SQLite.
-`Pace` chooses by what commits cost lately.
+The way to the thread and back costs two wake-ups of the loop. So, while the disk is fast and the
+loop has nothing else to do, the loop waits for the thread, for `WAIT_S` at most, and completes the
+commit itself. If the thread is not done by then, the loop goes on, and the thread calls it back.
+`Handover` decides which of the two it is; `Patience` decides whether to wait.
 
-Beside commits there are *chores*: whatever else needs the journal, such as reading old values, or
-folding old batches. They run in the thread too, one after each commit at most, so neither keeps the
-other waiting for long.
+Beside commits there are *chores*: everything else that needs the journal, such as reading old
+values, or folding old batches. They run in the thread too, one after each commit at most, so
+neither keeps the other waiting for long.
 
 A commit that fails is the end: memory is ahead of the disk and must not be shown. `on_failure` is
-told once, and nothing is committed or released any more. The same goes for an error while answers
-are let out: it is not known any more who was told what.
+called once, and nothing is committed or released any more. The same goes for an error while answers
+are released: it is not known any more which callers have theirs.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Final, TypeVar
 
 from leasehold.core.callback import ignore
@@ -36,21 +37,13 @@ from leasehold.errors import Closed, JournalFailed, TooBusy
 
 T = TypeVar("T")
 
-INLINE_S: Final = 0.001
-"""A commit that takes longer than this should not hold the event loop up."""
+WAIT_S: Final = 0.001
+"""How long the event loop may wait for a commit, at most."""
 
-STALL_S: Final = 0.005
-"""A commit that takes longer than this must not do so twice."""
-
-RECENT: Final = 8
-"""How many commits the choice looks back on, at first."""
-
-MAX_PATIENCE: Final = 1024
-"""How many commits stay in the thread after the disk has stalled again and again."""
-
-MAX_INLINE_BYTES: Final = 256 * 1024
-MAX_INLINE_CHANGES: Final = 5_000
-"""What is more than either is written in the thread, however fast the disk is."""
+MIN_SKIPPED: Final = 8
+MAX_SKIPPED: Final = 1024
+"""How many fast commits it takes, after one that was not done within `WAIT_S`, until the loop
+waits again: twice as many each time, and fewer again while commits are in time."""
 
 MAX_CHORES: Final = 1_000
 """Chores that may wait for their turn; further ones are refused."""
@@ -61,57 +54,75 @@ SWITCH_INTERVAL_S: Final = 0.0005
 COMMIT_BOUNDS_S: Final = tuple(0.0001 * 2**power for power in range(16))
 """From a tenth of a millisecond to three seconds: how the costs of commits are counted."""
 
-_CROSSINGS_S: Final = 3 * SWITCH_INTERVAL_S
+_CONTENDED_S: Final = 3 * SWITCH_INTERVAL_S
+"""What a commit may take longer while the loop does not wait, as both need the interpreter."""
 
 
-class Pace:
-    """Decides where the next commit is to be done, by what the last ones cost.
+class Patience:
+    """Decides whether the loop waits for the next commit, by whether the last ones were in time."""
 
-    In the thread part of the cost is waiting for the interpreter, which is not the disk's fault; so
-    there the fastest of the recent commits counts, less what the crossings may have cost. Inline
-    the cost is what it is: one stall, or a second slow commit among the recent, is enough to leave.
-    Each time that happens it takes twice as many commits in the thread to come back, until as many
-    went well inline.
-
-    A client that is alone is another matter: nobody else is kept waiting, and the way to the thread
-    and back would be a good part of the time that it waits itself. There only a disk counts that is
-    slow most of the time.
-    """
-
-    __slots__ = ("_lately_s", "_patience", "_since", "is_inline")
+    __slots__ = ("_penalty", "_skipped")
 
     def __init__(self) -> None:
-        self.is_inline = False
-        self._patience = RECENT
-        self._since = 0  # commits since the last move
-        self._lately_s: deque[float] = deque(maxlen=RECENT)
+        self._penalty = MIN_SKIPPED
+        self._skipped = MIN_SKIPPED
+        """Fast commits that have yet to be seen."""
 
-    def goes_inline(self, *, is_alone: bool) -> bool:
-        """Say where the next commit is to be done."""
-        if is_alone and len(self._lately_s) == RECENT:
-            return sorted(self._lately_s)[RECENT // 2] < STALL_S
-        return self.is_inline
+    @property
+    def waits(self) -> bool:
+        """Whether the loop may wait for the next commit."""
+        return not self._skipped
+
+    def waited(self, *, in_time: bool) -> None:
+        """Note whether a commit was done while the loop waited for it."""
+        if in_time:
+            self._penalty = max(MIN_SKIPPED, self._penalty - 1)
+        else:
+            self._skipped = self._penalty
+            self._penalty = min(2 * self._penalty, MAX_SKIPPED)
 
     def note(self, cost_s: float) -> None:
-        """Take what the last commit cost, where it was to be done."""
-        self._lately_s.append(cost_s)
-        self._since += 1
-        if self.is_inline:
-            self._note_inline(cost_s)
-        elif self._since >= self._patience and min(self._lately_s) < INLINE_S + _CROSSINGS_S:
-            self._move()
+        """Note what a commit has taken that the loop did not wait for."""
+        if self._skipped and cost_s < WAIT_S + _CONTENDED_S:
+            self._skipped -= 1
 
-    def _note_inline(self, cost_s: float) -> None:
-        if self._since >= self._patience:
-            self._patience = RECENT
-        slow = sum(cost > INLINE_S for cost in list(self._lately_s)[-self._since :])
-        if cost_s > STALL_S or (cost_s > INLINE_S and slow > 1):
-            self._patience = min(2 * self._patience, MAX_PATIENCE)
-            self._move()
 
-    def _move(self) -> None:
-        self.is_inline = not self.is_inline
-        self._since = 0
+class Handover:
+    """One commit on its way to the thread and back: completed once, by the loop or by a callback.
+
+    The loop makes it, and waits for it or does not. The thread says that it is `done` and, if that
+    returns False, calls the loop back: the loop has not waited, or no longer does.
+    """
+
+    __slots__ = ("_is_done", "_is_waiting", "_mutex", "_wake", "cost_s", "error", "goes_on")
+
+    def __init__(self, *, is_waiting: bool) -> None:
+        self.cost_s = 0.0
+        self.error: BaseException | None = None
+        self.goes_on = False
+        """Whether the thread goes on with a checkpoint when the batch is on disk."""
+        self._is_done = False
+        self._is_waiting = is_waiting
+        self._mutex = threading.Lock()
+        self._wake = threading.Lock()
+        self._wake.acquire()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it is done: True if the caller has to complete it, else a callback does."""
+        if self._wake.acquire(timeout=timeout_s):
+            return True
+        with self._mutex:
+            self._is_waiting = False
+            return self._is_done
+
+    def done(self) -> bool:
+        """Say, in the thread, that it is done: True if the loop waits, and will complete it."""
+        with self._mutex:
+            self._is_done = True
+            is_waiting = self._is_waiting
+        if is_waiting:
+            self._wake.release()
+        return is_waiting
 
 
 class Committer:
@@ -123,19 +134,20 @@ class Committer:
         journal: Journal,
         on_failure: Callable[[BaseException], None],
         *,
-        is_alone: Callable[[], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Begin, on the running event loop. `is_alone` tells whether there is but one client."""
-        self.pace = Pace()
+        """Begin, on the running event loop."""
+        self.patience = Patience()
         self.costs_s = Histogram(COMMIT_BOUNDS_S)
         """What commits cost, each with its sync."""
         self._store = store
         self._journal = journal
         self._on_failure = on_failure
-        self._is_alone = is_alone
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._ready: Sized = getattr(self._loop, "_ready", ())
+        """Callbacks that the loop has yet to run, for those loops that show them."""
+        self._pending_since: float | None = None
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._chores: deque[tuple[Callable[[Journal], Any], asyncio.Future[Any]]] = deque()
         self._chore_was_last = False
@@ -145,8 +157,13 @@ class Committer:
         self._is_closed = False
         self._idle = asyncio.Event()
         self._idle.set()
-        store.on_pending = self._ask
+        store.on_pending = self._pended
         self._thread.start()
+
+    @property
+    def outstanding_s(self) -> float:
+        """How long the oldest change that is not on disk has waited for it; 0 if there is none."""
+        return 0.0 if self._pending_since is None else self._clock() - self._pending_since
 
     def do(self, chore: Callable[[Journal], T], *, is_ours: bool = False) -> asyncio.Future[T]:
         """Have something done with the journal, in the thread, between two commits.
@@ -175,6 +192,10 @@ class Committer:
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
 
+    def _pended(self) -> None:
+        self._pending_since = self._clock()
+        self._ask()
+
     def _ask(self) -> None:
         self._loop.call_soon(self._flush)
 
@@ -187,14 +208,20 @@ class Committer:
         self._chore_was_last = False
         batch = self._store.take_batch()
         if batch is not None:
-            inline = self.pace.goes_inline(is_alone=self._is_alone())
-            is_small = len(batch.changes) < MAX_INLINE_CHANGES and batch.octets < MAX_INLINE_BYTES
-            if not (inline and is_small) or self._journal.wants_checkpoint:
-                self._hand_over(lambda: self._commit(batch))
-                return
-            self._commit_inline(batch)
+            self._commit(batch)
         if self._chores and not self._is_busy:
             self._begin_chore()
+
+    def _commit(self, batch: Batch) -> None:
+        """Have the thread commit a batch; wait for it, if that is likely to be short."""
+        is_waiting = self.patience.waits and not self._ready
+        handover = Handover(is_waiting=is_waiting)
+        self._hand_over(lambda: self._write(batch, handover))
+        if is_waiting:
+            in_time = handover.wait(WAIT_S)
+            self.patience.waited(in_time=in_time)
+            if in_time:
+                self._complete(handover)
 
     def _begin_chore(self) -> None:
         self._chore_was_last = True
@@ -207,21 +234,18 @@ class Committer:
         self._idle.clear()
         self._work.put(work)
 
-    def _commit_inline(self, batch: Batch) -> None:
-        try:
-            cost_s = self._append(batch)
-        except Exception as error:  # noqa: BLE001  whatever it is, it was not committed
-            self._fail(error)
+    def _complete(self, handover: Handover) -> None:
+        """Learn that a batch is on disk, or has failed; the thread goes on with a checkpoint."""
+        if handover.error is not None:
+            self._fail(handover.error)
             return
-        self._committed(cost_s)
-
-    def _append(self, batch: Batch) -> float:
-        changes = b"".join(batch.changes)
-        began = self._clock()
-        self._journal.append(batch.first_revision, batch.last_revision, changes)
-        return self._clock() - began
+        if not handover.goes_on:
+            self._is_busy = False
+            self._idle.set()
+        self._committed(handover.cost_s)
 
     def _committed(self, cost_s: float) -> None:
+        self._pending_since = None
         try:
             self._store.measure(self._journal.used_bytes)
             self._store.committed()
@@ -230,7 +254,7 @@ class Committer:
         self._loop.call_soon(self._note, cost_s)  # once the answers have left
 
     def _note(self, cost_s: float) -> None:
-        self.pace.note(cost_s)
+        self.patience.note(cost_s)
         self.costs_s.observe(cost_s)
 
     def _give_up_chores(self, error: Exception) -> None:
@@ -257,14 +281,20 @@ class Committer:
                 self._tell(self._fail, error)
                 return
 
-    def _commit(self, batch: Batch) -> None:
-        cost_s = self._append(batch)
-        if self._journal.wants_checkpoint:  # the answers need not wait for it
-            self._tell(self._committed, cost_s)
+    def _write(self, batch: Batch, handover: Handover) -> None:
+        try:
+            changes = b"".join(batch.changes)
+            began = self._clock()
+            self._journal.append(batch.first_revision, batch.last_revision, changes)
+            handover.cost_s = self._clock() - began
+            handover.goes_on = self._journal.wants_checkpoint
+        except Exception as error:  # noqa: BLE001  whatever it is, it was not committed
+            handover.error = error
+        if not handover.done():
+            self._tell(self._called_back, handover)
+        if handover.goes_on:  # the answers need not wait for it
             self._journal.checkpoint()
             self._tell(self._thread_is_free)
-        else:
-            self._tell(self._committed_and_free, cost_s)
 
     def _do(self, chore: Callable[[Journal], Any], done: asyncio.Future[Any]) -> None:
         try:
@@ -282,9 +312,10 @@ class Committer:
 
     # Told by the thread.
 
-    def _committed_and_free(self, cost_s: float) -> None:
-        self._committed(cost_s)
-        self._thread_is_free()
+    def _called_back(self, handover: Handover) -> None:
+        self._complete(handover)
+        if not self._is_busy:
+            self._flush()
 
     def _chore_done(self, done: asyncio.Future[Any], result: object) -> None:
         if not done.done():

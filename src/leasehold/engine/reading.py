@@ -40,7 +40,14 @@ class Reader:
                 del pins[revision]
 
     async def load(self, wanted: Wanted) -> list[Item]:
-        """Get old values: from memory if they are recent, else from disk."""
+        """Get old values: from memory if they are recent, else from disk. Raises `TooBusy`."""
+        return await self._load(wanted, is_ours=False)
+
+    async def load_always(self, wanted: Wanted) -> list[Item]:
+        """Do the same, however many wait for the disk already."""
+        return await self._load(wanted, is_ours=True)
+
+    async def _load(self, wanted: Wanted, *, is_ours: bool) -> list[Item]:
         found: list[Item] = []
         missing: Wanted = []
         for key, revision in wanted:
@@ -50,5 +57,7 @@ class Reader:
             else:
                 found.append(item)
         if missing:
-            found += await self._committer().do(lambda journal: journal.values(missing))
+            found += await self._committer().do(
+                lambda journal: journal.values(missing), is_ours=is_ours
+            )
         return found

@@ -85,10 +85,10 @@ class Runtime:
         self._control = Control(directory, self.backups)
         _runtimes.add(self)
 
-    def start(self, is_alone: Callable[[], bool] = bool) -> None:
-        """Begin, on the running event loop. `is_alone` tells whether there is but one client."""
+    def start(self) -> None:
+        """Begin, on the running event loop."""
         self.store.start()
-        self._committer = Committer(self.store, self.journal, self.fail, is_alone=is_alone)
+        self._committer = Committer(self.store, self.journal, self.fail)
         self.housekeeping.start()
         self._control.start()
 
@@ -96,6 +96,11 @@ class Runtime:
     def commit_costs_s(self) -> Histogram:
         """What commits took so far, each with its sync."""
         return self._get_committer().costs_s
+
+    @property
+    def outstanding_s(self) -> float:
+        """How long the oldest change that is not on disk has waited for it; 0 if there is none."""
+        return 0.0 if self._committer is None else self._committer.outstanding_s
 
     def _get_committer(self) -> Committer:
         assert self._committer is not None, "it was not started"
@@ -211,7 +216,8 @@ class Runtime:
     async def _take_steps(self, op: Delete | Txn) -> tuple[Any, int]:
         slicer = Slicer(self.store.leases.monotonic)
         try:
-            return await slicer.run(self.store.steps(op), self.reader.load)
+            # A read that is refused half-way would leave the operation half done.
+            return await slicer.run(self.store.steps(op), self.reader.load_always)
         finally:
             self.housekeeping.now_idle()
 

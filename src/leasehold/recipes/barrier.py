@@ -23,14 +23,14 @@ from leasehold.client.texts import Octets
 from leasehold.core.ops import Compare, Delete, Put, Relation, Target
 from leasehold.engine.interface import Watch
 from leasehold.engine.values import Event, Events, RangeResult
-from leasehold.errors import Compacted, SessionExpired
+from leasehold.errors import Compacted, ConnectFailed, NoSpace, SessionExpired, TooBusy
 from leasehold.recipes.counted import CountedLine, check_count
 from leasehold.recipes.errand import Errand
 from leasehold.recipes.line import Place
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import Claim, name_of, text_of
 from leasehold.recipes.options import check_wait
-from leasehold.recipes.session import AGAIN_MIN_S, NOT_EXECUTED, OutcomeUnknown
+from leasehold.recipes.session import AGAIN_MIN_S, OutcomeUnknown
 from leasehold.recipes.token import Token
 from leasehold.stored_errors import fresh
 
@@ -215,7 +215,7 @@ class _Meeting(Errand[Token]):
             put = Put(place.opened, said, place.session.lease.id)
             try:
                 done = await place.session.write(compares, [*map(Delete, revisions), put])
-            except (OutcomeUnknown, *NOT_EXECUTED):
+            except (OutcomeUnknown, ConnectFailed, NoSpace, TooBusy):
                 await asyncio.sleep(AGAIN_MIN_S)
             else:
                 if done.succeeded:

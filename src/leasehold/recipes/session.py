@@ -28,12 +28,10 @@ from leasehold.engine.interface import Engine
 from leasehold.engine.values import TxnResult
 from leasehold.errors import (
     Closed,
-    ConnectFailed,
     Forked,
+    HistoryLost,
     LeaseholdError,
-    NoSpace,
     SessionExpired,
-    TooBusy,
     UnknownLease,
     is_definite,
 )
@@ -48,12 +46,13 @@ CALL: Final = 0.5
 CALL_MAX_S: Final = 10.0
 """How long one call may take: a part of a term, so that there is time for another one."""
 
-NOT_EXECUTED: Final = (ConnectFailed, NoSpace, TooBusy)
-"""Refusals that may go away, and leave no doubt: nothing was done, and nothing will be."""
-
 AGAIN_MIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
 """The pauses between attempts while there is trouble, twice as long each time."""
+
+
+_OVER: Final = (Closed, Forked, HistoryLost)
+"""Errors of an engine that will make no further call."""
 
 
 class OutcomeUnknown(Exception):
@@ -161,8 +160,8 @@ class Session:
         """Make a transaction that is executed now or never.
 
         Raises `OutcomeUnknown` if there was no answer: it was executed, or never will be, so now is
-        the time to look. `SessionExpired` if all is over, and also if a doubt cannot be settled. So
-        what the engine refuses (any other error of it, but `Closed` and `Forked`) was not done.
+        the time to look. `SessionExpired` if all is over, and also if a doubt cannot be settled.
+        Every other error of the engine but `Closed`, `Forked` and `HistoryLost` is `not_executed`.
         """
         while True:
             await self._settle()
@@ -173,7 +172,7 @@ class Session:
             except (LeaseholdError, OSError) as error:
                 if isinstance(error, UnknownLease):
                     raise self._gone() from error
-                if is_definite(error) or isinstance(error, NOT_EXECUTED):
+                if _was_not_executed(error) or isinstance(error, _OVER):
                     raise
                 self._doubted = max(self._doubted, epoch)
                 await self._settle()
@@ -261,3 +260,7 @@ class Session:
     def call_s(self) -> float:
         """How long one call may take."""
         return min(CALL_MAX_S, self.lease.holding.term_s * CALL)
+
+
+def _was_not_executed(error: BaseException) -> bool:
+    return isinstance(error, LeaseholdError) and error.not_executed

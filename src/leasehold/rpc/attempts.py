@@ -10,6 +10,7 @@ Once a call may have been executed, that is what its caller is told in the end, 
 of later attempts.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -21,6 +22,8 @@ from leasehold.rpc.client_protocol import ClientProtocol
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.request_heads import MIN_TIMEOUT_S
 from leasehold.rpc.switchboard import Switchboard
+
+Prepare = Callable[[], Awaitable[None]]
 
 MAX_ATTEMPTS: Final = 5
 """How often a call is made that was not executed, or that may be executed twice."""
@@ -43,6 +46,8 @@ class Attempts:
     wait_for_ready: bool
     idempotent: bool
     random: Random
+    prepare: Prepare | None = None
+    """Awaited before each attempt but one on the connection that is there when a call begins."""
     _unknown: ConnectionLost | None = None
     """How the attempt failed that may have been executed."""
 
@@ -60,6 +65,8 @@ class Attempts:
                         self.path, backoff.next_s(), self.until, self.timeout_s, why
                     )
             line = await self._line()
+            if self.prepare is not None:
+                await self.prepare()
             if not line.is_ready:
                 failure = NotProcessed(line.why)
                 continue

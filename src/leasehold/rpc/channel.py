@@ -20,7 +20,7 @@ from weakref import WeakSet
 import leasehold
 from leasehold.errors import Closed, ConnectionLost, Status
 from leasehold.rpc.addresses import Address
-from leasehold.rpc.attempts import Attempts
+from leasehold.rpc.attempts import Attempts, Prepare
 from leasehold.rpc.backoff import MAX_S
 from leasehold.rpc.client_call import NotProcessed
 from leasehold.rpc.client_connection import CLIENT_LIMITS
@@ -112,12 +112,14 @@ class Channel:
         metadata: MetadataLike | None = None,
         wait_for_ready: bool = False,
         idempotent: bool = False,
+        prepare: Prepare | None = None,
     ) -> bytes:
         """Make a call with one message and one answer.
 
         Without `wait_for_ready` it fails as soon as no endpoint can be connected to. `idempotent`
         says that it does no harm to execute it twice: then it is made again if a connection is lost
-        on which it may have been executed.
+        on which it may have been executed. `prepare` is awaited before it is made again, or made on
+        a connection that it had to wait for; what that raises ends the call.
 
         Raises `RpcError` with the status of the server, or DEADLINE_EXCEEDED after `timeout`
         seconds; `ConnectFailed` (a connection cannot be made, and nothing was executed);
@@ -153,6 +155,7 @@ class Channel:
             wait_for_ready=wait_for_ready,
             idempotent=idempotent,
             random=self._random,
+            prepare=prepare,
         )
         return await attempts.go_on(line, failure)
 

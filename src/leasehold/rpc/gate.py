@@ -1,13 +1,19 @@
-"""The gate: answers that may leave only when something else has happened.
+"""The durability gate: holds answers and events back until what they tell is on disk.
 
 A handler returns its answer together with a *position*: how far the journal must be on disk before
-anybody may see the answer. What is at or before `released` leaves at once; the rest waits here,
-without a task or a future for each call, and leaves commit by commit, in one write for each
-connection: first what waits for less, then what waits for more, each in the order in which it came.
+the answer may be sent. Up to `released` it is sent directly. The rest waits here, without a task or
+a future for each call, and is sent commit by commit, in one write for each connection: lower
+positions first, equal positions in the order in which they came.
 
-What waits is limited, in number and in bytes. A call that changes something asks for room first
-(`check_room`), because afterwards it is too late to refuse it. Events only count their bytes: one
-change may concern ten thousand watchers, and none of them has asked for too much.
+Everything that waits is bounded, and a call that was executed is always answered:
+
+- A call that changes something asks for room before it is executed (`check_room`). Its answer is
+  then held by `hold_answer`, which cannot refuse.
+- A renewal asks `check_renewal_room`, and only if it would have to wait. Renewals have a limit of
+  their own, so they go on while changes are refused. `hold_renewal` cannot refuse either.
+- A call that only reads is held by `hold_read`, which refuses it if the gate is full.
+- Events are never refused, and never the reason for a refusal. A stream asks `has_event_room`
+  before it takes one; if there is none its watch falls behind, and reads the history later.
 """
 
 from collections.abc import Callable, Sized
@@ -17,20 +23,25 @@ from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 
 MAX_WAITING: Final = 10_000
-"""Answers that may wait; a call beyond it is refused."""
+"""Answers that may wait; a further call is refused before it is executed."""
 
-MAX_WAITING_STREAMED: Final = 100_000
-"""Answers on streams of exchanges that may wait, beside the others: to refuse one ends its stream.
+MAX_WAITING_RENEWALS: Final = 100_000
+"""Answers to renewals that may wait, beside the others. Few renewals ever have to wait, and they
+must go on while changes are refused; a refusal ends the stream with all its renewals."""
 
-Such as renewals: few ever have to wait, and they must go on when writes are refused."""
+MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
+"""Answers that may wait, together; a further call is refused before it is executed."""
 
-MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
-"""Answers and events together that may wait; a call beyond it is refused."""
+MAX_EVENT_BYTES: Final = 128 * 1024 * 1024
+"""Events that may wait, together; beyond it watches fall behind until half of it has left."""
+
+HELD_BYTES: Final = 256
+"""The memory that an answer or event takes here besides its own bytes, about."""
 
 
-_ANSWER: Final = 1
-_STREAMED: Final = 2
-"""What waits, if it is no event."""
+_ANSWER: Final = 0
+_RENEWAL: Final = 1
+_EVENT: Final = 2
 
 
 class Flushable(Protocol):
@@ -41,45 +52,76 @@ class Flushable(Protocol):
         ...
 
 
+class EventStream(Protocol):
+    """A stream that asks for room for its events."""
+
+    def relieve(self) -> None:
+        """There is room again."""
+        ...
+
+
 P = TypeVar("P", bound=Sized)
 """An answer, in one piece or in several."""
 
 Deliver = Callable[[P], Flushable]
 """Writes an answer into its connection's output, and returns the connection."""
 
+Hold = Callable[["Gate", int, Deliver[Any], Any], None]
+"""One of the methods by which the gate takes an answer."""
+
 
 class Gate:
-    """Holds answers back until their position is released. `refusal` is what a full one says."""
+    """Holds answers back until their position is released. `refusal` is the text of a refusal."""
 
-    __slots__ = ("_refusal", "_streamed", "_waiting", "_waiting_bytes", "answers", "released")
+    __slots__ = (
+        "_answer_bytes",
+        "_cramped",
+        "_event_bytes",
+        "_refusal",
+        "_waiting",
+        "answers",
+        "released",
+        "renewals",
+    )
 
     def __init__(self, refusal: str = "too many requests") -> None:
         self.released = 0
         self.answers = 0
-        """How many answers to calls wait; not those on streams of exchanges, and no events."""
-        self._streamed = 0
-        self._refusal = RpcError(Status.RESOURCE_EXHAUSTED, refusal)
+        """How many answers to calls wait; renewals and events are not counted."""
+        self.renewals = 0
+        """How many answers to renewals wait."""
+        self._refusal = refusal
         self._waiting: dict[int, list[tuple[Deliver[Any], Sized, int]]] = {}
-        self._waiting_bytes = 0
+        self._answer_bytes = 0
+        self._event_bytes = 0
+        self._cramped: dict[EventStream, None] = {}
+        """Streams that found no room for their events."""
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
+    # Before a call is executed.
+
     def check_room(self) -> None:
-        """Refuse a call if its answer could not wait here."""
-        if self.answers >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
+        """Refuse a call that is not executed yet, if too much waits already."""
+        if self.answers >= MAX_WAITING or self._answer_bytes >= MAX_WAITING_BYTES:
+            raise self.refusal()
+
+    def check_renewal_room(self) -> None:
+        """Refuse renewals that are not executed yet, if too many wait already."""
+        if self.renewals >= MAX_WAITING_RENEWALS:
             raise self.refusal()
 
     def refusal(self) -> RpcError:
-        """What a full gate says: the same again and again, for it is said very often then."""
-        return self._refusal.with_traceback(None)
+        """Make the error for a call that is refused, and was not executed."""
+        return RpcError(Status.RESOURCE_EXHAUSTED, self._refusal)
+
+    # Afterwards.
 
     def hold_answer(self, position: int, deliver: Deliver[P], payload: P) -> None:
-        """Deliver an answer when `position` is released, or refuse if too much waits already."""
-        if self.answers >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
-            self.check_room()
+        """Deliver the answer to a call that was executed once `position` is released."""
         self.answers += 1
-        self._waiting_bytes += len(payload)
+        self._answer_bytes += len(payload) + HELD_BYTES
         waiting = self._waiting.get(position)
         if waiting is None:
             assert position > self.released, "this may leave at once"
@@ -87,21 +129,22 @@ class Gate:
         else:
             waiting.append((deliver, payload, _ANSWER))
 
-    def hold_streamed(self, position: int, deliver: Deliver[P], payload: P) -> None:
-        """The same for an answer on a stream of exchanges, which goes on after it."""
-        if self._streamed >= MAX_WAITING_STREAMED or self._waiting_bytes >= MAX_WAITING_BYTES:
-            raise self.refusal()
-        self._streamed += 1
-        self.hold_event(position, deliver, payload, _STREAMED)
+    def hold_read(self, position: int, deliver: Deliver[P], payload: P) -> None:
+        """Deliver the answer to a call that changed nothing, or refuse it if the gate is full."""
+        self.check_room()
+        self.hold_answer(position, deliver, payload)
 
-    def hold_accepted(self, position: int, deliver: Deliver[P], payload: P) -> None:
-        """Deliver an answer when `position` is released, of a call that cannot be refused."""
-        self.answers += 1
-        self.hold_event(position, deliver, payload, _ANSWER)
+    def hold_renewal(self, position: int, deliver: Deliver[P], payload: P) -> None:
+        """Deliver the answer to renewals that were executed once `position` is released."""
+        self.renewals += 1
+        self._hold(position, deliver, payload, _RENEWAL)
 
-    def hold_event(self, position: int, deliver: Deliver[P], payload: P, kind: int = 0) -> None:
-        """Deliver when `position` is released what nobody has asked for right now."""
-        self._waiting_bytes += len(payload)
+    def hold_event(self, position: int, deliver: Deliver[P], payload: P) -> None:
+        """Deliver an event once `position` is released."""
+        self._event_bytes += len(payload) + HELD_BYTES
+        self._hold(position, deliver, payload, _EVENT)
+
+    def _hold(self, position: int, deliver: Deliver[P], payload: P, kind: int) -> None:
         try:
             self._waiting[position].append((deliver, payload, kind))
         except KeyError:
@@ -109,7 +152,7 @@ class Gate:
             self._waiting[position] = [(deliver, payload, kind)]
 
     def release(self, position: int) -> None:
-        """Let everything leave up to this position."""
+        """Deliver everything up to this position."""
         assert position >= self.released, f"released {self.released}, now {position}"
         self.released = position
         touched = set()
@@ -117,9 +160,28 @@ class Gate:
             for deliver, payload, kind in self._waiting.pop(each):
                 if kind == _ANSWER:
                     self.answers -= 1
-                elif kind == _STREAMED:
-                    self._streamed -= 1
-                self._waiting_bytes -= len(payload)
+                    self._answer_bytes -= len(payload) + HELD_BYTES
+                elif kind == _EVENT:
+                    self._event_bytes -= len(payload) + HELD_BYTES
+                else:
+                    self.renewals -= 1
                 touched.add(deliver(payload))
         for connection in touched:
             connection.flush()
+        if self._cramped and self._event_bytes <= MAX_EVENT_BYTES // 2:
+            cramped, self._cramped = self._cramped, {}
+            for stream in cramped:
+                stream.relieve()
+
+    # Room for events.
+
+    def has_event_room(self, stream: EventStream) -> bool:
+        """Say whether events may wait here; if not, the stream is relieved once they may."""
+        if self._event_bytes < MAX_EVENT_BYTES:
+            return True
+        self._cramped[stream] = None
+        return False
+
+    def forget(self, stream: EventStream) -> None:
+        """Drop a stream that is over."""
+        self._cramped.pop(stream, None)

@@ -2,7 +2,7 @@
 
 import logging
 
-from leasehold.errors import LeaseholdError, Status
+from leasehold.errors import Closed, LeaseholdError, Status
 from leasehold.rpc.grpc import RpcError
 
 logger = logging.getLogger(__name__)
@@ -10,6 +10,8 @@ logger = logging.getLogger(__name__)
 
 def as_rpc_error(error: BaseException, path: str) -> RpcError:
     """Give the error for the caller; what nobody has foreseen is for the log only."""
+    if isinstance(error, Closed):  # in the midst of a call, which may be done or not
+        return RpcError(Status.UNAVAILABLE, f"leasehold: {error}")
     if isinstance(error, LeaseholdError):
         return RpcError(error.status, f"leasehold: {error}")
     if isinstance(error, RpcError):

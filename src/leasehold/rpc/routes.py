@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from leasehold.errors import Status
 from leasehold.rpc.fields import check_request, content_length
+from leasehold.rpc.gate import Gate, Hold
 from leasehold.rpc.grpc import GZIP, IDENTITY, RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.hpack import Field
@@ -43,10 +44,15 @@ Later = Coroutine[Any, Any, Answer | Pieces]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A method that answers each message with one message."""
+    """A method that answers each message with one message.
+
+    `hold` takes an answer that has to wait. Only a method that changes nothing may name
+    `Gate.hold_read`: the others are executed by then, and must be answered.
+    """
 
     call: Callable[[bytes], Answer | Pieces | Later]
     is_unary: bool = True
+    hold: Hold = Gate.hold_answer
     tally: Tally = field(default_factory=Tally, compare=False)
 
 
@@ -55,6 +61,10 @@ class Speaker(Protocol):
 
     def say(self, message: bytes, position: int) -> None:
         """Send a message once `position` is released."""
+        ...
+
+    def answer_and_end(self, message: bytes, position: int) -> None:
+        """Send the only answer of a call that was executed once `position` is released; end it."""
         ...
 
     def end(self, error: RpcError | None = None, metadata: Fields = ()) -> None:
@@ -162,6 +172,7 @@ class Head:
         "encoding",
         "ends_by_itself",
         "error",
+        "hold",
         "is_short",
         "is_unary",
         "subscription",
@@ -176,6 +187,7 @@ class Head:
     ) -> None:
         self.call = method.call if isinstance(method, Exchange) else None
         self.is_unary = isinstance(method, Exchange) and method.is_unary
+        self.hold = method.hold if isinstance(method, Exchange) else Gate.hold_answer
         self.subscription = method.open if isinstance(method, Subscription) else None
         self.waits_for_room = isinstance(method, Subscription) and method.waits_for_room
         self.ends_by_itself = self.is_unary or (

@@ -37,9 +37,6 @@ MAX_UNREAD_BYTES: Final = 32 * 1024 * 1024
 From the transport's own high-water mark on, a connection is not read any more; what still comes out
 of it are answers that waited for the disk, and events."""
 
-ALONE_COMMITS: Final = 16
-"""Commits between which one connection only has said something, until it counts as alone."""
-
 DRAIN_LOOK_S: Final = 0.01
 """How often draining looks whether it is done."""
 
@@ -63,10 +60,6 @@ class Site:
     received_bytes: int = 0
     """What came in from clients, before it was read as anything."""
     sent_bytes: int = 0
-    last_heard: "ServerProtocol | None" = None
-    """The connection that something came in on last."""
-    _last_asked: "ServerProtocol | None" = None
-    _alone_for: int = 0
     turns: Turns = field(init=False)
     _refused: int = 0
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,17 +67,6 @@ class Site:
     def __post_init__(self) -> None:
         """Have a line for those who send much."""
         self.turns = Turns(self.host, self.enter)
-
-    def is_alone(self) -> bool:
-        """Say, at each commit, whether but one connection has said anything for a while.
-
-        Others may be there, such as watchers, or holders who renew once in a while.
-        """
-        if self.last_heard is self._last_asked:
-            self._alone_for += 1
-        else:
-            self._last_asked, self._alone_for = self.last_heard, 0
-        return self._alone_for >= ALONE_COMMITS or len(self.connections) <= 1
 
     def arrived(self, connection: "ServerProtocol") -> bool:
         """Learn of a new connection; False if there is no room for it."""
@@ -100,8 +82,6 @@ class Site:
     def left(self, connection: "ServerProtocol") -> None:
         """Learn that a connection is gone."""
         self.connections.discard(connection)
-        if connection is self.last_heard:
-            self.last_heard = None
         if self._refused and len(self.connections) < self.max_connections * 9 // 10:
             logger.warning("%d connections were refused; there is room again", self._refused)
             self._refused = 0
@@ -175,7 +155,6 @@ class ServerProtocol(asyncio.Protocol):
             return
         site = self._site
         site.received_bytes += len(data)
-        site.last_heard = self
         if len(data) > SLICE_BYTES or self._backlog:
             self._put_off(data)
             return

@@ -232,16 +232,21 @@ class ServerCall(AnsweringStream):
             raise
 
     def say_accepted(self, message: bytes | Rope, position: int) -> None:
-        """Say what a call has come to that was let in: it is done, and cannot be refused now."""
+        """Send the answer to a call that was executed once `position` is released."""
         gate = self.carrier.gate
         put: Deliver[Any] = self._put_rope if isinstance(message, Rope) else self.put
         if position <= gate.released:
             put(message)
         else:
-            gate.hold_accepted(position, put, message)
+            gate.hold_answer(position, put, message)
             self.held_until = max(self.held_until, position)
 
     # What a handler does.
+
+    def answer_and_end(self, message: bytes, position: int) -> None:
+        """Send the only answer of a call that was executed once `position` is released; end it."""
+        self.say_accepted(message, position)
+        self.end()
 
     def send_head(self, metadata: Fields) -> None:
         """Say something before the first message."""
@@ -266,7 +271,7 @@ class ServerCall(AnsweringStream):
     @property
     def has_room(self) -> bool:
         """Whether the client takes what is said."""
-        return self.carrier.has_event_room
+        return self.carrier.has_event_room and self.carrier.gate.has_event_room(self)
 
     @property
     def has_own_room(self) -> bool:
@@ -305,8 +310,7 @@ class ServerCall(AnsweringStream):
             self.put(message)
             return
         if self.listener is None:
-            hold = gate.hold_answer if self.head.is_unary else gate.hold_streamed
-            hold(position, self.put, message)
+            self.head.hold(gate, position, self.put, message)
         else:
             self.carrier.held_event_bytes += len(message)
             gate.hold_event(position, self._put_event, message)
@@ -319,8 +323,7 @@ class ServerCall(AnsweringStream):
         if answer.position <= gate.released:
             self._put_rope(message)
             return
-        hold = gate.hold_answer if self.head.is_unary else gate.hold_streamed
-        hold(answer.position, self._put_rope, message)
+        self.head.hold(gate, answer.position, self._put_rope, message)
         self.held_until = max(self.held_until, answer.position)
 
     def end(self, error: RpcError | None = None, metadata: Fields = ()) -> None:
@@ -400,6 +403,7 @@ class ServerCall(AnsweringStream):
         if self.laters is not None:
             self.laters.cancel()
         if self.listener is not None:
+            self.carrier.gate.forget(self)
             self._tell_gone(self.listener)
             self.listener = _NOBODY  # they know each other, and the collector comes rarely
 

@@ -277,8 +277,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             if position > self.gate.released:
                 if not isinstance(answer, bytes):
                     raise TypeError(f"a message is bytes, not {answer!r}")
-                hold = self.gate.hold_answer if stream.head.is_unary else self.gate.hold_streamed
-                hold(position, stream.put_answer, answer)
+                stream.head.hold(self.gate, position, stream.put_answer, answer)
             elif outbound.answer(stream, answer):
                 stream.is_over = True
                 stream.head.tally.ended += 1

@@ -105,10 +105,6 @@ class Server:
         """How many there are."""
         return len(self._site.connections)
 
-    def is_alone(self) -> bool:
-        """Say, at each commit, whether but one connection has said anything for a while."""
-        return self._site.is_alone()
-
     @property
     def received_bytes(self) -> int:
         """What came in from clients so far."""

@@ -84,7 +84,12 @@ class LeaseholdServer:
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)
-        health = HealthPage(self._alarms, lambda: self.failure)
+        health = HealthPage(
+            self._alarms,
+            lambda: self.failure,
+            lambda: self.runtime.outstanding_s,
+            settings.unhealthy_after_s,
+        )
         pages: Pages = {"/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
         self._access = WebAccess(settings.cors, settings.host_whitelist)
         called_as_json = methods if settings.has_gateway else None
@@ -135,7 +140,7 @@ class LeaseholdServer:
         self._access.listens_on(addresses, bound, is_tls=tls is not None)
         if not self._is_started:
             self._is_started = True
-            self.runtime.start(is_alone=self._server.is_alone)
+            self.runtime.start()
         return await self._server.start()
 
     async def leave(self) -> None:

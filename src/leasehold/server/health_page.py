@@ -1,4 +1,8 @@
-"""The page `/health`: whether the server serves, and no alarm is raised, as etcd answers it."""
+"""The page `/health`, in etcd's format: whether the server works.
+
+It does not if a commit has failed, if the disk has not taken a change for too long, or if an alarm
+is raised.
+"""
 
 import json
 from collections.abc import Callable
@@ -15,20 +19,36 @@ MAX_QUERY_CHARS: Final = 256
 """Of a query, as much is read: there are two kinds of alarms."""
 
 
-class HealthPage:
-    """Says how a server is, and how often it was well. `failure` gives why it has stopped."""
+UNHEALTHY_AFTER_S: Final = 10.0
+"""How long a change may wait for the disk, unless told otherwise: longer than the pauses of a disk
+that works, shorter than what an operator should wait for."""
 
-    def __init__(self, alarms: Alarms, failure: Callable[[], BaseException | None]) -> None:
+
+class HealthPage:
+    """Tells whether a server works, and counts its answers.
+
+    `failure` returns why the server has stopped, if it has; `outstanding_s` how long the oldest
+    change has waited for the disk.
+    """
+
+    def __init__(
+        self,
+        alarms: Alarms,
+        failure: Callable[[], BaseException | None],
+        outstanding_s: Callable[[], float],
+        unhealthy_after_s: float = UNHEALTHY_AFTER_S,
+    ) -> None:
         self._alarms = alarms
         self._failure = failure
+        self._outstanding_s = outstanding_s
+        self._unhealthy_after_s = unhealthy_after_s
         self.successes = 0
         self.failures = 0
 
     def page(self, query: str) -> Reply:
         """Answer; `exclude=NOSPACE` in the query leaves the alarms of that kind out."""
-        failure = self._failure()
         excluded = parse_qs(query[:MAX_QUERY_CHARS]).get("exclude", [])
-        reason = self._alarms.reason(excluded) if failure is None else str(failure)
+        reason = self._trouble() or self._alarms.reason(excluded)
         body = json.dumps(
             {"health": str(not reason).lower(), "reason": reason}, separators=(",", ":")
         )
@@ -37,3 +57,12 @@ class HealthPage:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, CONTENT_TYPE, f"{body}\n".encode())
         self.successes += 1
         return Reply(HTTPStatus.OK, CONTENT_TYPE, body.encode())
+
+    def _trouble(self) -> str:
+        failure = self._failure()
+        if failure is not None:
+            return str(failure)
+        outstanding_s = self._outstanding_s()
+        if outstanding_s < self._unhealthy_after_s:
+            return ""
+        return f"a commit has been outstanding for {outstanding_s:.1f} s: the disk does not answer"

@@ -11,6 +11,7 @@ from leasehold.engine.leases import MAX_KEYS
 from leasehold.engine.store import DEFAULT_QUOTA_BYTES
 from leasehold.rpc.addresses import EXAMPLE_PORT, Address, TcpAddress, UnixAddress
 from leasehold.server.etcd.lease import MAX_TTL_S, MIN_TTL_S
+from leasehold.server.health_page import UNHEALTHY_AFTER_S
 from leasehold.server.policies import TermPolicy
 
 MIN_QUOTA_BYTES: Final = 1024**2
@@ -20,6 +21,10 @@ MAX_QUOTA_BYTES: Final = 1024**5
 
 MAX_KEYS_PER_LEASE: Final = 1_000_000
 """They go at one revision; so their names are limited, too: `engine.lease_record.MAX_KEY_BYTES`."""
+
+MIN_UNHEALTHY_AFTER_S: Final = 1
+MAX_UNHEALTHY_AFTER_S: Final = 86_400
+"""Disks that work pause for up to a second; a probe is not asked once a day."""
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("console", "json")
@@ -60,6 +65,8 @@ class Settings:
     keys_per_lease: int = MAX_KEYS
     policies: Mapping[str, TermPolicy] = field(default_factory=dict)
     """For clients of `leasehold.v1`, by name."""
+    unhealthy_after_s: float = UNHEALTHY_AFTER_S
+    """How long a commit may be outstanding before `/health` answers that the server is not."""
     log_level: str = "info"
     log_format: str = "console"
 
@@ -68,10 +75,12 @@ class Settings:
             raise ValueError("listen names no address; one is needed, such as 127.0.0.1:2379")
         _check("quota_bytes", self.quota_bytes, MIN_QUOTA_BYTES, MAX_QUOTA_BYTES)
         _check("min_ttl_s", self.min_ttl_s, 1, MAX_TTL_S)
+        most_s = MAX_UNHEALTHY_AFTER_S
+        _check("unhealthy_after_s", self.unhealthy_after_s, MIN_UNHEALTHY_AFTER_S, most_s)
         _check("keys_per_lease", self.keys_per_lease, 1, MAX_KEYS_PER_LEASE)
 
 
-def _check(name: str, value: int, least: int, most: int) -> None:
+def _check(name: str, value: float, least: int, most: int) -> None:
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least:,} to {most:,}, not {value:,}")
 

@@ -2,19 +2,22 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
 import pytest
 
 from leasehold.core.ops import Put
+from leasehold.engine import committer as committers
 from leasehold.engine.committer import (
-    INLINE_S,
-    MAX_PATIENCE,
-    RECENT,
-    STALL_S,
+    MAX_SKIPPED,
+    MIN_SKIPPED,
+    WAIT_S,
     Committer,
-    Pace,
+    Handover,
+    Patience,
 )
 from leasehold.engine.store import Store
 from leasehold.errors import JournalFailed
@@ -53,22 +56,21 @@ class FakeJournal:
 class Bench:
     """A store and its committer, on a fake journal and a clock that says what commits cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: FakeJournal | None = None) -> None:
         self.store = Store()
         self.store.start()
-        self.journal = FakeJournal()
+        self.journal = journal or FakeJournal()
         self.failures: list[BaseException] = []
         self.now = 0.0
         self.cost_s = 0.0
         self.durable: list[int] = []
-        self.store.on_durable = self.durable.append
-        journal: Any = self.journal
-        self.is_alone = False
+        self._released: asyncio.Future[None] | None = None
+        self.store.on_durable = self._on_durable
+        fake: Any = self.journal
         self.committer = Committer(
             self.store,
-            journal,
+            fake,
             self.failures.append,
-            is_alone=lambda: self.is_alone,
             clock=self.clock,
         )
 
@@ -90,9 +92,21 @@ class Bench:
         position = self.put()
         await self.until(lambda: self.store.durable >= position)
 
-    @property
-    def place(self) -> str:
-        return "thread" if self.journal.threads[-1] == "leasehold-commit" else "inline"
+    async def put_and_idle(self) -> None:
+        """Put, and leave the loop with nothing to do until that is durable."""
+        self._released = asyncio.get_running_loop().create_future()
+        self.put()
+        async with asyncio.timeout(DEADLINE_S):
+            await self._released
+
+    def _on_durable(self, position: int) -> None:
+        self.durable.append(position)
+        if self._released is not None and not self._released.done():
+            self._released.set_result(None)
+
+    async def until_it_waits(self) -> None:
+        while not self.committer.patience.waits:
+            await self.put_and_wait()
 
 
 def with_bench(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -131,71 +145,96 @@ async def test_what_comes_while_a_batch_is_under_way_is_the_next_batch(bench: Be
     assert bench.durable == [first, second]
 
 
-@with_bench
-async def test_the_first_commits_are_in_the_thread(bench: Bench) -> None:
-    bench.cost_s = INLINE_S / 10
-    for _ in range(RECENT):
-        await bench.put_and_wait()
-        assert bench.place == "thread"
+LONG_S = 5.0
+"""Longer than a commit of these tests takes, however busy the machine is."""
 
 
-@with_bench
-async def test_fast_commits_move_inline_and_slow_ones_back(bench: Bench) -> None:
-    bench.cost_s = INLINE_S / 10
-    for _ in range(RECENT + 1):
-        await bench.put_and_wait()
-    assert bench.place == "inline"
-    bench.cost_s = INLINE_S * 50
-    await bench.put_and_wait()
-    for _ in range(3 * RECENT):
-        await bench.put_and_wait()
-        assert bench.place == "thread"
+@pytest.fixture
+def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committers, "WAIT_S", LONG_S)
 
 
-@with_bench
-async def test_a_client_that_is_alone_is_served_inline_unless_the_disk_is_slow_most_of_the_time(
-    bench: Bench,
+@pytest.mark.usefixtures("long_wait")
+def test_no_commit_is_made_on_the_event_loop() -> None:
+    @with_bench
+    async def run(bench: Bench) -> None:
+        for _ in range(5 * MIN_SKIPPED):
+            await bench.put_and_idle()
+        assert bench.committer.patience.waits
+        assert set(bench.journal.threads) == {"leasehold-commit"}
+
+    run()
+
+
+@pytest.mark.usefixtures("long_wait")
+def test_the_loop_waits_for_a_fast_disk_while_it_has_nothing_else_to_do(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bench.is_alone = True
-    bench.cost_s = INLINE_S * 2
-    for _ in range(RECENT):
-        await bench.put_and_wait()
-    for cost_s in (INLINE_S * 2, STALL_S * 50, INLINE_S * 2, STALL_S * 3, INLINE_S * 2):
-        bench.cost_s = cost_s
-        await bench.put_and_wait()
-        assert bench.place == "inline"
-    bench.is_alone = False
-    await bench.put_and_wait()
-    assert bench.place == "thread"
-    bench.is_alone = True
-    bench.cost_s = STALL_S * 2
-    for _ in range(RECENT):
-        await bench.put_and_wait()
-    await bench.put_and_wait()
-    assert bench.place == "thread"
+    waited: list[bool] = []
+    monkeypatch.setattr(Patience, "waited", lambda _, *, in_time: waited.append(in_time))
+
+    @with_bench
+    async def run(bench: Bench) -> None:
+        await bench.until_it_waits()
+        assert waited == []
+        await bench.put_and_idle()
+        assert waited == [True]
+
+    run()
+
+
+@pytest.mark.usefixtures("long_wait")
+def test_the_loop_does_not_wait_while_it_has_something_else_to_do() -> None:
+    @with_bench
+    async def run(bench: Bench) -> None:
+        await bench.until_it_waits()
+        bench.journal.gate = gate = threading.Event()
+        bench.put()
+        asyncio.get_running_loop().call_soon(bench.committer._flush)
+        asyncio.get_running_loop().call_soon(gate.set)  # behind the flush: the commit needs it
+        await bench.until(lambda: len(bench.durable) == len(bench.journal.rows))
+
+    run()
 
 
 @with_bench
-async def test_an_inline_commit_is_durable_before_the_next_turn(bench: Bench) -> None:
-    bench.cost_s = INLINE_S / 10
-    for _ in range(RECENT):
-        await bench.put_and_wait()
+async def test_a_commit_that_stalls_does_not_stop_the_loop(bench: Bench) -> None:
+    await bench.until_it_waits()
+    bench.journal.gate = threading.Event()
     position = bench.put()
-    await asyncio.sleep(0)
-    assert bench.store.durable == position
+    await asyncio.sleep(WAIT_S)  # the loop is idle, so it waits for the commit
+    for _ in range(100):
+        await asyncio.sleep(0)  # the loop goes on, and nothing is released
+    assert bench.store.durable < position
+    assert not bench.committer.patience.waits
+    bench.journal.gate.set()
+    await bench.until(lambda: bench.store.durable == position)
+    assert bench.durable == sorted(set(bench.durable))
 
 
 @with_bench
-async def test_a_checkpoint_is_made_in_the_thread_after_the_answers_left(bench: Bench) -> None:
-    bench.cost_s = INLINE_S / 10
-    for _ in range(RECENT):
-        await bench.put_and_wait()
+async def test_a_checkpoint_is_made_after_the_answers_left(bench: Bench) -> None:
+    await bench.until_it_waits()
     bench.journal.wants_checkpoint = True
     await bench.put_and_wait()
-    assert bench.place == "thread"
     await bench.until(lambda: bool(bench.journal.checkpoints))
     await bench.put_and_wait()
-    assert bench.place == "inline"
+    assert bench.durable == list(range(1, len(bench.durable) + 1))
+
+
+@with_bench
+async def test_it_is_known_how_long_a_change_waits_for_the_disk(bench: Bench) -> None:
+    assert bench.committer.outstanding_s == 0
+    bench.journal.gate = threading.Event()
+    position = bench.put()
+    bench.now += 7.0
+    assert bench.committer.outstanding_s == 7.0
+    await bench.until(bench.journal.entered.is_set)
+    bench.now += 4.0
+    assert bench.committer.outstanding_s == 11.0
+    bench.journal.gate.set()
+    await bench.until(lambda: bench.store.durable == position)
+    assert bench.committer.outstanding_s == 0
 
 
 @with_bench
@@ -212,13 +251,15 @@ async def test_closing_writes_what_is_left(bench: Bench) -> None:
     assert bench.store.durable == position
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_after_a_failure_nothing_is_committed_or_released(inline: bool) -> None:
+@pytest.mark.usefixtures("long_wait")
+@pytest.mark.parametrize("waits", [False, True])
+def test_after_a_failure_nothing_is_committed_or_released(waits: bool) -> None:
     @with_bench
     async def run(bench: Bench) -> None:
-        bench.cost_s = INLINE_S / 10
-        for _ in range(RECENT + 1 if inline else 1):
-            await bench.put_and_wait()
+        await bench.put_and_wait()
+        if waits:
+            await bench.until_it_waits()
+            await bench.put_and_idle()
         durable, rows = bench.store.durable, len(bench.journal.rows)
         bench.journal.failure = JournalFailed("no space")
         bench.put()
@@ -237,65 +278,140 @@ def test_after_a_failure_nothing_is_committed_or_released(inline: bool) -> None:
     run()
 
 
-def test_the_pace_forgives_the_thread_its_wait_for_the_interpreter() -> None:
-    pace = Pace()
-    for cost_s in (INLINE_S * 9, INLINE_S * 9, INLINE_S / 2, *[INLINE_S * 5] * 5):
-        assert not pace.is_inline
-        pace.note(cost_s)
-    assert pace.is_inline
+# Whether to wait.
 
 
-def inline_pace() -> Pace:
-    pace = Pace()
-    for _ in range(RECENT):
-        pace.note(INLINE_S / 2)
-    assert pace.is_inline
-    return pace
+def commits_until_it_waits(patience: Patience, cost_s: float = WAIT_S / 2) -> int:
+    for number in range(10 * MAX_SKIPPED):
+        if patience.waits:
+            return number
+        patience.note(cost_s)
+    raise AssertionError("it never waits")
 
 
-def commits_until(pace: Pace, place: bool, cost_s: float) -> int:
-    """How many commits of this cost it takes until they are done inline, or not."""
-    for commits in range(10_000):
-        if pace.is_inline is place:
-            return commits
-        pace.note(cost_s)
-    raise AssertionError("never")
+def test_a_slow_disk_is_not_waited_for() -> None:
+    patience = Patience()
+    for _ in range(10 * MAX_SKIPPED):
+        patience.note(WAIT_S * 10)
+        assert not patience.waits
 
 
-def test_one_slow_commit_among_fast_ones_does_not_move_the_pace() -> None:
-    pace = inline_pace()
-    for _ in range(5):
-        pace.note(INLINE_S * 2)
-        assert pace.is_inline
-        for _ in range(RECENT):
-            pace.note(INLINE_S / 2)
-    pace.note(INLINE_S * 2)
-    pace.note(INLINE_S * 2)
-    assert not pace.is_inline
+def test_a_thread_that_has_to_fight_for_the_interpreter_is_not_taken_for_a_slow_disk() -> None:
+    assert commits_until_it_waits(Patience(), WAIT_S * 2) == MIN_SKIPPED
 
 
-def test_one_stall_moves_the_pace() -> None:
-    pace = inline_pace()
-    pace.note(STALL_S * 2)
-    assert not pace.is_inline
-
-
-def test_a_disk_that_stalls_again_and_again_stays_in_the_thread_for_longer() -> None:
-    pace = inline_pace()
+def test_each_commit_that_is_late_makes_the_next_wait_rarer_up_to_a_limit() -> None:
+    patience = Patience()
     stays = []
-    for _ in range(20):
-        pace.note(STALL_S * 2)
-        stays.append(commits_until(pace, True, INLINE_S / 2))
-    assert stays[:4] == [2 * RECENT, 4 * RECENT, 8 * RECENT, 16 * RECENT]
-    assert stays[-1] == MAX_PATIENCE
+    for _ in range(12):
+        stays.append(commits_until_it_waits(patience))
+        patience.waited(in_time=False)
+    assert stays[1:4] == [MIN_SKIPPED, 2 * MIN_SKIPPED, 4 * MIN_SKIPPED]
+    assert stays[-1] == MAX_SKIPPED
+    commits_until_it_waits(patience)
+    for _ in range(MAX_SKIPPED):
+        patience.waited(in_time=True)
+    patience.waited(in_time=False)
+    assert commits_until_it_waits(patience) == MIN_SKIPPED
 
 
-def test_patience_comes_back_with_commits_that_go_well() -> None:
-    pace = inline_pace()
-    for _ in range(4):
-        pace.note(STALL_S * 2)
-        stay = commits_until(pace, True, INLINE_S / 2)
-    for _ in range(stay):
-        pace.note(INLINE_S / 2)
-    pace.note(STALL_S * 2)
-    assert commits_until(pace, True, INLINE_S / 2) == 2 * RECENT
+# A commit is completed once.
+
+
+def test_a_commit_that_is_done_before_the_loop_waits_is_completed_by_the_loop() -> None:
+    handover = Handover(is_waiting=True)
+    assert handover.done()
+    assert handover.wait(0.0)
+
+
+def test_a_commit_that_is_late_is_completed_by_the_callback() -> None:
+    handover = Handover(is_waiting=True)
+    assert not handover.wait(0.0)
+    assert not handover.done()
+
+
+def test_a_commit_that_nobody_waits_for_is_completed_by_the_callback() -> None:
+    assert not Handover(is_waiting=False).done()
+
+
+def test_a_commit_that_is_done_just_when_the_wait_ends_is_completed_by_the_loop() -> None:
+    handover = Handover(is_waiting=True)
+    told: list[bool] = []
+
+    class JustDone:
+        def acquire(self, timeout: float) -> bool:
+            told.append(handover.done())
+            return False
+
+        def release(self) -> None:
+            """Too late: the wait is over."""
+
+    handover._wake = JustDone()  # type: ignore[assignment]
+    assert handover.wait(1.0)
+    assert told == [True]
+
+
+def test_a_commit_is_completed_once_however_wait_and_end_fall() -> None:
+    random = Random(16)
+    by_loop = 0
+    for _ in range(500):
+        handover = Handover(is_waiting=True)
+        told: list[bool] = []
+        begun = threading.Barrier(2)
+
+        def commit(
+            handover: Handover = handover,
+            told: list[bool] = told,
+            begun: threading.Barrier = begun,
+            spins: int = random.randrange(3_000),
+        ) -> None:
+            begun.wait()
+            for _ in range(spins):
+                pass
+            told.append(handover.done())
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        begun.wait()
+        is_ours = handover.wait(random.random() * 0.0001)
+        thread.join()
+        assert told == [is_ours]
+        by_loop += is_ours
+    assert told
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_batch_is_released_once_in_order_and_a_failure_is_told_once(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits that take shorter and longer than the wait; the last one may fail."""
+    random = Random(seed)
+    monkeypatch.setattr(committers, "WAIT_S", 0.0002)
+    monkeypatch.setattr(committers, "MIN_SKIPPED", 0)
+    fails = bool(seed % 2)
+
+    class UnevenJournal(FakeJournal):
+        def append(self, first_revision: int, last_revision: int, changes: bytes) -> None:
+            time.sleep(random.choice((0.0, 0.0, 0.0001, 0.0002, 0.0003, 0.001)))
+            self.wants_checkpoint = random.random() < 0.2
+            super().append(first_revision, last_revision, changes)
+
+    async def main() -> None:
+        bench = Bench(UnevenJournal())
+        for _ in range(50):
+            position = bench.put(random.randrange(1, 4))
+            if random.random() < 0.7:
+                await bench.put_and_idle()
+        await bench.until(lambda: bench.store.durable >= position)
+        assert bench.durable == list(range(1, len(bench.durable) + 1))
+        assert len(bench.journal.rows) == len(bench.durable)
+        if fails:
+            bench.journal.failure = JournalFailed("no space")
+            bench.put()
+            await bench.until(lambda: bool(bench.failures))
+        async with asyncio.timeout(DEADLINE_S):
+            await bench.committer.close()
+        assert len(bench.failures) == fails
+        assert bench.durable == list(range(1, len(bench.durable) + 1))
+
+    asyncio.run(main())

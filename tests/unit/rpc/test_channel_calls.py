@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from leasehold.errors import ConnectFailed, ConnectionLost, Status
+from leasehold.errors import ConnectFailed, ConnectionLost, HistoryLost, Status
 from leasehold.rpc import frames
 from leasehold.rpc.attempts import MAX_ATTEMPTS
 from leasehold.rpc.channel import Channel
@@ -276,6 +276,36 @@ def test_unless_its_caller_says_that_it_does_no_harm() -> None:
         async with channel_to(net) as channel:
             assert await channel.unary(PATH, b"x", idempotent=True) == b"x"
             assert executions(net) == 3
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_call_is_made_on_another_connection_only_once_that_was_looked_at(
+    *, is_known: bool
+) -> None:
+    async def main() -> None:
+        def hang_up(server: RawServer, _: int) -> None:
+            transport_of(net, server).hang_up()
+
+        made: list[int] = []
+
+        async def look() -> None:
+            made.append(executions(net))
+            if not is_known:
+                raise HistoryLost("another cluster")
+
+        net = scripted(hang_up)
+        async with channel_to(net) as channel:
+            await channel.ready()
+            if is_known:
+                assert await channel.unary(PATH, b"x", idempotent=True, prepare=look) == b"x"
+            else:
+                with pytest.raises(HistoryLost):
+                    await channel.unary(PATH, b"x", idempotent=True, prepare=look)
+            assert made == [1]
+            assert executions(net) == 1 + is_known
+            assert has_nothing_left(channel)
 
     run_virtual(main)
 

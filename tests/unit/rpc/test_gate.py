@@ -1,5 +1,9 @@
 """The gate: what leaves when, in which order, and how often a connection is flushed."""
 
+import gc
+import traceback
+import tracemalloc
+
 import pytest
 
 from leasehold.rpc import gate as gates
@@ -69,14 +73,14 @@ def test_what_waits_for_less_leaves_first_whenever_it_came(gate: Gate, line: Lin
     assert line.notes[2:] == [b"first", b"third", b"fourth", b"flush"]
 
 
-def test_a_full_gate_refuses_answers_in_the_words_it_was_given(
+def test_a_full_gate_refuses_calls_before_they_are_executed(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING", 2)
+    monkeypatch.setattr(gates, "MAX_WAITING", 2)
     gate = Gate("too much of it")
     for payload in (b"a", b"b"):
         gate.hold_answer(1, line.deliver, payload)
-    for refused in (gate.check_room, lambda: gate.hold_answer(1, line.deliver, b"c")):
+    for refused in (gate.check_room, lambda: gate.hold_read(1, line.deliver, b"c")):
         with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED: too much of it"):
             refused()
     gate.release(1)
@@ -84,21 +88,59 @@ def test_a_full_gate_refuses_answers_in_the_words_it_was_given(
     assert line.notes == [b"a", b"b", b"flush"]
 
 
-def test_events_fill_the_gate_by_their_bytes_only(
-    line: Line, monkeypatch: pytest.MonkeyPatch
+def test_a_call_that_was_executed_is_answered_however_full_the_gate_is(
+    gate: Gate, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING", 2)
-    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING_BYTES", 10)
-    gate = Gate()
-    for _ in range(9):
-        gate.hold_event(1, line.deliver, b"x")
-    gate.hold_answer(1, line.deliver, b"answer")
+    for limit in ("MAX_WAITING", "MAX_WAITING_BYTES", "MAX_WAITING_RENEWALS", "MAX_EVENT_BYTES"):
+        monkeypatch.setattr(gates, limit, 0)
+    for hold in (gate.hold_answer, gate.hold_renewal, gate.hold_event):
+        hold(1, line.deliver, b"done")
+    for refused in (gate.check_room, gate.check_renewal_room):
+        with pytest.raises(RpcError, match="too many requests"):
+            refused()
+    gate.release(1)
+    assert line.notes == [b"done", b"done", b"done", b"flush"]
+
+
+def test_answers_fill_the_gate_by_their_bytes(
+    gate: Gate, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "MAX_WAITING_BYTES", 1_000)
+    gate.hold_answer(1, line.deliver, bytes(500))
+    gate.check_room()
+    gate.hold_answer(1, line.deliver, bytes(500))
     with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED"):
         gate.check_room()
-    gate.hold_event(1, line.deliver, b"nobody asked for it, so nobody can be refused")
     gate.release(1)
     gate.check_room()
     assert (len(gate), gate.answers) == (0, 0)
+
+
+class Events(Line):
+    """A stream of events that notes when there is room again."""
+
+    def relieve(self) -> None:
+        self.notes.append(b"relieved")
+
+
+def test_events_never_refuse_a_call_and_find_no_room_beyond_their_own_limit(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "MAX_EVENT_BYTES", 1_000)
+    stream, other = Events([]), Events([])
+    gate.hold_event(1, stream.deliver, bytes(400))
+    assert gate.has_event_room(stream)
+    gate.hold_event(2, stream.deliver, bytes(400))
+    gate.check_room()
+    assert not gate.has_event_room(stream)
+    assert not gate.has_event_room(other)
+    gate.forget(other)
+    gate.release(1)
+    assert b"relieved" not in stream.notes, "more than half of it still waits"
+    gate.release(2)
+    assert stream.notes[-2:] == [b"flush", b"relieved"]
+    assert other.notes == []
+    assert gate.has_event_room(stream)
 
 
 def test_releasing_the_same_position_again_does_nothing(gate: Gate, line: Line) -> None:
@@ -114,34 +156,48 @@ def test_a_position_never_goes_back(gate: Gate) -> None:
         gate.release(1)
 
 
-def test_a_refusal_that_is_said_very_often_does_not_grow(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is one object, whose traceback would become longer each time it is raised."""
-    monkeypatch.setattr("leasehold.rpc.gate.MAX_WAITING", 0)
-    lengths = set()
-    for _ in range(5):
-        with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED") as refusal:
-            gate.check_room()
-        lengths.add(len(refusal.traceback))
-    assert len(lengths) == 1
+def test_ten_thousand_refusals_take_no_memory(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a new exception: one that is raised again and again collects tracebacks."""
+    monkeypatch.setattr(gates, "MAX_WAITING", 0)
+
+    def refuse(times: int) -> set[int]:
+        seen = set()
+        for _ in range(times):
+            try:
+                gate.check_room()
+            except RpcError as error:
+                seen.add(len(list(traceback.walk_tb(error.__traceback__))))
+        return seen
+
+    refuse(10)
+    tracemalloc.start()
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        assert len(refuse(10_000)) == 1, "the traceback grows"
+        gc.collect()
+        after_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after_bytes - before_bytes < 100_000
+    assert gate.refusal() is not gate.refusal()
 
 
-def test_streams_of_exchanges_have_room_when_calls_have_none(
+def test_renewals_have_room_when_calls_have_none(
     gate: Gate, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "MAX_WAITING", 2)
-    monkeypatch.setattr(gates, "MAX_WAITING_STREAMED", 3)
+    monkeypatch.setattr(gates, "MAX_WAITING_RENEWALS", 3)
     for _ in range(2):
         gate.hold_answer(1, line.deliver, b"a")
     for _ in range(3):
-        gate.hold_streamed(1, line.deliver, b"s")
-    for hold in (gate.hold_answer, gate.hold_streamed):
+        gate.check_renewal_room()
+        gate.hold_renewal(1, line.deliver, b"s")
+    for refused in (gate.check_room, gate.check_renewal_room):
         with pytest.raises(RpcError, match="too many requests"):
-            hold(1, line.deliver, b"x")
+            refused()
     gate.release(1)
     assert line.notes == [b"a"] * 2 + [b"s"] * 3 + [b"flush"]
-    assert gate.answers == 0
+    assert (gate.answers, gate.renewals) == (0, 0)
     for _ in range(3):
-        gate.hold_streamed(2, line.deliver, b"s")
-    gate.check_room()  # they do not take the place of calls
+        gate.hold_renewal(2, line.deliver, b"s")
+    gate.check_room()  # renewals do not take the place of calls

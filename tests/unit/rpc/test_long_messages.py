@@ -94,9 +94,9 @@ def test_messages_in_pieces_count_as_what_the_peer_does_not_take() -> None:
     assert [one.stream_id for one in sent if one.kind == frames.HEADERS] == [5], "it is refused"
 
 
-def test_a_message_in_pieces_is_refused_when_too_much_waits_for_the_disk(peer: Peer) -> None:
-    _serve(peer, position=1)
-    peer.gate.hold_event(1, lambda _: peer.server, bytes(MAX_WAITING_BYTES))
+def test_a_read_in_pieces_is_refused_when_too_much_waits_for_the_disk(peer: Peer) -> None:
+    peer.service.methods[LARGE] = Exchange(lambda _: Pieces([], 1), hold=Gate.hold_read)
+    peer.gate.hold_answer(1, lambda _: peer.server, bytes(MAX_WAITING_BYTES))
     assert peer.call(b"", LARGE).status == Status.RESOURCE_EXHAUSTED
 
 

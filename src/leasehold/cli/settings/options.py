@@ -28,7 +28,9 @@ from leasehold.server.settings import (
     LOG_LEVELS,
     MAX_KEYS_PER_LEASE,
     MAX_QUOTA_BYTES,
+    MAX_UNHEALTHY_AFTER_S,
     MIN_QUOTA_BYTES,
+    MIN_UNHEALTHY_AFTER_S,
     Settings,
     TlsFiles,
 )
@@ -104,6 +106,13 @@ OPTIONS: Final = (
         count("1000000", 1, 10**12, may_be_off=True),
         _STANDARD.compaction.revisions,
         "how many revisions of history are kept",
+        DATA,
+    ),
+    Option(
+        "unhealthy-after",
+        term("10s", MIN_UNHEALTHY_AFTER_S * 1000, MAX_UNHEALTHY_AFTER_S * 1000),
+        _STANDARD.unhealthy_after_s,
+        "how long a commit may be outstanding before /health answers false",
         DATA,
     ),
     Option(
@@ -212,6 +221,7 @@ def settings_of(values: dict[str, Any]) -> Settings:
         min_ttl_s=int(values["min-ttl"]),
         keys_per_lease=values["keys-per-lease"],
         policies=dict(values["policy"]),
+        unhealthy_after_s=values["unhealthy-after"],
         log_level=values["log-level"],
         log_format=values["log-format"],
     )

@@ -69,6 +69,7 @@ class Caller:
                         NOTHING,
                         idempotent=True,
                         linearizable=True,
+                        is_settling=True,
                     )
                 self._settled_at = connected_at
 
@@ -99,6 +100,11 @@ class Caller:
             await self.settle_in()
         return answer
 
+    async def _settle_if_new(self) -> None:
+        """Settle in, unless the connection is known to lead to our keyspace."""
+        if self.channel.connected_at != self._settled_at:
+            await self.settle_in()
+
     async def _settle_in_time(self) -> None:
         """Settle in; whoever gives up meanwhile has the server left, as for any other call."""
         asked_at = asyncio.get_running_loop().time()
@@ -117,6 +123,7 @@ class Caller:
         *,
         idempotent: bool,
         linearizable: bool,
+        is_settling: bool = False,
     ) -> M:
         floor = self.history.floor if linearizable else 0
         body = request if isinstance(request, bytes) else request.SerializeToString()
@@ -124,10 +131,16 @@ class Caller:
         try:
             try:
                 message = await self.channel.unary(
-                    method, body, wait_for_ready=True, idempotent=idempotent
+                    method,
+                    body,
+                    wait_for_ready=True,
+                    idempotent=idempotent,
+                    prepare=None if is_settling else self._settle_if_new,
                 )
             except RpcError as error:
-                message = await self._refused(error, method, body, about, idempotent=idempotent)
+                message = await self._refused(
+                    error, method, body, about, idempotent=idempotent, is_settling=is_settling
+                )
         except asyncio.CancelledError:
             self._given_up(asked_at)
             raise
@@ -140,7 +153,14 @@ class Caller:
         return answer
 
     async def _refused(
-        self, error: RpcError, method: str, body: bytes, about: About, *, idempotent: bool
+        self,
+        error: RpcError,
+        method: str,
+        body: bytes,
+        about: About,
+        *,
+        idempotent: bool,
+        is_settling: bool,
     ) -> bytes:
         """Raise why a call was refused, unless it may be made again, and is answered then."""
         backoff = Backoff(self._random, AGAIN_BASE_S, AGAIN_MAX_S)
@@ -149,8 +169,13 @@ class Caller:
             if not idempotent or error.status is not Status.UNAVAILABLE:
                 break
             await asyncio.sleep(backoff.next_s())
+            prepare = None if is_settling else self._settle_if_new
+            if prepare is not None:
+                await prepare()  # it may be another keyspace that answers now
             try:
-                return await self.channel.unary(method, body, wait_for_ready=True, idempotent=True)
+                return await self.channel.unary(
+                    method, body, wait_for_ready=True, idempotent=True, prepare=prepare
+                )
             except RpcError as again:
                 error = again
         raise refusal_of(error, about) from error

@@ -37,6 +37,7 @@ _FULL: Final = re.compile(
     r"lease (-?\d+) has all the keys it may have: at most (\d+), with names of (\d+) bytes"
 )
 _NO_SPACE: Final = re.compile(r"([\d,]+) bytes are in use, and the quota is ([\d,]+)")
+_CAPPED: Final = "the quota was used up, and the alarm that this has raised"
 _DENIED: Final = re.compile(r"a (?:grant|term)\b.* was denied: (.*)", re.DOTALL)
 
 
@@ -67,6 +68,8 @@ def _worded(status: Status, text: str) -> LeaseholdError | None:
     if status is Status.RESOURCE_EXHAUSTED:
         if full := _FULL.match(text):
             return LeaseFull(*map(int, full.groups()))
+        if text.startswith(_CAPPED):
+            return NoSpace(0, 0)
         if used := _NO_SPACE.match(text):
             return NoSpace(*(int(number.replace(",", "")) for number in used.groups()))
     if status is Status.FAILED_PRECONDITION:

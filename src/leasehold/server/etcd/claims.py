@@ -201,11 +201,10 @@ class Claim(OneRequest):
     def _say(self, revision: int, position: int) -> None:
         assert self._claimed is not None, "it was claimed before"
         self._granted = 0  # it is the caller's now
-        self._speaker.say(self.answer(self._claimed, revision), position)
-        self._end(None, position)
+        self._speaker.answer_and_end(self.answer(self._claimed, revision), position)
+        self._flush(position)
 
-    def _end(self, error: RpcError | None, position: int) -> None:
-        self._speaker.end(error)
+    def _flush(self, position: int) -> None:
         if position <= self._desk.gate.released:
             self._speaker.flush_soon()
 
@@ -217,7 +216,8 @@ class Claim(OneRequest):
 
     def is_out(self, position: int) -> None:
         """Refuse: its key is gone, with its lease or without."""
-        self._end(unknown(self.OUT, position), position)
+        self._speaker.end(unknown(self.OUT, position))
+        self._flush(position)
 
     def gone(self) -> None:
         """Get out of line if it is still there."""

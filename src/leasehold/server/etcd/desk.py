@@ -84,13 +84,18 @@ class Desk:
         return self._durable_headers.encode(self.store.durable_revision)
 
     def check_room(self, request_bytes: int) -> None:
-        """Refuse a change while too much is waiting for the disk, or if it is too large."""
+        """Refuse a change that is not executed yet: too much waits, or it is too large."""
         if request_bytes > MAX_REQUEST_BYTES:
             raise invalid("request is too large")
         if self.is_corrupt and request_bytes:  # none: it only reads
             raise RpcError(Status.DATA_LOSS, CORRUPT)
         self.gate.check_room()
         if self.store.is_full:
+            raise self.gate.refusal()
+
+    def check_read_room(self, position: int) -> None:
+        """Refuse a long read that would have to wait for the disk, if too many calls do so."""
+        if position > self.store.durable and self.runtime.waiting.is_crowded:
             raise self.gate.refusal()
 
     async def enter(self) -> None:
@@ -113,8 +118,6 @@ class Desk:
 
     async def in_pieces(self, revision: int, steps: Steps[list[bytes]], position: int) -> Pieces:
         """Make a long answer in slices, at a revision; it leaves when `position` is on disk."""
-        if position > self.store.durable and self.runtime.waiting.is_crowded:
-            raise self.gate.refusal()
         header = self.header(revision)
         slicer = Slicer(self.store.leases.monotonic)
         pieces = await slicer.run(steps, self.runtime.reader.load)

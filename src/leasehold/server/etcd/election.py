@@ -20,6 +20,7 @@ from leasehold.core.ops import (
 from leasehold.core.txn import check_key
 from leasehold.engine import records
 from leasehold.errors import UnknownLease
+from leasehold.rpc.gate import Gate
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Listener, Method, Speaker, Subscription
 from leasehold.server.etcd.claims import (
@@ -66,7 +67,7 @@ class Election:
         return {
             path + "Campaign": Subscription(self.campaign),
             path + "Proclaim": Exchange(self.proclaim),
-            path + "Leader": Exchange(self.leader),
+            path + "Leader": Exchange(self.leader, hold=Gate.hold_read),
             path + "Observe": Subscription(self.observe),
             path + "Resign": Exchange(self.resign),
         }

@@ -4,6 +4,7 @@ from leasehold.core import txn as txns
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
 from leasehold.errors import LeaseholdError
+from leasehold.rpc.gate import Gate
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid
@@ -59,7 +60,7 @@ class KV:
         path = "/etcdserverpb.KV/"
         return {
             path + "Put": Exchange(self.put),
-            path + "Range": Exchange(self.range),
+            path + "Range": Exchange(self.range, hold=Gate.hold_read),
             path + "DeleteRange": Exchange(self.delete_range),
             path + "Txn": Exchange(self.txn),
             path + "Compact": Exchange(self.compact),
@@ -155,6 +156,7 @@ class KV:
         except LeaseholdError as error:
             self._desk.refuse(error)
         position = max(position, self._store.position_of(revision))
+        self._desk.check_read_room(position)
         steps = found_steps(found, keys_only=keys_only)
         return await self._desk.in_pieces(revision, steps, position)
 
@@ -218,8 +220,11 @@ class KV:
             outcome, position = self._store.apply(txn)
         except LeaseholdError as error:
             self._desk.refuse(error)
-        if is_reading and position > self._store.durable and self._is_durable(txn):
-            outcome, position = as_of(outcome, self._store.durable_revision), 0
+        if is_reading and position > self._store.durable:
+            if self._is_durable(txn):
+                outcome, position = as_of(outcome, self._store.durable_revision), 0
+            else:
+                self._desk.gate.check_room()
         return self._outcome(outcome, request, position)
 
     def _outcome(self, outcome: Outcome, request: TxnRequest, position: int) -> Answer | Pieces:

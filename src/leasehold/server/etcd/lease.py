@@ -6,6 +6,7 @@ from leasehold.core.ops import Grant, Revoke
 from leasehold.core.ranges import LONG
 from leasehold.engine.lease_record import LeaseRecord
 from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
+from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
@@ -45,6 +46,7 @@ class Lease:
 
     def __init__(self, desk: Desk, min_ttl_s: int = MIN_TTL_S) -> None:
         self._desk = desk
+        self._gate = desk.gate
         self._store = desk.store
         self._leases = desk.store.leases
         self._min_ttl_s = min_ttl_s
@@ -56,9 +58,9 @@ class Lease:
         return {
             path + "LeaseGrant": Exchange(self.grant),
             path + "LeaseRevoke": Exchange(self.revoke),
-            path + "LeaseKeepAlive": Exchange(self.keep_alive, is_unary=False),
-            path + "LeaseTimeToLive": Exchange(self.time_to_live),
-            path + "LeaseLeases": Exchange(self.leases),
+            path + "LeaseKeepAlive": Exchange(self.keep_alive, False, Gate.hold_renewal),
+            path + "LeaseTimeToLive": Exchange(self.time_to_live, hold=Gate.hold_read),
+            path + "LeaseLeases": Exchange(self.leases, hold=Gate.hold_read),
         }
 
     def grant(self, message: bytes) -> Answer:
@@ -105,6 +107,8 @@ class Lease:
         if lease is None:
             lease = self._remember(message)
         header = self._desk.durable_header()
+        if self._gate.renewals and self._store.lease_position(lease):
+            self._gate.check_renewal_room()
         try:
             record = self._leases.renew(lease)
         except UnknownLease:  # at once, even if its end is not on disk yet: its holder stops
@@ -149,6 +153,7 @@ class Lease:
             answer += b"\x18" + varint(remaining_s)
         answer += b"\x20" + varint(_shown_s(record.ttl_s))
         if with_keys and len(record.keys) > LONG:
+            self._desk.check_read_room(position)
             steps = keys_steps(answer, list(record.keys))
             return self._desk.in_pieces(revision, steps, position)
         if with_keys:
@@ -165,6 +170,7 @@ class Lease:
     async def _list(self) -> Pieces:
         steps = leases_steps(self._leases.listed(_encoded))
         position = self._store.listing_position(with_keys=False)
+        self._desk.check_read_room(position)
         return await self._desk.in_pieces(self._store.durable_revision, steps, position)
 
 

@@ -26,6 +26,7 @@ from leasehold.engine.runtime import Runtime
 from leasehold.engine.slices import Slicer
 from leasehold.errors import LeaseholdError, TooBusy
 from leasehold.server.etcd.chores import Chores
+from leasehold.server.etcd.desk import invalid
 
 MAX_CALLERS: Final = 10_000
 """Calls of a service that wait for their turn, or observe who leads, on all connections.
@@ -94,8 +95,7 @@ class Lines:
     def check_room(self, name: bytes) -> None:
         """Refuse a call that would have to wait if there are too many of them."""
         if len(name) > MAX_NAME_BYTES:
-            why = f"a name has at most {MAX_NAME_BYTES} bytes; this one has {len(name)}"
-            raise TooBusy(why)
+            raise invalid(f"name must have at most {MAX_NAME_BYTES} bytes, got {len(name)}")
         if self.callers >= MAX_CALLERS:
             raise TooBusy(f"{self.callers} calls wait for their turn, which is the most")
         if name not in self._lines:

@@ -152,14 +152,19 @@ class Call:
         self._visit.flush_soon()
 
     def _say_accepted(self, message: bytes | Rope, position: int) -> None:
-        """Say what a call has come to that is done: it cannot be refused now."""
+        """Send the answer to a call that was executed once `position` is released."""
         if position <= self._gate.released:
             self._put(message)
         else:
-            self._gate.hold_accepted(position, self._put, message)
+            self._gate.hold_answer(position, self._put, message)
             self._held_until = max(self._held_until, position)
 
     # What a handler does.
+
+    def answer_and_end(self, message: bytes, position: int) -> None:
+        """Send the only answer of a call that was executed once `position` is released; end it."""
+        self._say_accepted(message, position)
+        self.end()
 
     def say(self, message: bytes | Rope, position: int) -> None:
         """Send a message once `position` is released."""
@@ -168,8 +173,7 @@ class Call:
             return
         method = self._route.method
         if isinstance(method, Exchange):
-            hold = self._gate.hold_answer if method.is_unary else self._gate.hold_streamed
-            hold(position, self._put, message)
+            method.hold(self._gate, position, self._put, message)
         else:
             self._visit.held(len(message))
             self._gate.hold_event(position, self._put_event, message)
@@ -207,7 +211,7 @@ class Call:
     @property
     def has_room(self) -> bool:
         """Whether the client takes what is said."""
-        return self._visit.has_room and self._answer.has_room
+        return self._visit.has_room and self._answer.has_room and self._gate.has_event_room(self)
 
     has_own_room = has_room
 
@@ -259,6 +263,7 @@ class Call:
     def _dismiss_listener(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
+            self._gate.forget(self)
             try:
                 listener.gone()
             except Exception:
@@ -282,6 +287,10 @@ class Call:
         """Whether it is worth waiting for the end."""
         method = self._route.method
         return not isinstance(method, Subscription) or method.ends_by_itself
+
+    def relieve(self) -> None:
+        """The gate has room for events again."""
+        self.relieved()
 
     def relieved(self) -> None:
         """There is room again after there was none."""

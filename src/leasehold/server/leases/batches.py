@@ -53,6 +53,9 @@ class Batches:
         header = self._desk.durable_header()
         if self._is_of_others(request):
             return header + _all_unknown(leases).renewed(), 0
+        gate = self._desk.gate
+        if gate.renewals and self._store.leases_position(leases):
+            gate.check_renewal_room()
         renewing = Renewing(self._first_ttl_s(leases))
         if len(leases) > RENEWED_AT_ONCE:
             return self._renew_slices(header, leases, renewing)

@@ -4,6 +4,7 @@ from typing import Final
 
 from leasehold.core.ops import Grant
 from leasehold.errors import LeaseExists, NoSpace
+from leasehold.rpc.gate import Gate
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Method, Subscription
 from leasehold.server.etcd.desk import Desk
@@ -36,10 +37,10 @@ class Leases:
         """The methods of the service, by path."""
         return {
             PATH + "Grant": Exchange(self.grant),
-            PATH + "RenewAll": Exchange(self._batches.renew_all),
+            PATH + "RenewAll": Exchange(self._batches.renew_all, hold=Gate.hold_renewal),
             PATH + "RevokeAll": Exchange(self._batches.revoke_all),
-            PATH + "Show": Exchange(Showing(self._desk).show),
-            PATH + "List": Exchange(self._listing.page),
+            PATH + "Show": Exchange(Showing(self._desk).show, hold=Gate.hold_read),
+            PATH + "List": Exchange(self._listing.page, hold=Gate.hold_read),
             PATH + "Watch": Subscription(self._watching.open, waits_for_room=True),
         }
 

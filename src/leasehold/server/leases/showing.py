@@ -45,6 +45,7 @@ class Showing:
         left_ms = int(store.leases.remaining_s(record.id) * 1000)
         answer = encode_listed(record, left_ms)
         if with_keys and len(record.keys) > LONG:
+            self._desk.check_read_room(position)
             steps = keys_steps(answer, list(record.keys))
             return self._desk.in_pieces(revision, steps, position)
         if with_keys:
