@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from leasehold.core.ops import Compact, Grant, Put
-from leasehold.engine import housekeeping, notes, remaining
+from leasehold.engine import housekeeping, journal, notes, remaining
 from leasehold.engine.housekeeping import AutoCompaction, Housekeeping
 from leasehold.engine.journal import Journal
 from leasehold.engine.lease_record import LeaseRecord
@@ -274,7 +274,7 @@ def _keep_the_mark(patch: pytest.MonkeyPatch) -> None:
     """The start leaves the clean mark where it is, and takes a mark of any run."""
     read = remaining.read_remaining
     patch.setattr(remaining, "PART_LEASES", len(LEASES))
-    patch.setattr(Journal, "_begin_list", lambda *_: None)
+    patch.setattr(journal, "begin_list", lambda *_: None)
 
     def read_any(found: Any, _: int) -> Any:
         term = remaining._HEADER.unpack(found[remaining.NAME])[2] if found else 0

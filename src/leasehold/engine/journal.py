@@ -71,7 +71,7 @@ from leasehold.engine.journal_rows import (
     read_rows,
     told_as_ours,
 )
-from leasehold.engine.notes import delete_notes, read_list, read_notes, write_note, write_notes
+from leasehold.engine.notes import begin_list, read_list, read_notes, write_note, write_notes
 from leasehold.engine.remaining import Entry
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
@@ -269,12 +269,8 @@ class Journal:
     def end_list(self) -> None:
         """Delete the list: all its leases have been renewed, or have ended, on disk as well."""
         connection = self._open_connection()
-        self._must_succeed(lambda: self._delete_list(connection))
+        self._must_succeed(lambda: begin_list(connection, [], 0, 0))
         self._list, self._listed = None, set()
-
-    def _delete_list(self, connection: apsw.Connection) -> None:
-        with connection:
-            delete_notes(connection, remaining.NAME)
 
     def note_remaining(self, entries: list[Entry], unrenewed: int) -> Iterator[None]:
         """Write, in steps, what all leases have left. The last step is the mark of a clean stop.
@@ -449,21 +445,12 @@ class Journal:
         if not self._is_in_memory:
             bring_up_to_date(connection, header_version)
         identity = identity._replace(term=identity.term + 1)
+        entries = [] if self._heir is None else self._heir.unrenewed()
+        self._listed = {lease for lease, _ in entries}
         with connection:
-            self._begin_list(connection, identity.term)
+            self._list = begin_list(connection, entries, identity.term, self._batches)
             self._note_batches(connection, identity)
         return identity
-
-    def _begin_list(self, connection: apsw.Connection, term: int) -> None:
-        """Put this start's list of unrenewed leases in the place of any list, and of its mark."""
-        delete_notes(connection, remaining.NAME)
-        entries = [] if self._heir is None else self._heir.unrenewed()
-        if entries:
-            count = len(entries)
-            self._list = remaining.Header(False, term, self._batches, count, count)
-            self._listed = {lease for lease, _ in entries}
-            write_notes(connection, remaining.parts(entries, is_clean=False))
-            write_notes(connection, [(remaining.NAME, self._list.pack())])
 
     def _note_batches(self, connection: apsw.Connection, identity: Identity) -> None:
         self.progress = self.progress._replace(batches=self._batches)

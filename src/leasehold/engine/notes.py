@@ -12,7 +12,7 @@ from typing import Any, Final
 import apsw
 
 from leasehold.engine.journal_rows import damage
-from leasehold.engine.remaining import Remaining, read_remaining
+from leasehold.engine.remaining import NAME, Entry, Header, Remaining, parts, read_remaining
 from leasehold.errors import DamagedJournal
 
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note'"
@@ -63,6 +63,22 @@ def delete_notes(connection: apsw.Connection, name: str) -> None:
     if connection.execute(_IS_THERE).get is not None:
         query = "DELETE FROM note WHERE name = ? OR name GLOB ?"
         connection.execute(query, (name, f"{name}/*"))
+
+
+def begin_list(
+    connection: apsw.Connection, entries: list[Entry], term: int, batches: int
+) -> Header | None:
+    """Put a start's list of unrenewed leases in the place of any list, and of a clean mark.
+
+    With no entries there is no list. All of it is one transaction, or part of the caller's.
+    """
+    header = Header(False, term, batches, len(entries), len(entries)) if entries else None
+    with connection:
+        delete_notes(connection, NAME)
+        write_notes(connection, parts(entries, is_clean=False))
+        if header is not None:
+            write_notes(connection, [(NAME, header.pack())])
+    return header
 
 
 def forget_notes(connection: apsw.Connection) -> None:
