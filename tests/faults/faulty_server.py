@@ -10,7 +10,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -207,12 +207,14 @@ class AlwaysWaits(committer.Patience):
     waits = True
 
 
-def _restore_short(of_store: leases.Leases, records: Iterable[LeaseRecord]) -> None:
+def _restore_short(
+    of_store: leases.Leases,
+    records: Iterable[LeaseRecord],
+    left_s: Mapping[int, float],
+    unrenewed: Sequence[tuple[int, float]],
+) -> None:
     """A seeded bug: a restart forgets for how long a lease was promised."""
-    forgetful = list(records)
-    for record in forgetful:
-        record.promised_s = FORGOTTEN_S
-    _restore_whole(of_store, forgetful)
+    _restore_whole(of_store, records, dict.fromkeys(left_s, FORGOTTEN_S), unrenewed)
 
 
 def _serve_from(disk: SlowDisk) -> SlowDisk:

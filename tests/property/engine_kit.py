@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import pytest
 
 from leasehold.core.ops import Delete, Op, Txn
-from leasehold.engine import runtime
+from leasehold.engine import housekeeping, runtime
 from leasehold.engine.interface import Watch
 from leasehold.engine.journal import Journal
 from leasehold.engine.store import Store
@@ -20,6 +20,8 @@ from leasehold.errors import Closed, LeaseholdError
 from tests.property.store_kit import KeptJournal, SpiedStore, Spy, make_limits_small
 
 T = TypeVar("T")
+
+NEVER_S = 1e9
 
 
 @dataclass(eq=False)
@@ -210,3 +212,5 @@ def take_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "Journal", _journal)
     monkeypatch.setattr(runtime, "Committer", HandCommitter)
     monkeypatch.setattr(asyncio, "to_thread", _at_once)
+    # `test_lease_restarts` is about what is noted after crashes.
+    monkeypatch.setattr(housekeeping, "AGE_NOTED_S", NEVER_S)

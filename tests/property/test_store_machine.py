@@ -18,6 +18,7 @@ from leasehold.core.keyspace import FROM_KEY, Change, Item
 from leasehold.core.ops import Compact, Delete, Grant, Put, Range, Revoke, Txn
 from leasehold.core.ranges import Wanted, scan
 from leasehold.engine.batch import Batch
+from leasehold.engine.lease_record import UNRENEWED
 from leasehold.errors import LeaseholdError, UnknownLease
 from leasehold.testing import Simulation
 from leasehold.wire.encode import varint
@@ -177,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert leased is not None
             assert abs(leased.deadline - table.clock.now - known.promised_s) < EPS_S
             assert leased.term_s == leased.resource.ttl_s == known.ttl_s
-            assert leased.resource.promised_s == known.promised_s
+            assert leased.resource.promised_s == UNRENEWED, "its first renewal is recorded"
             self.deadlines[lease] = self.now() + known.promised_s
 
     def note_pending(self) -> None:

@@ -1,6 +1,7 @@
 """A store on a real journal, committed when a test says so, in virtual time."""
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,10 @@ class DurableStore:
         """Serve what was read."""
         self.host.call(self.store.start)
 
+    def note_age(self) -> None:
+        """Note how much lease time has passed since the start."""
+        self.journal.note_elapsed(self.store.leases.table.clock.now)
+
     def commit(self) -> None:
         """Bring everything to disk that was applied."""
         while (batch := self.host.call(self.store.take_batch)) is not None:
@@ -57,6 +62,21 @@ class DurableStore:
         """Stop serving, and lose what was not committed."""
         self.host.call(self.store.leases.close)
         self.journal.close()  # which writes nothing of the store
+
+    def stop(self, steps: int | None = None) -> None:
+        """Stop cleanly; with `steps`, fail after so many writes of what is left."""
+        self.do(bool)
+        self.commit()
+        self.host.call(self.store.leases.close)
+        try:
+            listing = self.store.leases.remaining()
+            while True:
+                next(listing)
+        except StopIteration as done:
+            writes = self.journal.note_remaining(*done.value)
+        for _ in writes if steps is None else islice(writes, steps):
+            continue
+        self.journal.close()
 
     def do(self, function: Callable[..., T], *args: Any) -> T:
         """Call something as if it came from the event loop."""

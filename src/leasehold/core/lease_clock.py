@@ -63,6 +63,10 @@ class LeaseClock:
         assert self.now == 0.0, "lease time has passed before the start"
         self._monotonic = monotonic
 
+    def stop(self) -> None:
+        """Stand still from now on."""
+        self._monotonic = NEVER
+
     def advance(self, monotonic: float) -> float:
         """Take the reading of the monotonic clock, on each entry from the event loop."""
         gap = monotonic - self._monotonic

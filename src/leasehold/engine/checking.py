@@ -36,7 +36,8 @@ from leasehold.engine.journal_rows import (
     read_identity,
     told_as_ours,
 )
-from leasehold.engine.notes import read_notes
+from leasehold.engine.notes import read_list, read_notes
+from leasehold.engine.remaining import Entry, Remaining
 from leasehold.engine.replay import Replay
 from leasehold.errors import DamagedJournal, DirectoryInUse, ForeignJournal, StorageError
 from leasehold.wire.encode import key_value
@@ -188,9 +189,10 @@ def revision_of(connection: apsw.Connection, path: Path) -> int:
 def _examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
     _check_structure(connection, path)
     identity, progress = read_identity(connection, path)
-    read_notes(connection, path)
+    notes = read_notes(connection, path)
     survey = Survey()
     try:
+        survey.expect(read_list(notes, identity.term, path))
         hand_on(connection, path, progress, survey, BatchIndex())
         survey.finish()
         _check_folded(connection, progress.folded)
@@ -236,6 +238,14 @@ class Survey:
         """The last revision in the tables."""
         self._compacted = 0
         """The compaction that the tables were folded for."""
+
+    def expect(self, remaining: Remaining | None) -> None:
+        """Take the list of what leases have left."""
+        self.replay.expect(remaining)
+
+    def unrenewed(self) -> list[Entry]:
+        """List nothing: a check writes nothing."""
+        return []
 
     def inherit(
         self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress

@@ -127,6 +127,7 @@ class EmbeddedEngine(Engine):
 
     def discard(self) -> None:
         """Let go of an engine that was never started."""
+        self._runtime.discard()
         self._runtime.journal.close()
 
     async def backup(

@@ -7,6 +7,7 @@ One task each, all in slices:
   disk are folded, up to the oldest revision that is being read. Batches with changes of leases
   alone move no revision, so they are also folded when there are many of them, but never beyond the
   compacted revision;
+- *ageing*: after a crash, how long leases have gone unrenewed is noted;
 - *rounds*: every few seconds, automatic compaction, and checkpoints of long leases.
 """
 
@@ -33,6 +34,14 @@ logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 5.0
 """How often it is looked whether something is to be compacted or checkpointed."""
+
+AGE_NOTED_S: Final = 1.0
+"""How often, at most, it is noted how long leases have gone unrenewed since a crash.
+
+A crash loses no more of it than this, or a part of `AGE_NOTED_PARTS`, whichever is more.
+"""
+
+AGE_NOTED_PARTS: Final = 32
 
 CHECKPOINTS_AT_ONCE: Final = 250
 
@@ -98,6 +107,8 @@ class Housekeeping:
     def start(self) -> None:
         """Begin, on the running event loop."""
         self._begin("rounds", self._rounds)
+        if self._store.leases.unrenewed:
+            self._begin("ageing", self._age)
         self.forget()  # what a compaction before the restart had left over
 
     async def close(self) -> None:
@@ -185,6 +196,21 @@ class Housekeeping:
     def _forgettable(self) -> int:
         """The revision before which nobody reads any more, and never will after a restart."""
         return min([self._store.durable_compacted, *self._store.pins])
+
+    # Leases that have not been renewed since a crash: see `engine.remaining`.
+
+    async def _age(self) -> None:
+        leases, noted_s = self._store.leases, 0.0
+        while leases.unrenewed:
+            await asyncio.sleep(max(AGE_NOTED_S, noted_s / AGE_NOTED_PARTS))
+            leases.enter()
+            noted_s = leases.table.clock.now
+            note = partial(Journal.note_elapsed, elapsed_s=noted_s)
+            await self._committer().do(note, is_ours=True)
+        position = self._store.position
+        while self._store.durable < position:  # noqa: ASYNC110  rare, and nobody waits for it
+            await asyncio.sleep(AGE_NOTED_S)
+        await self._committer().do(Journal.end_list, is_ours=True)
 
     # Rounds.
 

@@ -37,7 +37,7 @@ from typing import ClassVar, Final, TypeVar
 import apsw
 
 from leasehold.core.keyspace import FIRST_REVISION, Item
-from leasehold.engine import folding, records, shrinking
+from leasehold.engine import folding, records, remaining, shrinking
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import ADVICE, FILE_NAME, DataDirectory, why_unusable
 from leasehold.engine.database_file import DatabaseLock
@@ -72,7 +72,8 @@ from leasehold.engine.journal_rows import (
     read_rows,
     told_as_ours,
 )
-from leasehold.engine.notes import read_notes, write_note
+from leasehold.engine.notes import begin_list, read_list, read_notes, write_note, write_notes
+from leasehold.engine.remaining import Entry
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
 __all__ = [
@@ -128,6 +129,10 @@ class Journal:
         self.notes: dict[str, bytes] = {}
         """What was noted, by name."""
         self.progress = Progress()
+        self._list: remaining.Header | None = None
+        """The list of leases that have not been renewed since a crash, if there are any."""
+        self._listed: set[int] = set()
+        """The leases in it, but for those with later records that were folded."""
         self.was_left_open = False
         """Whether whoever had it before did not get to close it."""
         if vfs is not None and vfs not in apsw.vfs_names():
@@ -256,6 +261,34 @@ class Journal:
         self._must_succeed(lambda: write_note(connection, name, value))
         self.notes = {**self.notes, name: value}
 
+    def note_elapsed(self, elapsed_s: float) -> None:
+        """Charge the leases that are listed as unrenewed with the lease time that has passed."""
+        if self._list is not None:
+            self._list = self._list._replace(elapsed_s=elapsed_s)
+            self._note_in_list(remaining.NAME, self._list.pack())
+
+    def end_list(self) -> None:
+        """Delete the list: all its leases have been renewed, or have ended, on disk as well."""
+        connection = self._open_connection()
+        self._must_succeed(lambda: begin_list(connection, [], 0, 0))
+        self._list, self._listed = None, set()
+
+    def note_remaining(self, entries: list[Entry], unrenewed: int) -> Iterator[None]:
+        """Write, in steps, what all leases have left. The last step is the mark of a clean stop.
+
+        From then on nothing may be appended.
+        """
+        for name, value in remaining.parts(entries, is_clean=True):
+            self._note_in_list(name, value)
+            yield
+        term, batches = self.identity.term, self._batches
+        header = remaining.Header(True, term, batches, len(entries), unrenewed)
+        self._note_in_list(remaining.NAME, header.pack())
+
+    def _note_in_list(self, name: str, value: bytes) -> None:
+        connection = self._open_connection()
+        self._must_succeed(lambda: write_note(connection, name, value))
+
     def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> list[Unfolded]:
         """Read the next batches to be folded: a large one, or as many small ones as it takes."""
         limit = max(compacted, FIRST_REVISION)
@@ -287,6 +320,9 @@ class Journal:
         with connection:
             progress = folding.fold(connection, self.progress, batches)
             progress = progress._replace(batches=self._batches, compacted=compacted)
+            if self._list is not None:
+                since = [each for each in batches if each.id > self._list.batches]
+                write_notes(connection, remaining.renewed_notes(since, self._listed))
             connection.execute(WRITE_IDENTITY, pack_identity(self.identity, progress))
         self.progress = progress
 
@@ -376,7 +412,6 @@ class Journal:
             try:
                 self._configure(connection)
                 self.identity = self._take_office(connection, header_version)
-                self.notes = read_notes(connection, self._path)
                 self._measure(connection)
                 if not self._is_in_memory:
                     noop = apsw.SQLITE_CHECKPOINT_NOOP
@@ -403,11 +438,20 @@ class Journal:
 
     def _take_office(self, connection: apsw.Connection, header_version: int) -> Identity:
         identity, self.progress = read_identity(connection, self._path)
+        notes = read_notes(connection, self._path)
+        self.notes = {name: notes[name] for name in notes if not remaining.is_ours(name)}
+        left = read_list(notes, identity.term, self._path)
+        if self._heir is not None:
+            self._heir.expect(left)
         self._batches = hand_on(connection, self._path, self.progress, self._heir, self._index)
         if not self._is_in_memory:
             bring_up_to_date(connection, header_version)
         identity = identity._replace(term=identity.term + 1)
-        self._note_batches(connection, identity)
+        entries = [] if self._heir is None else self._heir.unrenewed()
+        self._listed = {lease for lease, _ in entries}
+        with connection:
+            self._list = begin_list(connection, entries, identity.term, self._batches)
+            self._note_batches(connection, identity)
         return identity
 
     def _note_batches(self, connection: apsw.Connection, identity: Identity) -> None:

@@ -19,6 +19,7 @@ from leasehold.engine.journal_format import (
     is_whole,
     unpack_identity,
 )
+from leasehold.engine.remaining import Entry, Remaining
 from leasehold.errors import DamagedJournal, DirectoryInUse, StorageError
 
 ROWS_PER_READ: Final = 256
@@ -40,7 +41,15 @@ class Row(NamedTuple):
 
 
 class Heir(Protocol):
-    """Who is given what is in a journal when it is opened."""
+    """Receives what is in a journal when it is opened."""
+
+    def expect(self, remaining: Remaining | None) -> None:
+        """Take the list of what leases have left, if one is valid; called first."""
+        ...
+
+    def unrenewed(self) -> list[Entry]:
+        """Return, after everything was read, the leases that this start lists."""
+        ...
 
     def inherit(
         self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress
@@ -100,6 +109,13 @@ def _hand_on(
 
 class _Nobody:
     """An heir that has everything read, and keeps nothing."""
+
+    def expect(self, remaining: Remaining | None) -> None:
+        """Keep nothing."""
+
+    def unrenewed(self) -> list[Entry]:
+        """Keep nothing."""
+        return []
 
     def inherit(
         self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress

@@ -11,6 +11,12 @@ from leasehold.wire.encode import long_varint
 MAX_KEY_BYTES: Final = 8 * 1024 * 1024
 """The names of the keys of one lease together."""
 
+UNRENEWED: Final = 0.0
+"""The `promised_s` of a lease that has not been renewed since a crash: see `engine.remaining`.
+
+It is less than any term, so the first renewal is recorded before it is answered.
+"""
+
 _NO_KEYS: Final[frozenset[bytes]] = frozenset()
 _NOT_YET: Final = -NEVER
 

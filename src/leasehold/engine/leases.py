@@ -6,31 +6,36 @@ loop. Whether a lease expires or is revoked, the store learns of its end in the 
 `on_ended`, and takes the keys with it.
 
 A restart must not cut a term short, nor may leases live for ever because of restarts. So the
-journal knows of each lease how long it has to run at least, counted from the next start
-(`promised_s`): its whole term, or after a *checkpoint* what was left then. Renewals touch memory
-only, unless they promise more than the journal knows: then `on_promise` has it written down, and
-the answer waits for that. Only leases with a good while left are checkpointed, so such a wait costs
-nobody a lease.
+journal records for each lease how long it runs at least after a crash (`promised_s`): its whole
+term, or after a *checkpoint* what was left then. Renewals touch memory only, unless they promise
+more than that: then `on_promise` records it, and the answer waits for the disk. That is so for the
+first renewal after a checkpoint, and for the first after a crash (`engine.remaining`). Leases are
+checkpointed only after they have gone unrenewed for most of their term, and while they have so much
+left that a slow disk does not end them.
 """
 
+import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import itemgetter
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, NEVER
+from leasehold.core.expiry_queue import Deadline, ExpiryQueue
 from leasehold.core.keyspace import Item
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.ordering import in_order
 from leasehold.core.policy import DurationPolicy
 from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.core.table import LeasedResource, LeaseTable
-from leasehold.engine.lease_record import LeaseRecord
+from leasehold.engine.lease_record import UNRENEWED, LeaseRecord
 from leasehold.engine.lease_tally import LeaseTally
-from leasehold.errors import EndReason, LeaseExists, UnknownLease
+from leasehold.engine.remaining import Entry
+from leasehold.errors import Closed, EndReason, LeaseExists, UnknownLease
 from leasehold.expiry import exact
+from leasehold.lease_ids import shown_lease
 
 MAX_KEYS: Final = 100_000
 """Keys that one lease may take with it."""
@@ -38,8 +43,11 @@ MAX_KEYS: Final = 100_000
 CHECKPOINT_LEFT_S: Final = 300.0
 """A lease is checkpointed only while it has more than this to run."""
 
-CHECKPOINT_EVERY_S: Final = 60.0
-"""And when so much of what the journal promises has gone by."""
+CHECKPOINT_PART: Final = 2 / 3
+"""And when it has gone unrenewed for this part of its term. Holders that renew in time cause none.
+"""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -59,8 +67,9 @@ class Leases:
     ) -> None:
         self._on_ended = on_ended
         self._on_promise = on_promise
-        self._long: dict[int, float] = {}
-        """Leases of long terms, and when they are to be looked at; the next one first."""
+        self._long: dict[int, Deadline] = {}
+        """Leases of long terms, and when they will have gone unrenewed for too long."""
+        self._long_queue: ExpiryQueue[int, Deadline] = ExpiryQueue(self._long)
         self.max_keys = MAX_KEYS
         """Keys that one lease may take with it, from now on."""
         self.monotonic = clock.monotonic
@@ -73,21 +82,34 @@ class Leases:
         """Told of each renewal, if anybody wants to know."""
         self._caretaker = exact().attend(self)
         self._spare_ids: list[int] = []
+        self.unrenewed = 0
+        """Leases that have not been renewed since a crash."""
         self.tally = LeaseTally()
         self.enter = self._caretaker.enter
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def restore(self, records: Iterable[LeaseRecord]) -> None:
-        """Take leases from before; their terms begin with `start`."""
-        now, found = self.table.clock.now, list(records)
-        self._long = {
-            record.id: now + CHECKPOINT_EVERY_S
-            for record in found
-            if record.ttl_s > CHECKPOINT_LEFT_S
-        }
-        self.table.restore((record.id, record, record.ttl_s, record.promised_s) for record in found)
+    def restore(
+        self,
+        records: Iterable[LeaseRecord],
+        left_s: Mapping[int, float],
+        unrenewed: Sequence[Entry],
+    ) -> None:
+        """Take leases from before, with what each has left from `start` on.
+
+        The first renewal of those that are `unrenewed` is recorded before it is answered.
+        """
+        found = list(records)
+        self.table.restore((record.id, record, record.ttl_s, left_s[record.id]) for record in found)
+        for lease, _ in unrenewed:
+            leased = self.table.find(lease)
+            assert leased is not None
+            leased.resource.promised_s = UNRENEWED
+        self.unrenewed = len(unrenewed)
+        for record in found:
+            if record.promised_s != UNRENEWED:
+                self._watch_long(record, left_s[record.id])
 
     def start(self) -> None:
         """Start lease time, on the running event loop: until now it stood still."""
@@ -104,48 +126,64 @@ class Leases:
         record = LeaseRecord(lease, ttl_s, holder=holder)
         leased, _ = self.table.grant(lease, record, ttl_s, pending=True)
         self.tally.granted += 1
-        self._watch_long(record)
+        self._watch_long(record, ttl_s)
         return leased
 
-    def _watch_long(self, record: LeaseRecord) -> None:
-        self._long.pop(record.id, None)  # it may be there from another lease of this id
-        if record.ttl_s > CHECKPOINT_LEFT_S:
-            self._long[record.id] = self.table.clock.now + CHECKPOINT_EVERY_S
+    def _watch_long(self, record: LeaseRecord, left_s: float) -> None:
+        """Look at a lease of a long term when it may have gone unrenewed for most of it."""
+        rest_s = record.ttl_s * (1 - CHECKPOINT_PART)
+        if CHECKPOINT_LEFT_S < rest_s < NEVER:
+            self._unwatch_long(record)
+            item = Deadline(self.table.clock.now + left_s - rest_s)
+            self._long[record.id] = item
+            self._long_queue.schedule(record.id, item)
+
+    def _unwatch_long(self, record: LeaseRecord) -> None:
+        item = self._long.pop(record.id, None)
+        if item is not None:
+            self._long_queue.discard(item)
 
     def checkpoint(self, budget: int) -> bool:
         """Look at the leases of long terms whose time it is; True if there are more of them.
 
-        Those that have aged without a renewal get less promised for the next start.
+        Those that have gone unrenewed for most of their term get less promised for the next start,
+        and are looked at again once they are renewed.
         """
         now = self.table.clock.now
-        for lease in [lease for lease, _ in zip(self._long, range(budget), strict=False)]:
-            if self._long[lease] > now:
-                return False
+        for lease, item in self._long_queue.pop_due(now, budget):
             leased = self.table.find(lease)
-            if leased is None:
+            assert leased is not None, "a lease that has ended is not looked at"
+            term_s = leased.resource.ttl_s
+            unrenewed_at = leased.deadline - term_s * (1 - CHECKPOINT_PART)
+            if unrenewed_at <= now:
                 del self._long[lease]
+                self._promise_less(leased)
                 continue
-            self._watch_long(leased.resource)
-            self._promise_less(leased)
-        return bool(self._long) and next(iter(self._long.values())) <= now
+            # A lease whose term has not begun yet has no deadline.
+            item.deadline = unrenewed_at if unrenewed_at < NEVER else now + term_s * CHECKPOINT_PART
+            self._long_queue.schedule(lease, item)
+        return self._long_queue.next_at() <= now
 
-    def checkpoint_all(self) -> Generator[Wanted, list[Item], None]:
-        """Checkpoint all leases of long terms, in slices, before a stop."""
-        for count, lease in enumerate(list(self._long), 1):
-            leased = self.table.find(lease)
-            if leased is not None:
-                self._promise_less(leased, least_s=1.0)
+    def remaining(self) -> Generator[Wanted, list[Item], tuple[list[Entry], int]]:
+        """List, in slices and after `close`, what each lease has left; and how many are unrenewed.
+
+        Those come first.
+        """
+        unrenewed: list[Entry] = []
+        renewed: list[Entry] = []
+        for count, leased in enumerate(list(self.table), 1):
+            if leased.deadline != NEVER:
+                record = leased.resource
+                entry = record.id, self.left_s(leased)
+                (unrenewed if record.promised_s == UNRENEWED else renewed).append(entry)
             if not count % SLICE:
                 yield []
+        return unrenewed + renewed, len(unrenewed)
 
-    def _promise_less(
-        self, leased: LeasedResource[LeaseRecord], least_s: float = CHECKPOINT_EVERY_S
-    ) -> None:
+    def _promise_less(self, leased: LeasedResource[LeaseRecord]) -> None:
         record = leased.resource
         left_s = leased.deadline - self.table.clock.now
-        if leased.deadline == NEVER or left_s <= CHECKPOINT_LEFT_S:
-            return
-        if record.promised_s - left_s >= least_s:
+        if CHECKPOINT_LEFT_S < left_s < record.promised_s:
             record.promised_s = left_s
             self._on_promise(record)
 
@@ -201,8 +239,11 @@ class Leases:
         self.tally.renewed += 1
         record = leased.resource
         if record.promised_s < record.ttl_s:
+            if record.promised_s == UNRENEWED:
+                self.unrenewed -= 1
             record.promised_s = record.ttl_s
             self._on_promise(record)
+            self._watch_long(record, record.ttl_s)
         if self.on_renewed is not None:
             self.on_renewed(record)
         return record
@@ -270,8 +311,11 @@ class Leases:
             leased.resource.detach(key)
 
     def close(self) -> None:
-        """End nothing any more."""
+        """Stop lease time: from now on no lease ends or is renewed."""
         self._caretaker.close()
+        self.table.clock.stop()
+        self.renew = _refuse  # type: ignore[method-assign,assignment]
+        self.renew_all = _refuse  # type: ignore[method-assign,assignment]
 
     # What the caretaker calls.
 
@@ -294,8 +338,22 @@ class Leases:
 
     def _deliver(self) -> None:
         ended = self.table.ended
+        logs = bool(ended) and logger.isEnabledFor(logging.DEBUG)
         while ended:
             leased, reason, late_s = ended.popleft()
             self.tally.ended(reason, late_s)
             self._caretaker.left(leased)
-            self._on_ended(leased.resource, reason)
+            record = leased.resource
+            if record.promised_s == UNRENEWED:
+                self.unrenewed -= 1
+            if self._long:
+                self._unwatch_long(record)
+            if logs and reason is EndReason.EXPIRED:
+                shown = shown_lease(record.id)
+                logger.debug("lease %s expired, %.3f s after its deadline", shown, late_s)
+            self._on_ended(record, reason)
+
+
+def _refuse(*_: Any) -> NoReturn:
+    """Renew nothing after the end: what is left was written down, and would be promised again."""
+    raise Closed("the engine was closed")

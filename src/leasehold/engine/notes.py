@@ -5,12 +5,14 @@ a table that it does not look at, so they change nothing about the format of a j
 """
 
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
 from leasehold.engine.journal_rows import damage
+from leasehold.engine.remaining import NAME, Entry, Header, Remaining, parts, read_remaining
 from leasehold.errors import DamagedJournal
 
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note'"
@@ -34,12 +36,49 @@ def read_notes(connection: apsw.Connection, path: Path) -> dict[str, bytes]:
     return {name: value for name, value, _ in found}
 
 
+def read_list(notes: dict[str, bytes], term: int, path: Path) -> Remaining | None:
+    """Read the valid list of what leases have left: see `engine.remaining`."""
+    try:
+        return read_remaining(notes, term)
+    except DamagedJournal as error:
+        raise DamagedJournal(damage(path, str(error))) from error
+
+
 def write_note(connection: apsw.Connection, name: str, value: bytes) -> None:
     """Write a note, in place of the last one of this name; it is on disk when this returns."""
     with connection:
+        write_notes(connection, [(name, value)])
+
+
+def write_notes(connection: apsw.Connection, notes: Iterable[tuple[str, bytes]]) -> None:
+    """Write several notes, within a transaction of the caller."""
+    for name, value in notes:
         connection.execute(_MAKE)
         row = (name, value, _checksum(name, value))
         connection.execute("REPLACE INTO note VALUES (?, ?, ?)", row)
+
+
+def delete_notes(connection: apsw.Connection, name: str) -> None:
+    """Delete a note and those below it (`name/...`), within a transaction of the caller."""
+    if connection.execute(_IS_THERE).get is not None:
+        query = "DELETE FROM note WHERE name = ? OR name GLOB ?"
+        connection.execute(query, (name, f"{name}/*"))
+
+
+def begin_list(
+    connection: apsw.Connection, entries: list[Entry], term: int, batches: int
+) -> Header | None:
+    """Put a start's list of unrenewed leases in the place of any list, and of a clean mark.
+
+    With no entries there is no list. All of it is one transaction, or part of the caller's.
+    """
+    header = Header(False, term, batches, len(entries), len(entries)) if entries else None
+    with connection:
+        delete_notes(connection, NAME)
+        write_notes(connection, parts(entries, is_clean=False))
+        if header is not None:
+            write_notes(connection, [(NAME, header.pack())])
+    return header
 
 
 def forget_notes(connection: apsw.Connection) -> None:

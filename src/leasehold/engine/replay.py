@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
+from leasehold.core.duration import NEVER
 from leasehold.core.keyspace import Item, Keyspace
 from leasehold.engine import records
 from leasehold.engine.folding import StoredLease
@@ -10,6 +11,7 @@ from leasehold.engine.journal_format import Progress
 from leasehold.engine.journal_rows import Row
 from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.lease_rows import GRANTED, LeaseChange, read_lease_row
+from leasehold.engine.remaining import Entry, Remaining
 from leasehold.errors import DamagedJournal
 
 
@@ -19,6 +21,12 @@ class Replay:
     def __init__(self, keyspace: Keyspace) -> None:
         self.keyspace = keyspace
         self.leases: dict[int, LeaseRecord] = {}
+        self._remaining: Remaining | None = None
+        self._batch = 0
+
+    def expect(self, remaining: Remaining | None) -> None:
+        """Take the list of what leases have left: it counts up to the next record of a lease."""
+        self._remaining = remaining
 
     def inherit(
         self, items: Iterator[Item], leases: Iterator[StoredLease], progress: Progress
@@ -29,6 +37,10 @@ class Replay:
         self.keyspace.load(self._attached(items))
         self.keyspace.revision = progress.base_revision
         self.keyspace.compacted = progress.compacted
+        self._batch = progress.folded
+        remaining = self._remaining
+        if remaining is not None and remaining.header.batches <= self._batch:
+            self._apply(remaining)
 
     def _attached(self, items: Iterator[Item]) -> Iterator[Item]:
         for item in items:
@@ -50,6 +62,9 @@ class Replay:
                     self._redo(record)
             else:
                 self._redo_leases(changes)
+            self._batch += 1
+            if self._remaining is not None and self._remaining.header.batches == self._batch:
+                self._apply(self._remaining)
             # The changes that were skipped may have been the last ones of a key.
             self.keyspace.revision = max(self.keyspace.revision, row.last_revision)
         except KeyError as error:
@@ -57,6 +72,35 @@ class Replay:
                 f"the changes of revisions {row.first_revision} to {row.last_revision} do not "
                 "follow from those before them"
             ) from error
+
+    def _apply(self, remaining: Remaining) -> None:
+        """Let leases have what a start's list says; a clean stop's list is for `remaining_s`."""
+        if remaining.header.is_clean:
+            return
+        for lease, left_s in remaining.entries:
+            record = self.leases.get(lease)
+            if record is not None and lease not in remaining.renewed:
+                record.promised_s = max(0.0, left_s - remaining.header.elapsed_s)
+
+    def remaining_s(self) -> dict[int, float]:
+        """Return what each lease has left at this start, after everything was read."""
+        left_s = {record.id: record.promised_s for record in self.leases.values()}
+        if self._remaining is not None and self._remaining.header.is_clean:
+            listed = self._remaining.entries
+            left_s.update(entry for entry in listed if entry[0] in left_s)
+        return left_s
+
+    def unrenewed(self, left_s: dict[int, float]) -> list[Entry]:
+        """Return the leases that this start lists, with what they have left.
+
+        After a clean stop those that were listed before; else all, but for those that never end.
+        """
+        if self._remaining is not None and self._remaining.header.is_clean:
+            header, listed = self._remaining.header, self._remaining.entries
+            renewed = {lease for lease, _ in listed[header.unrenewed :]}
+        else:
+            renewed = set()
+        return [each for each in left_s.items() if each[0] not in renewed and each[1] != NEVER]
 
     def _redo(self, record: records.Record) -> None:
         match record:

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+_DONE: Final = object()
+
 CALLS_AT_ONCE: Final = 64
 """Calls that need not wait for anything are answered without a turn of the loop, but no more."""
 
@@ -63,6 +65,7 @@ class Runtime:
         self._calls = 0
         self._committer: Committer | None = None
         self._long: set[asyncio.Task[Any]] = set()
+        self._directory = directory
         self.store = Store(clock, quota_bytes=quota_bytes)
         if keys_per_lease is not None:
             self.store.leases.max_keys = keys_per_lease
@@ -114,13 +117,36 @@ class Runtime:
         if self.failure is None:
             await asyncio.gather(*self._long, return_exceptions=True)
         await self.housekeeping.close()
-        if self.failure is None and self._committer is not None:
-            slicer = Slicer(self.store.leases.monotonic)
-            await slicer.run(self.store.leases.checkpoint_all(), self.reader.load)
         self.store.leases.close()
         if self._committer is not None:
+            with contextlib.suppress(LeaseholdError):  # it has failed, and was logged
+                await self._mark_clean(self._committer)
             await self._committer.close()
+        elif not self._is_forked:
+            with contextlib.suppress(LeaseholdError):
+                self.discard()
         self.waiting.give_up(Closed("the engine was closed"))
+
+    async def _mark_clean(self, committer: Committer) -> None:
+        """Write what leases have left, after everything else, and the mark of a clean stop."""
+        if self.failure is not None or self._directory is None:
+            return
+        await self.until_durable(self.store.position)
+        slicer = Slicer(self.store.leases.monotonic)
+        entries, unrenewed = await slicer.run(self.store.leases.remaining(), self.reader.load)
+        steps = self.journal.note_remaining(entries, unrenewed)
+        while await committer.do(lambda _: next(steps, _DONE) is not _DONE, is_ours=True):
+            continue
+
+    def discard(self) -> None:
+        """Leave a journal that was read, and never served, as clean as it was found."""
+        steps = self.store.leases.remaining()
+        try:
+            while True:
+                next(steps)
+        except StopIteration as done:
+            for _ in self.journal.note_remaining(*done.value):
+                continue
 
     def fail(self, error: BaseException) -> None:
         """Stop: memory is ahead of the disk, and must not be shown to anybody."""

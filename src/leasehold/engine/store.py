@@ -46,6 +46,7 @@ from leasehold.engine.journal_rows import Row
 from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.lease_watchers import LeaseWatchers
 from leasehold.engine.leases import Leases
+from leasehold.engine.remaining import Entry, Remaining
 from leasehold.engine.replay import Replay
 from leasehold.engine.transactions import Steps, Transactions
 from leasehold.engine.writing import Writing
@@ -120,6 +121,8 @@ class Store(Ahead):
         """What the data takes, in memory or on disk, whichever is more, as of late."""
         self._transactions = Transactions(self.keyspace, self.leases, self.check_room)
         self._replay: Replay | None = Replay(self.keyspace)
+        self._left_s: dict[int, float] = {}
+        self._unrenewed: list[Entry] = []
         self._appliers: dict[type, Callable[[Any], Any]] = {
             Put: self._put,
             Grant: self._grant,
@@ -440,6 +443,18 @@ class Store(Ahead):
         assert self._replay is not None, "it was completed"
         self._replay.inherit(items, leases, progress)
 
+    def expect(self, remaining: Remaining | None) -> None:
+        """Take the list of what leases have left; before everything else."""
+        assert self._replay is not None, "it was completed"
+        self._replay.expect(remaining)
+
+    def unrenewed(self) -> list[Entry]:
+        """Return the leases that this start lists: see `engine.remaining`."""
+        assert self._replay is not None, "it was completed"
+        self._left_s = self._replay.remaining_s()
+        self._unrenewed = self._replay.unrenewed(self._left_s)
+        return self._unrenewed
+
     def restore(self, row: Row, skipped: int = 0) -> None:
         """Take one row of a journal; all of them, in order, before `start`."""
         assert self._replay is not None, "it was completed"
@@ -449,8 +464,8 @@ class Store(Ahead):
         """Make ready what was restored: everything that takes long, and needs no event loop."""
         if self._replay is not None:
             self._replay.finish()
-            self.leases.restore(self._replay.leases.values())
-            self._replay = None
+            self.leases.restore(self._replay.leases.values(), self._left_s, self._unrenewed)
+            self._replay, self._left_s, self._unrenewed = None, {}, []
 
     def start(self) -> None:
         """Begin to serve, on the running event loop: the terms of restored leases begin now.

@@ -1,17 +1,26 @@
 """Leases over restarts: no term is cut short, and none is renewed by restarts without end."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from leasehold.core.ops import Grant, Put, Revoke
-from leasehold.engine.leases import CHECKPOINT_EVERY_S, CHECKPOINT_LEFT_S
+from leasehold.engine import records
+from leasehold.engine.lease_record import LeaseRecord
+from leasehold.engine.leases import CHECKPOINT_LEFT_S, CHECKPOINT_PART, Leases
 from leasehold.testing import Simulation
 from tests.support.durable_store import DurableStore
 
 HOUR_S = 3600.0
 LATE_S = 0.05
+ROUND_S = 60.0
+"""How often leases are looked at here."""
+
+CHECKPOINT_S = HOUR_S * CHECKPOINT_PART + ROUND_S
+"""When a lease of an hour that is not renewed has been checkpointed."""
+
 LEASE = 7
 
 
@@ -29,12 +38,13 @@ def grant(durable: DurableStore, ttl_s: float) -> None:
 
 
 def pass_time(durable: DurableStore, seconds: float) -> None:
-    """Let time pass, with checkpoints as often as there may be any."""
+    """Let time pass, with looks for what is to be checkpointed."""
     while seconds > 0:
-        durable.sim.run_for(min(seconds, CHECKPOINT_EVERY_S))
-        seconds -= CHECKPOINT_EVERY_S
+        durable.sim.run_for(min(seconds, ROUND_S))
+        seconds -= ROUND_S
         durable.checkpoint()
         durable.commit()
+        durable.note_age()
 
 
 def assert_ends_after(durable: DurableStore, seconds: float) -> None:
@@ -57,21 +67,23 @@ def test_a_lease_that_was_never_checkpointed_has_its_whole_term_again(
 
 def test_a_checkpointed_lease_goes_on_with_what_was_left(durable: DurableStore) -> None:
     grant(durable, HOUR_S)
-    pass_time(durable, HOUR_S / 2)
+    pass_time(durable, CHECKPOINT_S)
+    left_s = durable.store.leases.current(LEASE).promised_s
+    assert left_s == pytest.approx(HOUR_S * (1 - CHECKPOINT_PART), abs=ROUND_S + 1.0)
     durable.crash()
-    assert_ends_after(durable, HOUR_S / 2)
+    assert_ends_after(durable, left_s)
 
 
 def test_the_checkpoint_trap(durable: DurableStore) -> None:
     """A lease is checkpointed, renewed, and its server killed: the renewal holds."""
     grant(durable, HOUR_S)
-    pass_time(durable, HOUR_S / 2)
+    pass_time(durable, CHECKPOINT_S)
     position = durable.renew(LEASE)
     assert position, "the journal promises less: the answer has to wait for the disk"
     assert durable.renew(LEASE) == position, "and so has the next one"
     durable.commit()
     assert not durable.renew(LEASE), "from now on renewals touch memory only"
-    durable.sim.run_for(60.0)
+    pass_time(durable, HOUR_S / 2)
     assert not durable.renew(LEASE)
     durable.crash()
     assert_ends_after(durable, HOUR_S)
@@ -79,29 +91,67 @@ def test_the_checkpoint_trap(durable: DurableStore) -> None:
 
 def test_a_renewal_that_was_not_answered_may_be_lost(durable: DurableStore) -> None:
     grant(durable, HOUR_S)
-    pass_time(durable, HOUR_S / 2)
+    pass_time(durable, CHECKPOINT_S)
+    left_s = durable.store.leases.current(LEASE).promised_s
     assert durable.renew(LEASE)
     durable.crash()
-    assert_ends_after(durable, HOUR_S / 2)
+    assert_ends_after(durable, left_s)
 
 
-def test_a_renewed_lease_is_not_checkpointed(durable: DurableStore) -> None:
-    grant(durable, HOUR_S)
-    for _ in range(10):
-        durable.sim.run_for(CHECKPOINT_EVERY_S - 1)
-        durable.renew(LEASE)
-        durable.checkpoint()
-        assert durable.store.take_batch() is None, "nothing to be written"
+class Day:
+    """Leases of an hour, looked at as the server does, in lease time that a test sets."""
+
+    def __init__(self, count: int) -> None:
+        self.written_bytes = 0
+        self.leases = Leases(lambda record, reason: None, self._promised)
+        granted = [self.leases.grant(lease, HOUR_S) for lease in range(1, count + 1)]
+        self.leases.answered(granted)
+
+    def _promised(self, record: LeaseRecord) -> None:
+        self.written_bytes += len(records.promised(record.encoded_id, record.promised_s))
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(int(seconds / ROUND_S)):
+            self.leases.table.clock.now += ROUND_S
+            while self.leases.checkpoint(250):
+                continue
+
+
+def test_ten_thousand_leases_that_are_renewed_in_time_write_nothing_in_a_day() -> None:
+    day = Day(10_000)
+    ids = range(1, 10_001)
+    for _ in range(24 * 3):
+        day.pass_time(HOUR_S / 3)
+        assert not day.leases.renew_all(ids, HOUR_S)
+    assert day.written_bytes == 0
+
+
+def test_a_lease_that_goes_unrenewed_is_checkpointed_once() -> None:
+    day = Day(1)
+    day.pass_time(HOUR_S * CHECKPOINT_PART)
+    once = day.written_bytes
+    assert once > 0
+    day.pass_time(HOUR_S / 4)
+    assert day.written_bytes == once
+    day.leases.renew(1)
+    assert day.written_bytes == 2 * once, "the first renewal after it is recorded"
+    day.leases.renew(1)
+    assert day.written_bytes == 2 * once
+
+
+def test_leases_of_long_terms_that_have_ended_leave_nothing_behind() -> None:
+    day = Day(0)
+    for lease in range(1, 10_001):
+        day.leases.answered([day.leases.grant(lease, 1e6)])
+        day.leases.revoke(lease)
+    assert not day.leases._long
+    assert len(day.leases._long_queue) < 1000
 
 
 def test_a_lease_with_little_left_is_not_checkpointed(durable: DurableStore) -> None:
-    grant(durable, CHECKPOINT_LEFT_S + 2 * CHECKPOINT_EVERY_S)
-    pass_time(durable, 2 * CHECKPOINT_EVERY_S + 1)
-    assert not durable.renew(LEASE) or durable.store.leases.current(LEASE).promised_s
-    durable.commit()
-    pass_time(durable, 2 * CHECKPOINT_EVERY_S + 1)
-    record = durable.store.leases.current(LEASE)
-    assert record.promised_s > CHECKPOINT_LEFT_S
+    grant(durable, CHECKPOINT_LEFT_S / (1 - CHECKPOINT_PART))
+    pass_time(durable, 2 * CHECKPOINT_LEFT_S + ROUND_S)
+    assert not durable.renew(LEASE), "nothing to be written"
 
 
 def test_a_short_lease_under_the_id_of_a_long_one_is_not_checkpointed(
@@ -109,9 +159,9 @@ def test_a_short_lease_under_the_id_of_a_long_one_is_not_checkpointed(
 ) -> None:
     grant(durable, HOUR_S)
     durable.do(durable.store.apply, Revoke(LEASE))
-    grant(durable, 2 * CHECKPOINT_EVERY_S)
-    durable.sim.run_for(CHECKPOINT_EVERY_S + 1)
-    assert not durable.do(durable.store.leases.checkpoint, 10), "nothing more to look at"
+    grant(durable, CHECKPOINT_LEFT_S)
+    durable.sim.run_for(ROUND_S)
+    assert not durable.store.leases._long, "nothing to look at"
     assert durable.lives(LEASE)
 
 
@@ -119,25 +169,19 @@ def test_restarts_do_not_keep_a_long_lease_alive_for_ever(durable: DurableStore)
     grant(durable, HOUR_S)
     lived_s = 0.0
     while durable.lives(LEASE):
-        pass_time(durable, 3 * CHECKPOINT_EVERY_S)
-        lived_s += 3 * CHECKPOINT_EVERY_S
+        pass_time(durable, 3 * ROUND_S)
+        lived_s += 3 * ROUND_S
         durable.crash()
         assert lived_s < 2 * HOUR_S, "renewed by restarts"
-        if lived_s > HOUR_S:  # the last minutes are not checkpointed: let them pass
-            durable.sim.run_for(CHECKPOINT_LEFT_S + CHECKPOINT_EVERY_S)
-            break
-    assert not durable.lives(LEASE)
-    assert lived_s >= HOUR_S - CHECKPOINT_LEFT_S
+    assert lived_s >= HOUR_S
 
 
-def test_a_clean_stop_checkpoints_what_has_aged(durable: DurableStore) -> None:
+def test_after_a_clean_stop_a_long_lease_has_what_it_had_left(durable: DurableStore) -> None:
     grant(durable, HOUR_S)
-    durable.sim.run_for(CHECKPOINT_EVERY_S / 2)
-    for _ in durable.do(durable.store.leases.checkpoint_all):
-        continue
-    durable.commit()
-    durable.crash()
-    assert_ends_after(durable, HOUR_S - CHECKPOINT_EVERY_S / 2)
+    durable.sim.run_for(ROUND_S / 2)
+    durable.stop()
+    durable.open()
+    assert_ends_after(durable, HOUR_S - ROUND_S / 2)
 
 
 def test_no_lease_ages_between_reading_the_journal_and_serving(durable: DurableStore) -> None:
@@ -169,6 +213,19 @@ def test_a_change_between_reading_the_journal_and_serving_is_not_dropped(
     durable.store.leases.revoke(LEASE)
     with pytest.raises(AssertionError, match="changed before the start"):
         durable.serve()
+
+
+def test_every_expiry_is_logged_once_with_id_and_lateness(
+    durable: DurableStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "leasehold.engine.leases")
+    durable.do(durable.store.apply, Grant(0x4D, 2.0))
+    durable.do(durable.store.apply, Grant(LEASE, 2.0))
+    durable.commit()
+    durable.do(durable.store.apply, Revoke(LEASE))
+    durable.sim.run_for(10.0)
+    [line] = caplog.messages
+    assert re.fullmatch(r"lease 000000000000004d expired, 0\.\d{3} s after its deadline", line)
 
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])

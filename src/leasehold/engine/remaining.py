@@ -1,0 +1,130 @@
+"""What leases have left over a restart: the lists that a start and a clean stop write.
+
+Durable state. Each lease has a record in the journal that says how long it runs at least after a
+restart: its term, or less after a checkpoint. Beside it there is at most one valid list, kept in
+notes, of what some leases had left when `batches` batches were on disk, and how much lease time has
+passed since (`elapsed_s`). A lease in the list that has a later record goes by that record.
+
+    clean stop  lists every lease and marks the list as clean. The mark is the last write.
+    start       finds the clean mark: leases go on with what they had left, and renewals need no
+                disk, because the same write that raises the server's term removes the mark, and
+                with it the list. Only leases that have not been renewed since an earlier crash
+                stay listed.
+                finds no mark: every lease has what its record or the list says, and is listed as
+                not renewed since. The first renewal of such a lease is recorded before it is
+                answered. From time to time the start's list is charged with the lease time that
+                has passed (`elapsed_s`).
+
+Two invariants follow. No lease ends earlier than its holder was told: whatever was answered since
+the list is in a later record, or was answered while no list named the lease, so that its record has
+the full term. And an abandoned lease gets one further term in all: after the first crash it stays
+in a list until it ends, and its time in the list only goes down, whatever crashes and clean stops
+follow. What a crash may lose of the time that has passed is bounded by how often that is noted.
+
+A list carries the server's term at which it was written. Every start raises the term, also that of
+an older release, which does not look at notes: a list that somebody has served after is not valid.
+A restored backup has no notes, hence no list. No clock but lease time takes part.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from struct import Struct, error, unpack
+from struct import pack as pack_values
+from typing import Final, NamedTuple
+
+from leasehold.engine.folding import Unfolded
+from leasehold.engine.records import Granted, Promised
+from leasehold.errors import DamagedJournal
+
+NAME: Final = "leases"
+"""The note that describes the valid list. Notes of its parts begin with this name, too."""
+
+PART_LEASES: Final = 50_000
+"""Leases in one note: a stop writes them one by one, with other work between."""
+
+_VERSION: Final = 1
+_HEADER: Final = Struct("<BBqqqqd")
+_ENTRY_BYTES: Final = 16
+_PART_NAMES: Final = {True: f"{NAME}/stop/", False: f"{NAME}/start/"}
+_RENEWED: Final = f"{NAME}/renewed/"
+
+Entry = tuple[int, float]
+"""A lease, and how many seconds it has left."""
+
+
+class Header(NamedTuple):
+    """What a list is about."""
+
+    is_clean: bool
+    term: int
+    batches: int
+    """Records in later batches override the list."""
+    leases: int
+    unrenewed: int
+    """How many of the leases, from the first on, have not been renewed since a crash."""
+    elapsed_s: float = 0.0
+
+    def pack(self) -> bytes:
+        """Give the value of the note."""
+        return _HEADER.pack(_VERSION, *self)
+
+
+class Remaining(NamedTuple):
+    """A valid list."""
+
+    header: Header
+    entries: list[Entry]
+    renewed: frozenset[int]
+    """Leases whose later records have been folded."""
+
+
+def parts(entries: list[Entry], *, is_clean: bool) -> Iterator[tuple[str, bytes]]:
+    """Give the notes of a list, one by one, without the note that makes it valid."""
+    for at in range(0, len(entries), PART_LEASES):
+        ids, left_s = zip(*entries[at : at + PART_LEASES], strict=True)
+        value = pack_values(f"<{len(ids)}q{len(ids)}d", *ids, *left_s)
+        yield f"{_PART_NAMES[is_clean]}{at // PART_LEASES:06}", value
+
+
+def renewed_notes(batches: Iterable[Unfolded], listed: set[int]) -> Iterator[tuple[str, bytes]]:
+    """Give the notes that keep which listed leases batches have records of; unlist those.
+
+    Once folded, a record could not be told from one that is older than the list.
+    """
+    for batch in batches:
+        found = {each.lease for each in batch.changes if isinstance(each, Granted | Promised)}
+        ids = sorted(found & listed)
+        if ids:
+            listed.difference_update(ids)
+            yield f"{_RENEWED}{batch.id:020}", pack_values(f"<{len(ids)}q", *ids)
+
+
+def read_remaining(notes: Mapping[str, bytes], term: int) -> Remaining | None:
+    """Read the list that is valid for a journal whose last start had this term, if there is one."""
+    try:
+        version, is_clean, *rest = _HEADER.unpack(notes[NAME])
+        header = Header(bool(is_clean), *rest)
+        if version != _VERSION or header.term != term:
+            return None
+        entries: list[Entry] = []
+        for name in sorted(name for name in notes if name.startswith(_PART_NAMES[is_clean])):
+            count = len(notes[name]) // _ENTRY_BYTES
+            numbers = unpack(f"<{count}q{count}d", notes[name])
+            entries += zip(numbers[:count], numbers[count:], strict=True)
+        renewed: set[int] = set()
+        for name in notes:
+            if name.startswith(_RENEWED):
+                renewed.update(unpack(f"<{len(notes[name]) // 8}q", notes[name]))
+    except KeyError:
+        return None
+    except error as wrong:
+        raise DamagedJournal(f"the list of remaining lease times is damaged ({wrong})") from wrong
+    if len(entries) != header.leases:
+        raise DamagedJournal(
+            f"the list of remaining lease times has {len(entries)} leases, not {header.leases}"
+        )
+    return Remaining(header, entries, frozenset(renewed))
+
+
+def is_ours(name: str) -> bool:
+    """Say whether a note belongs to a list."""
+    return name == NAME or name.startswith(f"{NAME}/")
