@@ -111,13 +111,16 @@ class Desk:
         answer = call(message)
         return answer if isinstance(answer, tuple | Pieces) else await answer
 
+    async def in_slices(self, steps: Steps[T]) -> T:
+        """Take all steps, with pauses for other work on the event loop."""
+        return await Slicer(self.store.leases.monotonic).run(steps, self.runtime.reader.load)
+
     async def in_pieces(self, revision: int, steps: Steps[list[bytes]], position: int) -> Pieces:
         """Make a long answer in slices, at a revision; it leaves when `position` is on disk."""
         if position > self.store.durable and self.runtime.waiting.is_crowded:
             raise self.gate.refusal()
         header = self.header(revision)
-        slicer = Slicer(self.store.leases.monotonic)
-        pieces = await slicer.run(steps, self.runtime.reader.load)
+        pieces = await self.in_slices(steps)
         await self.runtime.until_durable(position)
         return Pieces([header, *pieces])
 

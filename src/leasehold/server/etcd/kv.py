@@ -1,15 +1,18 @@
 """etcd's KV service."""
 
-from leasehold.core import txn as txns
+from typing import Final
+
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
+from leasehold.core.overlaps import check_overlaps, check_overlaps_steps
+from leasehold.core.ranges import pausing
+from leasehold.engine.slices import at_once
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.messages import parse
 from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.server.etcd.long_answers import (
     LARGE_BYTES,
-    at_once,
     deleted_steps,
     found_steps,
     is_large,
@@ -28,6 +31,7 @@ from leasehold.server.etcd.txns import (
     is_read_only,
     put_of,
     read_txn,
+    read_txn_steps,
 )
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
@@ -38,6 +42,9 @@ from leasehold.wire.rpc_pb2 import (
     TxnRequest,
 )
 from leasehold.wire.short import short_key, short_put
+
+LARGE_TXN_BYTES: Final = 16 * 1024
+"""A longer transaction is read and checked in slices: it may have very many operations."""
 
 _parse_put = PutRequest.FromString
 _parse_range = RangeRequest.FromString
@@ -195,7 +202,7 @@ class KV:
         if txn is None:
             return self._txn_any(message)
         try:
-            txns.check_overlaps(txn)
+            check_overlaps(txn)
             desk.check_room(len(message))
             outcome, position = self._store.apply(txn)
         except LeaseholdError as error:
@@ -206,13 +213,36 @@ class KV:
         return self._outcome(outcome, parse(_parse_txn, message), position)
 
     def _txn_any(self, message: bytes) -> Answer | Pieces | Later:
+        if len(message) > LARGE_TXN_BYTES:
+            return self._txn_large(message)
         request = parse(_parse_txn, message)
         try:
             txn = read_txn(request)
-            txns.check_overlaps(txn)
+            check_overlaps(txn)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        return self._execute(txn, request, len(message))
+
+    async def _txn_large(self, message: bytes) -> Answer | Pieces:
+        """Read and check a transaction that may have very many operations."""
+        request = parse(_parse_txn, message)
+        try:
+            txn = await self._desk.in_slices(pausing(read_txn_steps(request)))
+            await self._desk.in_slices(pausing(check_overlaps_steps(txn)))
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        await self._desk.enter()
+        answer = self._execute(txn, request, len(message))
+        return answer if isinstance(answer, tuple | Pieces) else await answer
+
+    def _execute(
+        self, txn: Txn, request: TxnRequest, request_bytes: int
+    ) -> Answer | Pieces | Later:
+        """Execute a transaction that was checked, or return what executes it in slices."""
+        try:
             is_reading = is_read_only(txn)
             if not is_reading:
-                self._desk.check_room(len(message))
+                self._desk.check_room(request_bytes)
             if self._store.is_long(txn):
                 return self._txn_long(txn, request)
             outcome, position = self._store.apply(txn)
