@@ -36,7 +36,7 @@ def check_overlaps(txn: Txn) -> None:
     """Raise `DuplicateKey` if a branch changes a key twice."""
     for branch in (txn.success, txn.failure):
         if len(branch) > 1 or (branch and type(branch[0]) is Txn):
-            if len(branch) > FEW or any([type(step) is Txn for step in branch]):
+            if len(branch) > FEW or any(type(step) is Txn for step in branch):
                 for _ in _touched(branch):
                     pass
             else:
@@ -96,6 +96,7 @@ def _touched(branch: Sequence[Step]) -> Generator[None, None, _Touched]:
     for step in branch:
         kind = type(step)
         if kind is Put:
+            assert isinstance(step, Put)
             puts.append(step.key)
         elif kind is Delete:
             assert isinstance(step, Delete)
@@ -157,14 +158,15 @@ class _Keys:
 class _Ranges:
     """A union of ranges of keys, as ranges that neither overlap nor touch."""
 
-    __slots__ = ("_ends", "_starts")
+    __slots__ = ("_starts", "ends")
 
     def __init__(self) -> None:
         self._starts: SortedList[bytes] | None = None
-        self._ends: dict[bytes, bytes] = {}
+        self.ends: dict[bytes, bytes] = {}
+        """The ranges: the end of each by its start."""
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self.ends)
 
     def add_one(self, start: bytes, end: bytes) -> None:
         """Add what a delete covers; nothing, if that is everything from a key on."""
@@ -176,13 +178,13 @@ class _Ranges:
 
     def add(self, others: "_Ranges") -> Pauses:
         """Add all ranges of another union."""
-        for count, (start, end) in enumerate(others._ends.items(), 1):
+        for count, (start, end) in enumerate(others.ends.items(), 1):
             self._insert(start, end)
             if count % KEYS_AT_ONCE == 0:
                 yield
 
     def _insert(self, start: bytes, end: bytes) -> None:
-        starts, ends = self._starts, self._ends
+        starts, ends = self._starts, self.ends
         if starts is None:
             starts = self._starts = SortedList()
         place = starts.bisect_right(start)
@@ -199,7 +201,7 @@ class _Ranges:
 
     def check(self, keys: _Keys) -> Pauses:
         """Raise `DuplicateKey` if one of the keys is in one of the ranges."""
-        if not self._ends or not keys.names:
+        if not self.ends or not keys.names:
             return
         pairs = self._by_keys(keys.names) if len(keys.names) <= len(self) else self._by_ranges(keys)
         for count, key in enumerate(pairs, 1):
@@ -209,7 +211,7 @@ class _Ranges:
                 yield
 
     def _by_keys(self, names: Iterable[bytes]) -> Iterable[bytes | None]:
-        starts, ends = self._starts, self._ends
+        starts, ends = self._starts, self.ends
         assert starts is not None
         for name in names:
             place = starts.bisect_right(name)
@@ -217,5 +219,5 @@ class _Ranges:
 
     def _by_ranges(self, keys: _Keys) -> Iterable[bytes | None]:
         ordered = keys.ordered()
-        for start, end in self._ends.items():
+        for start, end in self.ends.items():
             yield next(ordered.irange(start, end, (True, False)), None)

@@ -52,6 +52,14 @@ def check_key(key: bytes) -> None:
         raise EmptyKey
 
 
+def only_reads(txn: Txn) -> bool:
+    """Return whether a transaction changes nothing, whichever branches it takes."""
+    return all(
+        only_reads(step) if isinstance(step, Txn) else isinstance(step, Range)
+        for step in (*txn.success, *txn.failure)
+    )
+
+
 class Branch(NamedTuple):
     """What a transaction comes to, once its conditions are decided."""
 
@@ -63,10 +71,10 @@ class Branch(NamedTuple):
         levels = [iter(self.steps)]
         while levels:
             for step in levels[-1]:
-                if type(step) is Branch:
+                if isinstance(step, Branch):
                     levels.append(iter(step.steps))
                     break
-                yield step  # type: ignore[misc]  no branch
+                yield step
             else:
                 levels.pop()
 

@@ -142,6 +142,48 @@ class Transactions:
                 yield []
         return results
 
+    def read_steps(self, txn: Txn, revision: int) -> Steps[Outcome]:
+        """Execute a transaction that changes nothing at a revision, while others change keys."""
+        succeeded = True
+        for compare in txn.compares:
+            query = Range(compare.key, compare.end)
+            found = yield from scan(self._keyspace, query, revision)
+            items: list[Item | None] = [*found.items] or [None]
+            succeeded = all(txns.compares(compare, item, self._keyspace) for item in items)
+            if not succeeded:
+                break
+        results: list[Any] = []
+        for step in txn.success if succeeded else txn.failure:
+            if isinstance(step, Txn):
+                results.append((yield from self.read_steps(step, revision)))
+            else:
+                assert isinstance(step, Range)
+                results.append((yield from self._read_range(step, revision)))
+            yield []
+        return Outcome(succeeded, results, revision)
+
+    def _read_range(self, query: Range, revision: int) -> Steps[Found]:
+        at = revision
+        if query.revision > 0:
+            self.check_revision(query.revision)
+            at = query.revision
+        keyspace, found = self._keyspace, None
+        if at == keyspace.revision == keyspace.newest:
+            found = read_now(keyspace, query)
+        if found is None:
+            found = yield from scan(keyspace, query, at)
+        return found._replace(revision=revision)
+
+    def oldest_read(self, txn: Txn) -> int:
+        """Return the oldest revision that the ranges of a transaction ask for and can be read."""
+        oldest = self._keyspace.revision
+        for step in (*txn.success, *txn.failure):
+            if isinstance(step, Txn):
+                oldest = min(oldest, self.oldest_read(step))
+            elif isinstance(step, Range) and step.revision > 0:
+                oldest = min(oldest, step.revision)
+        return max(oldest, self._keyspace.compacted)
+
     def _range_steps(self, query: Range, writing: Writing) -> Steps[Found]:
         """Read within a transaction, which sees what it has done itself, if it reads what is now.
 
@@ -170,8 +212,8 @@ def _check_deleted(changes: list[Put | Delete]) -> Steps[None]:
     puts: list[tuple[bytes, int]] = []
     for place, step in enumerate(changes):
         if isinstance(step, Delete):
-            end = step.end or step.key + b"\0"
-            deletes.append((step.key, None if end == FROM_KEY else end, place))
+            stop = step.end or step.key + b"\0"
+            deletes.append((step.key, None if stop == FROM_KEY else stop, place))
         elif _keeps(step):
             puts.append((step.key, place))
     deletes = yield from pausing(in_order(deletes, itemgetter(0), SLICE))

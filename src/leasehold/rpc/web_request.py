@@ -122,6 +122,11 @@ class WebRequest(AnsweringStream):
         """The event loop."""
         return self.carrier.host
 
+    @property
+    def connection(self) -> object:
+        """The connection that the request came on."""
+        return self.carrier
+
     def reply(self, reply: Reply) -> None:
         """Answer, all at once."""
         if self._is_done or self.head_fields is not None:

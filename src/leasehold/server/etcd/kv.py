@@ -1,15 +1,17 @@
 """etcd's KV service."""
 
+from functools import partial
 from typing import Final
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
 from leasehold.core.overlaps import check_overlaps, check_overlaps_steps
 from leasehold.core.ranges import pausing
+from leasehold.core.txn import only_reads
 from leasehold.engine.slices import at_once
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
+from leasehold.rpc.routes import Answer, Exchange, Later, LongRead, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.server.etcd.long_answers import (
     LARGE_BYTES,
@@ -132,7 +134,7 @@ class KV:
         pair = item[0]
         return b"%b\x12%b%b\x20\x01" % (header, varint(len(pair)), pair), position
 
-    def _any(self, request: RangeRequest) -> Answer | Pieces | Later:
+    def _any(self, request: RangeRequest) -> Answer | Pieces | LongRead:
         """Read a range, with any options. The header has the current revision in any case."""
         if not request.key:
             raise invalid("key is not provided")
@@ -143,7 +145,7 @@ class KV:
         except LeaseholdError as error:
             self._desk.refuse(error)
         if read is None:
-            return self._long(query, keys_only=request.keys_only)
+            return self._desk.long_read(partial(self._long, query, keys_only=request.keys_only))
         found, position = read
         revision = found.revision
         if query.revision > 0:
@@ -156,9 +158,12 @@ class KV:
 
     async def _long(self, query: Range, *, keys_only: bool) -> Pieces:
         """Read a range that takes a while, or a look at the disk."""
+        await self._desk.enter()
         revision = self._store.revision
         try:
-            found, position = await self._runtime.reader.scan(query)
+            # Its revision may have been compacted while it waited for a slot.
+            read = self._store.read(query)
+            found, position = await self._runtime.reader.scan(query) if read is None else read
         except LeaseholdError as error:
             self._desk.refuse(error)
         position = max(position, self._store.position_of(revision))
@@ -223,7 +228,7 @@ class KV:
             self._desk.refuse(error)
         return self._execute(txn, request, len(message))
 
-    async def _txn_large(self, message: bytes) -> Answer | Pieces:
+    async def _txn_large(self, message: bytes) -> Answer | Pieces | LongRead:
         """Read and check a transaction that may have very many operations."""
         request = parse(_parse_txn, message)
         try:
@@ -233,7 +238,7 @@ class KV:
             self._desk.refuse(error)
         await self._desk.enter()
         answer = self._execute(txn, request, len(message))
-        return answer if isinstance(answer, tuple | Pieces) else await answer
+        return answer if isinstance(answer, tuple | Pieces | LongRead) else await answer
 
     def _execute(
         self, txn: Txn, request: TxnRequest, request_bytes: int
@@ -244,6 +249,8 @@ class KV:
             if not is_reading:
                 self._desk.check_room(request_bytes)
             if self._store.is_long(txn):
+                if only_reads(txn):
+                    return self._desk.long_read(partial(self._read_txn, txn, request))
                 return self._txn_long(txn, request)
             outcome, position = self._store.apply(txn)
         except LeaseholdError as error:
@@ -263,6 +270,16 @@ class KV:
         ranges = [step for step in (*txn.success, *txn.failure) if isinstance(step, Range)]
         looks: list[Compare | Range] = [*txn.compares, *ranges]
         return all(self._store.is_range_durable(look.key, look.end) for look in looks)
+
+    async def _read_txn(self, txn: Txn, request: TxnRequest) -> Pieces:
+        """Execute a transaction that changes nothing, while others read and write."""
+        await self._desk.enter()
+        try:
+            outcome, position = await self._runtime.reader.read_txn(txn)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        steps = outcome_steps(outcome, request)
+        return await self._desk.in_pieces(outcome.revision, steps, position)
 
     async def _txn_long(self, txn: Txn, request: TxnRequest) -> Pieces:
         try:

@@ -59,9 +59,11 @@ def read_txn_steps(
         for each in operations:
             step = _step_of(each)
             if step is None:
-                step = yield from read_txn_steps(each.request_txn, max_operations - size)
+                inner = yield from read_txn_steps(each.request_txn, max_operations - size)
+                branch.append(inner)
                 yield
-            branch.append(step)
+            else:
+                branch.append(step)
     return Txn(compares, *branches)
 
 
