@@ -1,15 +1,17 @@
-"""For all tests: signals do what they do in a terminal.
+"""For all tests: signals have the actions that they have in a terminal.
 
-Whatever runs in the background of a shell without job control, as continuous integration may, has
-SIGINT and SIGQUIT ignored, and hands that on: no Ctrl-C would ever reach a process under test.
+A process in the background of a shell without job control, as in continuous integration, inherits
+ignored SIGINT and SIGQUIT, and one under `nohup` an ignored SIGHUP. Processes under test would
+inherit that, and tests that send these signals would wait for ever.
 """
 
 import signal
 
 
 def pytest_configure() -> None:
-    """Undo it, here and so in whatever is started from here."""
+    """Restore the actions, here and so in every process that is started from here."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
-        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    for number in (signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,6 +1,7 @@
 """Measure our server and etcd side by side, print the tables, write them into the documentation."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from benchmarks.etcd.profile import profile, top_functions
 from benchmarks.etcd.report import tables
 from benchmarks.etcd.samples import PARTS, THROUGHPUT, Results
 from benchmarks.etcd.scale import FULL, QUICK
+from benchmarks.etcd.servers import BASELINE, BASELINE_CHECKOUT, OURS
 from benchmarks.etcd.syncs import Syncs, measure_syncs
 from benchmarks.etcd.workloads import CASES
 
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.profile:
         _profile(options, base)
         return
-    run = Run(base, options.scale, BOTH if options.server == "both" else (options.server,))
+    run = Run(base, options.scale, options.servers)
     results: Results = Results(machine_line(), run.cells, run.missing)
     counted: list[Syncs] = []
     for part in options.parts:
@@ -92,6 +94,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, metavar="N", help="pairs of slices of each kind")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one slice")
     parser.add_argument("--server", choices=(*BOTH, "both"), default="both")
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="CHECKOUT",
+        help="compare with our own server of another checkout instead of etcd",
+    )
     parser.add_argument("--profile", action="store_true", help="record ours with py-spy instead")
     options = parser.parse_args(arguments)
     only = options.only or [*every]
@@ -104,7 +112,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     scale = QUICK if options.quick else FULL
     scale = replace(scale, pairs=options.pairs or scale.pairs)
     options.scale = replace(scale, slice_s=options.seconds or scale.slice_s)
-    partial = options.quick or options.only or options.server != "both"
+    options.servers = BOTH if options.server == "both" else (options.server,)
+    if options.baseline is not None:
+        os.environ[BASELINE_CHECKOUT] = str(options.baseline.resolve(strict=True))
+        options.servers = (BASELINE, OURS)
+    partial = options.quick or options.only or options.servers != BOTH
     if options.output is None and not partial:
         options.output = DOCS
     return options

@@ -24,13 +24,12 @@ from benchmarks.etcd.samples import (
     ratio,
     spread_of,
 )
-from benchmarks.etcd.servers import ETCD, OURS
+from benchmarks.etcd.servers import BASELINE, ETCD, OURS
 from benchmarks.etcd.syncs import Syncs
 from benchmarks.etcd.targets import TARGETS, Target
 from benchmarks.etcd.workloads import CASES
 
 NOTHING: Final = "-"
-SERVERS: Final = (ETCD, OURS)
 OTHER_FIGURES: Final = {
     LAST_S: "until the last is gone, s",
     MEDIAN_S: "until half are gone, s",
@@ -54,8 +53,8 @@ def tables(results: Results, syncs: Sequence[Syncs] = ()) -> list[Table]:
 
 def asked_for(results: Results) -> Table:
     """What was asked for, what was measured, and whether it is reached."""
-    rows = []
-    for target in TARGETS:
+    rows: list[list[str]] = []
+    for target in () if BASELINE in _servers(results) else TARGETS:
         values = [target.measured(results, name) for name in target.figures]
         if any(values):
             shown = [cell for value in values for cell in (_shown(value), _verdict(target, value))]
@@ -78,8 +77,13 @@ def _shown(value: Spread | None) -> str:
     return NOTHING if value is None else spread(value)
 
 
-def _both(pairs: Sequence[Pair], name: str) -> list[str]:
-    return [_shown(spread_of(pairs, server, name)) for server in SERVERS]
+def _servers(results: Results) -> tuple[str, str]:
+    names = {name for pairs in results.cells.values() for pair in pairs for name in pair.figures}
+    return (BASELINE if BASELINE in names else ETCD), OURS
+
+
+def _both(servers: Sequence[str], pairs: Sequence[Pair], name: str) -> list[str]:
+    return [_shown(spread_of(pairs, server, name)) for server in servers]
 
 
 def _title(cell: Cell) -> str:
@@ -87,13 +91,14 @@ def _title(cell: Cell) -> str:
 
 
 def _throughput(results: Results) -> Table:
+    servers = _servers(results)
     rows = [
         [
             _title(cell),
             cell.headers,
-            *_both(pairs, RATE),
+            *_both(servers, pairs, RATE),
             _shown(ratio(pairs, RATE)),
-            *_both(pairs, PER_CPU),
+            *_both(servers, pairs, PER_CPU),
             _shown(ratio(pairs, PER_CPU)),
         ]
         for cell, pairs in results.cells.items()
@@ -102,11 +107,9 @@ def _throughput(results: Results) -> Table:
     headings = [
         "workload",
         "headers",
-        "etcd, calls/s",
-        "ours, calls/s",
+        *(f"{server}, calls/s" for server in servers),
         "ratio",
-        "etcd, calls per processor second",
-        "ours, calls per processor second",
+        *(f"{server}, calls per processor second" for server in servers),
         "ratio",
     ]
     note = (
@@ -117,43 +120,51 @@ def _throughput(results: Results) -> Table:
 
 
 def _latencies(results: Results) -> Table:
+    servers = _servers(results)
     rows = [
         [
             _title(cell),
             figure(max(pair.figures[ETCD][OFFERED] for pair in pairs)),
-            *_both(pairs, P50_MS),
-            *_both(pairs, P99_MS),
+            *_both(servers, pairs, P50_MS),
+            *_both(servers, pairs, P99_MS),
             _shown(ratio(pairs, P99_MS)),
         ]
         for cell, pairs in results.cells.items()
         if cell.part == LATENCY
     ]
-    headings = ["call", "calls/s", *(f"{s}, {p}" for p in ("p50", "p99") for s in SERVERS), "ratio"]
+    headings = ["call", "calls/s", *(f"{s}, {p}" for p in ("p50", "p99") for s in servers), "ratio"]
     note = "half of etcd's peak; counted from when a call was due; the ratio is that of the p99"
     return Table("How long a call takes at a fixed rate, ms", [*headings], rows, note)
 
 
 def _others(results: Results) -> Table:
+    servers = _servers(results)
     rows = [
-        [f"{cell.what}: {title}", *_both(pairs, name), _shown(ratio(pairs, name)), f"{len(pairs)}"]
+        [
+            f"{cell.what}: {title}",
+            *_both(servers, pairs, name),
+            _shown(ratio(pairs, name)),
+            f"{len(pairs)}",
+        ]
         for cell, pairs in results.cells.items()
         for name, title in OTHER_FIGURES.items()
-        if spread_of(pairs, OURS, name) or spread_of(pairs, ETCD, name)
+        if any(spread_of(pairs, server, name) for server in servers)
     ]
-    return Table("Expiry, memory, start-up", ["", *SERVERS, "ratio", "rounds"], rows)
+    return Table("Expiry, memory, start-up", ["", *servers, "ratio", "rounds"], rows)
 
 
 def _costs(results: Results) -> Table:
+    servers = _servers(results)
     rows = [
-        [_title(cell), cell.headers, *_both(pairs, OWN_US), *_both(pairs, P50_MS)]
+        [_title(cell), cell.headers, *_both(servers, pairs, OWN_US), *_both(servers, pairs, P50_MS)]
         for cell, pairs in results.cells.items()
         if cell.part == THROUGHPUT
     ]
     headings = [
         "workload",
         "headers",
-        *(f"processor time on {server}, µs per call" for server in SERVERS),
-        *(f"p50 on {server}, ms" for server in SERVERS),
+        *(f"processor time on {server}, µs per call" for server in servers),
+        *(f"p50 on {server}, ms" for server in servers),
     ]
     note = (
         "the load shares the machine with the server, so its own cost matters; with many calls in "

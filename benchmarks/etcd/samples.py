@@ -1,4 +1,7 @@
-"""What is measured beside etcd: cells, each with pairs of figures, one for either server."""
+"""What is measured side by side: cells, each with pairs of figures, one for each server.
+
+The reference is etcd, or an earlier version of our own server (`--baseline`).
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +9,7 @@ from typing import Final
 
 from benchmarks.common import results
 from benchmarks.common.stats import Spread
-from benchmarks.etcd.servers import ETCD, OURS
+from benchmarks.etcd.servers import BASELINE, ETCD, OURS
 
 RATE: Final = "per_s"
 """Calls answered in a second, on whatever cores there are."""
@@ -45,19 +48,23 @@ class Pair:
     figures: dict[str, Figures]
 
     def has(self, name: str) -> bool:
-        """Whether both servers have a figure, and etcd's can be divided by."""
-        return bool(self.figures.get(ETCD, {}).get(name)) and name in self.figures.get(OURS, {})
+        """Whether both servers have a figure, and the reference's is not zero."""
+        return bool(self._reference.get(name)) and name in self.figures.get(OURS, {})
 
     def ratio(self, name: str) -> float:
-        """Our figure to etcd's."""
-        return self.figures[OURS][name] / self.figures[ETCD][name]
+        """Divide our figure by the reference's."""
+        return self.figures[OURS][name] / self._reference[name]
+
+    @property
+    def _reference(self) -> Figures:
+        return self.figures.get(ETCD) or self.figures.get(BASELINE) or {}
 
 
 Results = results.Results[Cell, Pair]
 
 
 def ratio(pairs: Iterable[Pair], name: str) -> Spread | None:
-    """Our figure to etcd's, pair by pair: median and quartiles."""
+    """Our figure divided by the reference's, pair by pair: median and quartiles."""
     values = [pair.ratio(name) for pair in pairs if pair.has(name)]
     return Spread.of(values) if values else None
 

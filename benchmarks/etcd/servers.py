@@ -22,6 +22,9 @@ LOOK_S = 0.02
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 ETCD, OURS = "etcd", "ours"
+BASELINE = "baseline"
+"""Our own server from another checkout, which `BASELINE_CHECKOUT` names in the environment."""
+BASELINE_CHECKOUT = "LEASEHOLD_BENCH_BASELINE"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -73,7 +76,7 @@ def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
         process = subprocess.Popen(  # noqa: S603  our own command
             [*before, *_command(place.name, place.data, port)],
             cwd=ROOT,
-            env=_environment(),
+            env=_environment(place.name),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -85,9 +88,12 @@ def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
         stop(process)
 
 
-def _environment() -> dict[str, str]:
-    """Ours keeps its bytecode, as an installed one has it: nobody compiles it at each start."""
-    return {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+def _environment(name: str) -> dict[str, str]:
+    """Give a server's environment; ours keeps its bytecode, as an installed one does."""
+    variables = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+    if name == BASELINE:
+        variables["PYTHONPATH"] = str(Path(os.environ[BASELINE_CHECKOUT], "src"))
+    return variables
 
 
 def _log_of(data: Path) -> Path:
@@ -114,7 +120,7 @@ def get(port: int, path: str) -> str:
 
 
 def _command(name: str, data: Path, port: int) -> list[str]:
-    if name == OURS:
+    if name in (OURS, BASELINE):
         listen = f"127.0.0.1:{port}"
         return [
             *(sys.executable, "-m", "leasehold", "serve"),

@@ -28,7 +28,7 @@ from benchmarks.etcd.samples import (
     Pair,
 )
 from benchmarks.etcd.script import CHANGING, CONSTANT
-from benchmarks.etcd.servers import OURS, Server
+from benchmarks.etcd.servers import ETCD, Server
 from benchmarks.etcd.workloads import CASES, Case, Workload
 
 WARM_SHARE: Final = 0.2
@@ -110,7 +110,7 @@ def measure_case(
 
 def _case_for(server: Server, name: str) -> Case:
     case = CASES[name]
-    return CASES[case.beside] if case.beside and server.name != OURS else case
+    return CASES[case.beside] if case.beside and server.name == ETCD else case
 
 
 def _in_turns(

@@ -1,8 +1,11 @@
 """One owner at a time: real clients that lock, give up and die, and a server that is killed.
 
-Whoever is told that it has the lock must have the oldest key under the name at that revision; that
-is checked with what a watch tells of the line. And while an owner whose lease runs has not begun to
-let go, nobody else may be told so: that is checked by the clients' own clock.
+A client that is granted the lock must have the oldest key under the name at that revision, which is
+checked against the events of a watch. While the lease of an owner is running and the owner has not
+begun to release, no other client may be granted the lock, which is checked by the clients' clock.
+
+On a starved machine a lease can expire before its lock is granted or released. That is correct if
+the TTL has passed since the client sent the grant, and a defect if it has not.
 """
 
 import random
@@ -29,6 +32,7 @@ NAME: Final = b"lock"
 CALL_S: Final = 30.0
 LONG_S: Final = 60
 SHORT_S: Final = 2
+EXPIRED: Final = "mutex: session is expired"
 OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1),)
 
 
@@ -40,6 +44,8 @@ class World:
         self._server = ServerProcess(directory).wait_until_ready()
         self._guard = threading.Lock()
         self.owner: str | None = None
+        self._owned_until = 0.0
+        """The earliest time at which the owner's lease may expire."""
         self.overlaps: list[str] = []
         self.answers: list[tuple[int, bytes]] = []
         """Revisions and keys of all who were told that they have the lock."""
@@ -59,13 +65,14 @@ class World:
         """Where the server is now."""
         return self._server.endpoint
 
-    def acquired(self, who: str, answer: lpb.LockResponse) -> None:
-        """Note that a client was told that it has the lock."""
+    def acquired(self, who: str, answer: lpb.LockResponse, until: float) -> None:
+        """Record that a client was granted the lock, under a lease that runs until then."""
         with self._guard:
             self.answers.append((answer.header.revision, answer.key))
-            if self.owner is not None:
+            if self.owner is not None and time.monotonic() < self._owned_until:
                 self.overlaps.append(f"{who} has it beside {self.owner}")
             self.owner = who
+            self._owned_until = until
             self.done += 1
 
     def lets_go(self, who: str) -> None:
@@ -83,6 +90,8 @@ class Contender:
         self._who = f"client {number}"
         self._random = random.Random(number)
         self._lease = 0
+        self._lease_until = 0.0
+        """The earliest time at which the lease may expire: its TTL from the send of the grant."""
 
     def run(self) -> None:
         """Have it several times."""
@@ -92,12 +101,19 @@ class Contender:
                 with self._channel() as channel:
                     rounds += self._once(channel)
             except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                if self._is_expiry(error):
+                    self._lease = 0
+                elif error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
                 self._clean_up()
 
+    def _is_expiry(self, error: grpc.RpcError) -> bool:
+        """Whether this says that the lease has expired, after its whole TTL."""
+        is_gone = error.code() == grpc.StatusCode.NOT_FOUND or error.details() == EXPIRED
+        return is_gone and time.monotonic() >= self._lease_until
+
     def _clean_up(self) -> None:
-        """End the lease after the server was killed: nobody knows what had become of the call."""
+        """Revoke the lease after the server was killed: the outcome of the call is unknown."""
         give_up_at = time.monotonic() + CALL_S
         while self._lease:
             try:
@@ -123,7 +139,9 @@ class Contender:
         way = self._random.choice(["unlock", "unlock", "revoke", "give up"])
         if self._random.random() < EXPIRES:
             way = "expire"
-        lease = self._lease = _grant(channel, SHORT_S if way == "expire" else LONG_S)
+        ttl_s = SHORT_S if way == "expire" else LONG_S
+        self._lease_until = time.monotonic() + ttl_s
+        lease = self._lease = _grant(channel, ttl_s)
         request = lpb.LockRequest(name=NAME, lease=lease)
         call: Any = channel.unary_unary("/v3lockpb.Lock/Lock", bytes, bytes).future(
             request.SerializeToString(), timeout=CALL_S
@@ -140,7 +158,7 @@ class Contender:
             self._world.answers.append((answer.header.revision, answer.key))
             self._lease = 0
             return True  # it dies here, and the lease soon after
-        self._world.acquired(self._who, answer)
+        self._world.acquired(self._who, answer, self._lease_until)
         time.sleep(self._random.random() / 200)
         self._world.lets_go(self._who)
         if way == "revoke":

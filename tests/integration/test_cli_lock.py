@@ -20,6 +20,8 @@ from tests.support.terminal import on_terminal
 
 FAILURE, USAGE_ERROR, LOST, DENIED = 1, 2, 6, 7
 SHORT_TTL = ("--ttl", "2")  # the shortest that an etcd grants
+FAULTS = [signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE]
+FAULTS += [signal.SIGSEGV, signal.SIGSYS]
 STUBBORN = """
 import os, signal, subprocess, sys, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -34,6 +36,23 @@ def tell(number, _):
     print("got", number, flush=True)
 for number in (2, 15, 1, 3, 10, 12):
     signal.signal(number, tell)
+print(os.getpid(), os.getppid(), flush=True)
+while True:
+    time.sleep(600)
+"""
+WITH_A_MEMBER_THAT_IGNORES_STOPS = """
+import os, signal, subprocess, sys, time
+worker = subprocess.Popen(
+    [sys.executable, "-c", "import time; time.sleep(600)"],
+    preexec_fn=lambda: [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTSTP, signal.SIGTERM)],
+)
+print(os.getpid(), worker.pid, flush=True)
+time.sleep(600)
+"""
+SLOW_TO_STOP = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: print("stopping", flush=True))
+signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5))
 print(os.getpid(), os.getppid(), flush=True)
 while True:
     time.sleep(600)
@@ -258,6 +277,32 @@ def test_a_command_is_stopped_and_goes_on_with_leasehold(on_ours: Command) -> No
         assert said(process) == f"got {signal.SIGUSR1.value}"
 
 
+def test_a_signal_to_every_process_of_a_control_group_ends_only_the_command(
+    on_ours: Command,
+) -> None:
+    """As systemd stops a unit: the command shuts down in its own time, with its own exit code."""
+    with locked(on_ours, "unit", *python(SLOW_TO_STOP)) as process:
+        pid, warden = numbers(process)
+        for each in (warden, process.pid, pid):
+            os.kill(each, signal.SIGTERM)
+        assert said(process) == "stopping"
+        os.kill(pid, signal.SIGUSR2)
+        code, _, err = end_of(process)
+    assert (code, err) == (5, "")
+
+
+def test_signals_to_the_warden_alone_change_nothing(on_ours: Command) -> None:
+    """`systemctl kill --signal=USR1` sends a signal to every process of a unit, too."""
+    fatal = {signal.SIGKILL, signal.SIGSTOP, *FAULTS}
+    with locked(on_ours, "deaf", *python(SLOW_TO_STOP)) as process:
+        pid, warden = numbers(process)
+        for number in signal.valid_signals() - fatal:
+            os.kill(warden, number)
+        os.kill(pid, signal.SIGUSR2)
+        code, _, err = end_of(process)
+    assert (code, err) == (5, "")
+
+
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -329,6 +374,28 @@ def test_a_stopped_command_is_ended_if_it_goes_on_too_late(on_ours: Command) -> 
         gone(pid)
     assert code == LOST
     assert "'late' is lost" in err
+
+
+def test_a_stopped_command_never_runs_after_its_lock_has_ended(on_ours: Command) -> None:
+    """The rest of the grace is not for a command that goes on too late: it is killed."""
+    with locked(on_ours, "frozen", *SHORT_TTL, "--grace", "10m", *python(STUBBORN)) as process:
+        pids = numbers(process)
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: {_state(pid) for pid in (process.pid, *pids)} == {"T"})
+        on_ours.ok("lock", "frozen", "--", "true")
+        process.send_signal(signal.SIGCONT)
+        assert end_of(process)[0] == LOST
+        gone(*pids)
+
+
+def test_a_stopped_command_is_killed_if_leasehold_is_killed_too_late(on_ours: Command) -> None:
+    with locked(on_ours, "jobs", *SHORT_TTL, "--grace", "10m", *python(STUBBORN)) as process:
+        pids = numbers(process)
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: {_state(pid) for pid in (process.pid, *pids)} == {"T"})
+        on_ours.ok("lock", "jobs", "--", "true")
+        process.kill()
+        gone(*pids)
 
 
 def test_a_command_ends_before_the_term_if_no_server_answers(tmp_path: Path) -> None:
@@ -411,6 +478,35 @@ def test_keys_of_a_terminal_are_those_of_the_command(on_ours: Command) -> None:
         terminal.type("\x1c")
         terminal.wait_for(lambda: "got 3" in terminal.drawn)
         os.kill(pid, signal.SIGKILL)
+        assert terminal.wait_for_end() == 128 + 9
+
+
+def test_a_member_that_ignores_ctrl_z_is_stopped_before_the_lock_ends(on_ours: Command) -> None:
+    line = command("lock", "member", *SHORT_TTL, "--grace", "300ms")
+    line = [*line, *python(WITH_A_MEMBER_THAT_IGNORES_STOPS)]
+    with on_terminal(line, environment({VARIABLE: on_ours.endpoint})) as terminal:
+        terminal.wait_for(lambda: "\n" in terminal.drawn)
+        pid, worker = map(int, terminal.drawn.split())
+        terminal.type("\x1a")
+        wait_until(lambda: _state(pid) == _state(terminal.process.pid) == "T")
+        on_ours.ok("lock", "member", "--", "true")  # so it is lost
+        assert _state(worker) == "T"
+        terminal.process.send_signal(signal.SIGCONT)
+        assert terminal.wait_for_end() == LOST
+        gone(pid, worker)
+
+
+def test_a_member_that_ignores_ctrl_z_goes_on_with_the_command(on_ours: Command) -> None:
+    line = [*command("lock", "member"), *python(WITH_A_MEMBER_THAT_IGNORES_STOPS)]
+    with on_terminal(line, environment({VARIABLE: on_ours.endpoint})) as terminal:
+        terminal.wait_for(lambda: "\n" in terminal.drawn)
+        pid, worker = map(int, terminal.drawn.split())
+        terminal.type("\x1a")
+        wait_until(lambda: _state(pid) == _state(terminal.process.pid) == "T")
+        os.kill(worker, signal.SIGSTOP)  # as the warden does when the time is up
+        terminal.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: _state(pid) == _state(worker) == "S")
+        os.killpg(pid, signal.SIGKILL)
         assert terminal.wait_for_end() == 128 + 9
 
 

@@ -333,6 +333,19 @@ def test_it_runs_from_end_to_end(tmp_path: Path) -> None:
         assert found.median > 0.0
 
 
+def test_another_checkout_of_ours_can_take_the_place_of_etcd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(servers.BASELINE_CHECKOUT, str(servers.ROOT))
+    run = Run(tmp_path, TINY, (servers.BASELINE, servers.OURS))
+    run.measure(THROUGHPUT, ["renew-all"])
+    assert run.missing == []
+    (throughput, load) = tables(Results("a machine", run.cells))
+    assert throughput.headings[2:5] == ["baseline, calls/s", "ours, calls/s", "ratio"]
+    assert "p50 on baseline, ms" in load.headings
+    assert all(cell != "-" for row in throughput.rows for cell in row)
+
+
 def test_a_server_that_does_not_start_is_missing_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,7 +131,11 @@ class Supervised:
     def _start(
         self, control: int, report: int, variables: Mapping[str, str]
     ) -> "subprocess.Popen[bytes]":
-        """Start the warden, in a group of its own: keys of the terminal are not for it."""
+        """Start the warden, in a group of its own: keys of the terminal are not for it.
+
+        It inherits blocked signals, so that none ends it before it ignores them.
+        """
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         for number in (control, report):
             os.set_inheritable(number, True)
         settings = [control, report, self._until_s(), self._grace_s, int(self._is_foreground)]
@@ -143,6 +147,7 @@ class Supervised:
                 process_group=0,
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             os.close(control)
             os.close(report)
 

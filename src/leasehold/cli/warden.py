@@ -1,25 +1,27 @@
-"""The warden: starts a command, and ends it when the lock that it runs under is no longer there.
+"""The warden: starts a command, and ends it when the lock that it runs under is lost.
 
-Theory of operation. Who has the lock may be killed, stopped, or stuck, and must not be needed for
-ending the command. So there are three processes, each in a process group of its own:
+The process that holds the lock may be killed, stopped or stuck, and the command must still end in
+time. So there are three processes, each in a process group of its own:
 
-    leasehold lock     has the lock, and says until when it may be relied on
-      warden           this: has nothing but a clock and its child
+    leasehold lock     holds the lock, and sends until when it is valid
+      warden           this process: a clock and one child
         command
 
-The warden is told by lines on a pipe: `until T`, by the clock that runs through suspend; `signal N`
-for the group of the command, `only N` for the command alone; `end`. It ends the command, with
-everything in its process group, if it is told to, if the time is up, and if the pipe is closed,
-which is what becomes of it when `leasehold` is gone, however it went. To end means SIGTERM and,
-after a while of grace, SIGKILL. A command that is stopped does nothing, so it is ended only once it
-goes on.
+The warden reads lines from a pipe: `until T`, by the clock that runs through suspend; `signal N`
+for the process group of the command; `only N` for the command alone; `end`. It ends the process
+group when it reads `end`, when the time is up, and when the pipe is closed, which happens when
+`leasehold` has ended in any way. To end means SIGTERM and, after the grace period, SIGKILL.
 
-It says, in lines on another pipe: `started PID`, `failed ERRNO` if there is no such command,
+A command that is stopped (Ctrl-Z) when the time is up is left stopped, and SIGSTOP stops the
+members of its group that have ignored the first stop. From then on it never runs again: SIGKILL
+ends it when it would be continued, without a grace period, unless a later `until` came before.
+
+The warden writes lines to another pipe: `started PID`, `failed ERRNO` if the command cannot be run,
 `stopped N`, `late` when the time was up, and last `exited CODE` or `killed N`. If the warden itself
-is killed that pipe is closed, and `leasehold` ends the command.
+is killed, that pipe is closed and `leasehold` ends the command. No other signal ends the warden: a
+service manager sends its signals to every process of a unit.
 
-It is run by its file, with nothing but Python's own library, so that it is there at once and stays
-small.
+It is run by its file and imports only the standard library, so that it starts fast and stays small.
 """
 
 import contextlib
@@ -37,11 +39,22 @@ ENDING_POLL_S = 0.02
 
 MAX_LINE_BYTES = 4096
 
-DEAF_TO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTOU)
-"""What a terminal sends, and the warden leaves to whom it is meant for."""
+FAULTS = (
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGSEGV,
+    signal.SIGSYS,
+)
+"""Signals of a defect in the warden itself."""
+
+IGNORED = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, *FAULTS}
+"""Signals that the warden ignores: it passes on the ones that `leasehold` tells it to."""
 
 OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""What Python ignores, and a command should not."""
+"""Signals that Python ignores, and a command should not."""
 
 
 def now_s() -> float:
@@ -60,6 +73,8 @@ class Warden:
         self._grace_s = grace_s
         self._pid = 0
         self._is_stopped = False
+        self._is_frozen = False
+        """Whether the time was up while the command was stopped."""
         self._kill_at_s: float | None = None
         """When everything is killed that is still there; set once the end has begun."""
         self._is_killed = False
@@ -71,22 +86,26 @@ class Warden:
     # The command.
 
     def start(self, command: list[str], *, is_foreground: bool) -> None:
-        """Start it, in a process group of its own, which may be that of the terminal."""
-        ignored = {each: signal.getsignal(each) is signal.SIG_IGN for each in DEAF_TO}
-        for each in DEAF_TO:
-            signal.signal(each, signal.SIG_IGN)
+        """Start it, in a process group of its own, which may be that of the terminal.
+
+        Signals are blocked meanwhile, as they have been since before this process was started. So
+        none ends the warden before it ignores them, and none is lost to a command that is about to
+        have the default action for it.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         self._pid = os.fork()
         if self._pid == 0:
-            self._become(command, ignored, is_foreground=is_foreground)
+            self._become(command, is_foreground=is_foreground)
+        for each in IGNORED:
+            signal.signal(each, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         with contextlib.suppress(OSError):  # it has done so itself, or is gone
             os.setpgid(self._pid, self._pid)
         self._say(f"started {self._pid}")
 
-    def _become(
-        self, command: list[str], ignored: dict[signal.Signals, bool], *, is_foreground: bool
-    ) -> None:
+    def _become(self, command: list[str], *, is_foreground: bool) -> None:
         """Be the command, in the new process."""
         failure = 0
         try:
@@ -95,9 +114,11 @@ class Warden:
             if is_foreground:
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     os.tcsetpgrp(0, os.getpid())
-            for each in (*DEAF_TO, *OF_PYTHON, signal.SIGCHLD):
-                was_ignored = ignored.get(each, False)
-                signal.signal(each, signal.SIG_IGN if was_ignored else signal.SIG_DFL)
+            for each in (*OF_PYTHON, signal.SIGCHLD):
+                signal.signal(each, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # instead of Python's
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
             os.execvp(command[0], command)  # noqa: S606  it is what it is for
         except OSError as error:
             failure = error.errno or 0
@@ -154,6 +175,7 @@ class Warden:
             match line.split():
                 case [b"until", moment]:
                     self._until_s = float(moment)
+                    self._is_frozen = False  # or it will be again, when the clock is looked at
                 case [b"signal", number]:
                     self._signal(int(number))
                 case [b"only", number]:
@@ -181,15 +203,23 @@ class Warden:
             if now_s() >= self._kill_at_s:
                 self._signal(signal.SIGKILL)
                 self._is_killed = True
-        elif now_s() >= self._until_s and not self._is_stopped:
-            self._say("late")
-            self._begin_end()
+        elif now_s() >= self._until_s:
+            if self._is_stopped:
+                self._is_frozen = True
+                self._signal(signal.SIGSTOP)  # again and again: a member may be continued
+            else:
+                self._say("late")
+                self._begin_end()
 
     def _begin_end(self) -> None:
-        if self._kill_at_s is None:
+        if self._kill_at_s is not None:
+            return
+        if self._is_frozen:
+            self._kill_at_s = now_s()
+        else:
             self._kill_at_s = now_s() + self._grace_s
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # one that is stopped would not hear it
+            self._signal(signal.SIGCONT)  # a stopped process does not handle it
 
     def _signal(self, number: int, *, is_alone: bool = False) -> None:
         with contextlib.suppress(OSError, ValueError):  # it is gone, or belongs to somebody else
