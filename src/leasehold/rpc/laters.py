@@ -129,7 +129,8 @@ class Laters:
             slot.release()
             raise asyncio.CancelledError
         self._slots.append(slot)
-        call.carrier.check_room()
+        if read.slots.is_slow(call.carrier):
+            call.carrier.check_room()
         pieces = await read.begin()
         slot.holds(
             sum(map(len, pieces.pieces)), call.carrier.host, lambda: call.unsent_bytes, call.reset

@@ -114,6 +114,10 @@ class ReadSlots:
         """How many reads wait for one."""
         return self._queued
 
+    def is_slow(self, connection: object) -> bool:
+        """Return whether a read of this connection has lost its slot, and its answer is held."""
+        return any(slot.connection is connection for slot in self._slow)
+
     async def acquire(self, connection: object) -> Slot:
         """Wait for a slot; raise `RESOURCE_EXHAUSTED` if too many reads wait already."""
         queue = self._queues.get(connection)
