@@ -833,3 +833,56 @@ def test_a_transaction_over_very_many_keys_is_one_revision(
     assert counted.response_range.count == count
     assert [each.key for each in deleted.response_delete_range.prev_kvs] == names
     assert left == range_answer(start + 1, pair(last, b"", start + 1, start + 1, 1))
+
+
+def _nested(size: int, step: Callable[[int], RequestOp]) -> list[RequestOp]:
+    """Make `size` operations, a hundred to a nested transaction."""
+    return [
+        txn_op(success=[step(number) for number in range(first, first + 100)])
+        for first in range(0, size, 100)
+    ]
+
+
+@pytest.mark.parametrize("end", [b"", FROM_KEY], ids=["single keys", "from a key on"])
+def test_very_many_deletes_then_puts_are_done(client: Client, last_key: bytes, end: bytes) -> None:
+    def step(number: int) -> RequestOp:
+        if number < 1000:
+            return delete_op(last_key + b"d%04d" % number, end)
+        return put_op(last_key + b"p%04d" % number)
+
+    answer = client.txn(success=_nested(2000, step))
+    assert answer.succeeded
+    assert len(answer.responses) == 20
+    found = client.range(last_key, prefix_end(last_key), count_only=True)
+    assert found.count == 1000
+    client.delete(last_key, prefix_end(last_key))
+
+
+def test_very_many_puts_then_one_delete_of_everything_leave_nothing(
+    client: Client, key: bytes
+) -> None:
+    puts = _nested(2000, lambda number: put_op(key + b"/%04d" % number))
+    after = txn_op(success=[delete_op(key, prefix_end(key))])
+    answer = client.txn(success=[*puts, after])
+    deleted = answer.responses[-1].response_txn.responses[0].response_delete_range
+    assert deleted.deleted == 2000
+    assert client.range(key, prefix_end(key)).count == 0
+
+
+def test_very_many_puts_in_both_branches_are_done_once(client: Client, key: bytes) -> None:
+    def both(first: int) -> RequestOp:
+        puts = [put_op(key + b"/%04d" % number) for number in range(first, first + 100)]
+        return txn_op([if_version(key, 0)], success=puts, failure=puts)
+
+    client.txn(success=[both(first) for first in range(0, 2000, 100)])
+    found = client.range(key, prefix_end(key), limit=1)
+    assert (found.count, found.kvs[0].version) == (2000, 1)
+
+
+def test_one_conflict_among_very_many_operations_is_refused(client: Client, key: bytes) -> None:
+    deletes = _nested(1000, lambda number: delete_op(key + b"/%04d" % number))
+    puts = _nested(1000, lambda number: put_op(key + b"/p%04d" % number))
+    put = txn_op(success=[put_op(key + b"/0500")])
+    with fails(StatusCode.INVALID_ARGUMENT, DUPLICATE):
+        client.txn(success=[*deletes, *puts, put])
+    client.txn(success=[put, *deletes, *puts])

@@ -9,7 +9,7 @@ from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Later, Listener, Pieces, Speaker, Subscription
+from leasehold.rpc.routes import Answer, Later, Listener, Speaker, Subscription
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.lease import Lease
 from leasehold.server.leases.service import PATH, Leases
@@ -21,7 +21,7 @@ from leasehold.wire import leases_pb2 as pb
 async def answer_of(answer: Answer | Later) -> Answer:
     """Wait for an answer that takes a while."""
     found = answer if isinstance(answer, tuple) else await answer
-    assert not isinstance(found, Pieces)
+    assert isinstance(found, tuple)
     return found
 
 

@@ -6,7 +6,8 @@ longer one: its count comes from the index of names, and its keys from one end o
 Anything else is a `scan`: a generator that pauses after each slice, while the keyspace goes on
 changing. It reads at one revision by looking every key up as it was then; names are taken up again
 after the last one seen, and those that were deleted meanwhile are found among the dead. What a key
-was may be on disk only: a scan yields what it needs from there, and is sent the items.
+was may be on disk only: a scan yields what it needs from there, in the order of revisions, and is
+sent the items.
 """
 
 from collections.abc import Callable, Generator
@@ -100,22 +101,38 @@ def sort_key(keyspace: Keyspace, sort_by: SortBy) -> Callable[[Item], Any]:
 def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
     """Read a range as it was at a revision, a slice at a time."""
     items: list[Item] = []
+    wanted: Wanted = []
     count = 0
     name: bytes | None = None
     enough = _enough(query)
     while names := list(islice(keyspace.all_names(query.key, query.end, name), SLICE)):
         name = names[-1]
-        here, wanted = look_up(keyspace, names, revision)
-        count += len(here) + len(wanted)
-        if len(items) > enough:
+        here, missing = look_up(keyspace, names, revision)
+        count += len(here) + len(missing)
+        if len(items) + len(wanted) <= enough:
+            items += here
+            wanted += missing
+        yield []
+    if wanted:
+        items = yield from _complete(items, wanted)
+    if query.is_filtered:
+        passing: list[Item] = []
+        for start in range(0, len(items), SLICE):
+            passing += [item for item in items[start : start + SLICE] if query.passes(item)]
             yield []
-            continue
-        found = together(here, (yield wanted))
-        items += [item for item in found if query.passes(item)] if query.is_filtered else found
+        items = passing
     items = _page(query, items)
     if query.sort_by != SortBy.KEY or query.descending:
         items = yield from _in_order(keyspace, query, items)
     return _cut(query, items, count, revision)
+
+
+def _complete(items: list[Item], wanted: Wanted) -> Generator[Wanted, list[Item], list[Item]]:
+    """Get what has to be got, by revision: so each row on disk is read once; then sort by name."""
+    wanted = yield from pausing(in_order(wanted, itemgetter(1), SLICE))
+    for start in range(0, len(wanted), SLICE):
+        items += yield wanted[start : start + SLICE]
+    return (yield from pausing(in_order(items, itemgetter(5), SLICE)))
 
 
 def look_up(keyspace: Keyspace, names: list[bytes], revision: int) -> tuple[list[Item], Wanted]:
@@ -140,7 +157,7 @@ def _enough(query: Range) -> int:
     """How many items need not be exceeded, because the first ones are all that is wanted."""
     if query.count_only:
         return -1
-    is_first = query.sort_by == SortBy.KEY and not query.descending
+    is_first = query.sort_by == SortBy.KEY and not query.descending and not query.is_filtered
     return query.limit if is_first and query.limit else 1 << 62
 
 

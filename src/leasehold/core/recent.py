@@ -23,10 +23,14 @@ MOST_AT_ONCE: Final = 20_000
 """And at most, some milliseconds: what a very large batch has added goes with those after it."""
 
 
+FEW: Final = 8
+"""Changes of a revision that are searched one by one; more of them get an index when searched."""
+
+
 class Recent:
     """The changes of the last revisions, without a gap."""
 
-    __slots__ = ("_bytes", "_entries", "_octets", "first")
+    __slots__ = ("_bytes", "_entries", "_items", "_octets", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -34,6 +38,8 @@ class Recent:
         self._entries: list[Sequence[Change]] = []
         self._octets = array("q")
         self._bytes = 0
+        self._items: dict[int, dict[bytes, Item]] = {}
+        """What revisions with many changes have put, by key: of those that were searched."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -61,6 +67,8 @@ class Recent:
             dropped += 1
         del self._entries[:dropped], self._octets[:dropped]
         self.first += dropped
+        if self._items:
+            self._items = {at: its for at, its in self._items.items() if at >= self.first}
 
     def at(self, revision: int) -> Sequence[Change] | None:
         """Give the changes of a revision; None if it is not here."""
@@ -69,10 +77,20 @@ class Recent:
 
     def find(self, key: bytes, revision: int) -> Item | None:
         """Look up what a revision put to a key; None if that is not here."""
-        for change in reversed(self.at(revision) or ()):
+        changes = self.at(revision) or ()
+        if len(changes) > FEW:
+            return self._items_of(revision, changes).get(key)
+        for change in reversed(changes):
             if change.key == key and change.item is not None:
                 return change.item
         return None
+
+    def _items_of(self, revision: int, changes: Sequence[Change]) -> dict[bytes, Item]:
+        items = self._items.get(revision)
+        if items is None:
+            items = {change.key: change.item for change in changes if change.item is not None}
+            self._items[revision] = items
+        return items
 
 
 def octets_of(changes: Sequence[Change]) -> int:

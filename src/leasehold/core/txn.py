@@ -2,21 +2,19 @@
 
 All conditions, those of nested transactions too, are decided on the keyspace as it is before the
 transaction, as etcd does; then the operations of the branches that are taken are done in order.
-
-In one branch no key may be put twice, nor put and deleted: its operations have one revision, and
-it could not be told which came last. Two exceptions are etcd's: a delete of everything from a key
-on, and one in a later transaction within this one. There the order of the operations counts.
+`core.overlaps` has the rules for operations that change the same key.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from itertools import islice
 from operator import eq, gt, lt, ne
 from typing import Final, NamedTuple
 
-from leasehold.core.keyspace import FROM_KEY, Item, Keyspace, covers
-from leasehold.core.ops import Compare, Delete, Put, Range, Step, Target, Txn
+from leasehold.core.keyspace import Item, Keyspace
+from leasehold.core.ops import Compare, Delete, Put, Range, Target, Txn
+from leasehold.core.overlaps import check_overlaps
 from leasehold.core.ranges import SLICE
-from leasehold.errors import DuplicateKey, EmptyKey, TooManyOperations
+from leasehold.errors import EmptyKey, TooManyOperations
 
 MAX_OPERATIONS: Final = 128
 """Conditions, and operations of a branch; those of a nested transaction count on top."""
@@ -30,16 +28,9 @@ _VALUE: Final = Target.VALUE
 
 
 def check(txn: Txn, max_operations: int = MAX_OPERATIONS) -> None:
-    """Refuse a transaction that nobody could execute, whatever is in the keyspace."""
+    """Refuse a transaction that cannot be executed, whatever is in the keyspace."""
     _check_sizes(txn, max_operations)
     check_overlaps(txn)
-
-
-def check_overlaps(txn: Txn) -> None:
-    """Refuse a transaction with a branch that changes a key twice."""
-    for branch in (txn.success, txn.failure):
-        if len(branch) > 1 or (branch and type(branch[0]) is Txn):
-            _check_overlaps(branch)
 
 
 def _check_sizes(txn: Txn, max_operations: int) -> None:
@@ -61,39 +52,12 @@ def check_key(key: bytes) -> None:
         raise EmptyKey
 
 
-class _Touched(NamedTuple):
-    """What the operations of a branch do, whichever branches are taken within it."""
-
-    put: set[bytes]
-    deleted: list[tuple[bytes, bytes]]
-
-    def add_put(self, key: bytes, harmless: frozenset[bytes] = frozenset()) -> None:
-        """Take a put; `harmless` are those that cannot happen together with it."""
-        if key in self.put and key not in harmless:
-            raise DuplicateKey(key)
-        for start, end in self.deleted:
-            if covers(start, end, key):
-                raise DuplicateKey(key)
-        self.put.add(key)
-
-
-def _check_overlaps(steps: Sequence[Step]) -> _Touched:
-    deleted = [
-        (step.key, step.end) for step in steps if isinstance(step, Delete) and step.end != FROM_KEY
-    ]
-    touched = _Touched(set(), deleted)
-    for step in steps:
-        if isinstance(step, Txn):
-            then, otherwise = _check_overlaps(step.success), _check_overlaps(step.failure)
-            for key in then.put:
-                touched.add_put(key)
-            for key in otherwise.put:
-                touched.add_put(key, frozenset(then.put))
-            touched.deleted.extend(then.deleted + otherwise.deleted)
-    for step in steps:
-        if isinstance(step, Put):
-            touched.add_put(step.key)
-    return touched
+def only_reads(txn: Txn) -> bool:
+    """Return whether a transaction changes nothing, whichever branches it takes."""
+    return all(
+        only_reads(step) if isinstance(step, Txn) else isinstance(step, Range)
+        for step in (*txn.success, *txn.failure)
+    )
 
 
 class Branch(NamedTuple):
@@ -103,21 +67,20 @@ class Branch(NamedTuple):
     steps: list["Put | Delete | Range | Branch"]
 
     def flat(self) -> Iterator[Put | Delete | Range]:
-        """Give all operations in order, those of nested transactions too."""
-        for step in self.steps:
-            if isinstance(step, Branch):
-                yield from step.flat()
-            else:
+        """Return all operations in order, those of nested transactions included."""
+        levels = [iter(self.steps)]
+        while levels:
+            for step in levels[-1]:
+                if isinstance(step, Branch):
+                    levels.append(iter(step.steps))
+                    break
                 yield step
-
-    @property
-    def writes(self) -> bool:
-        """Whether it may change anything."""
-        return any(not isinstance(step, Range) for step in self.flat())
+            else:
+                levels.pop()
 
 
 def decide(txn: Txn, keyspace: Keyspace) -> Generator[None, None, Branch]:
-    """Decide all conditions, with pauses while ranges of very many keys are compared."""
+    """Decide all conditions, with a pause after each range of keys and nested transaction."""
     succeeded = True
     for compare in txn.compares:
         succeeded = yield from _holds(compare, keyspace)
@@ -127,6 +90,7 @@ def decide(txn: Txn, keyspace: Keyspace) -> Generator[None, None, Branch]:
     for step in txn.success if succeeded else txn.failure:
         if isinstance(step, Txn):
             steps.append((yield from decide(step, keyspace)))
+            yield
         else:
             steps.append(step)
     return Branch(succeeded, steps)
@@ -163,8 +127,7 @@ def _holds(compare: Compare, keyspace: Keyspace) -> Generator[None, None, bool]:
         is_empty = False
         if not all(compares(compare, keyspace.get(name), keyspace) for name in some):
             return False
-        if len(some) == SLICE:
-            yield
+        yield
     return not is_empty or compares(compare, None, keyspace)
 
 

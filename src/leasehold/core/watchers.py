@@ -143,9 +143,7 @@ class Watchers:
 
     def _publish_many(self, changes: Sequence[Change], position: int) -> list[Watcher]:
         if len(changes) > LONG:
-            names = [change.key for change in changes]
-            if names == sorted(names):  # those of a delete, or of a lease's end
-                return self._publish_sorted(changes, names, position)
+            return self._publish_very_many(changes, position)
         concerned: dict[Watcher, list[Change]] = {}
         for change in changes:
             for watcher in self._of_key.get(change.key, ()):
@@ -155,22 +153,29 @@ class Watchers:
                     concerned.setdefault(watcher, []).append(change)
         return [each for each, its in concerned.items() if not _takes(each, its, position)]
 
-    def _publish_sorted(
-        self, changes: Sequence[Change], names: list[bytes], position: int
-    ) -> list[Watcher]:
-        """Tell of very many changes in the order of keys, without a look at each of them."""
-        concerned: list[tuple[Watcher, int, int]] = []
+    def _publish_very_many(self, changes: Sequence[Change], position: int) -> list[Watcher]:
+        """Tell of very many changes, without a look at each of them for each watcher."""
+        names = [change.key for change in changes]
+        places: Sequence[int] = range(len(names))
+        if names != sorted(names):  # those of a transaction, not of a delete or a lease's end
+            places = sorted(places, key=names.__getitem__)
+            names = [names[place] for place in places]
+        without_room: list[Watcher] = []
         for start, end, watchers in self._live():
             first = bisect_left(names, start)
             last = len(names) if end is None else bisect_left(names, end)
-            if first < last:
-                concerned += [(each, first, last) for each in watchers]
-        return [
-            each
-            for each, first, last in concerned
-            if (last - first > LONG and isinstance(each, PatientWatcher))
-            or not _takes(each, changes[first:last], position)
-        ]
+            if first == last:
+                continue
+            its: list[Change] | None = None
+            for each in watchers:
+                if last - first > LONG and isinstance(each, PatientWatcher):
+                    without_room.append(each)
+                    continue
+                if its is None:
+                    its = [changes[place] for place in sorted(places[first:last])]
+                if not _takes(each, its, position):
+                    without_room.append(each)
+        return without_room
 
     def _live(self) -> Iterator[tuple[bytes, bytes | None, Iterable[Watcher]]]:
         """Go through all that are live: by the ranges that they have."""

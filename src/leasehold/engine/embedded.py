@@ -158,6 +158,8 @@ class EmbeddedEngine(Engine):
 
     async def _applied(self, op: Op[T]) -> tuple[T, int]:
         if isinstance(op, Delete | Txn) and self._store.is_long(op):
+            if isinstance(op, Txn) and txns.only_reads(op):
+                return await self._runtime.reader.read_txn(op)  # type: ignore[return-value]
             return await self._runtime.in_steps(op)
         return self._store.apply(op)
 

@@ -1,12 +1,14 @@
 """Reading ranges: at once, or in slices at a fixed revision, with old values from disk."""
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TypeVar
 
 from leasehold.core.keyspace import Item
-from leasehold.core.ops import Found, Range
+from leasehold.core.ops import Found, Outcome, Range, Txn
 from leasehold.core.ranges import Wanted, scan
 from leasehold.engine.committer import Committer
+from leasehold.engine.journal import Journal
 from leasehold.engine.slices import Slicer
 from leasehold.engine.store import Store
 
@@ -27,6 +29,13 @@ class Reader:
         position = store.position_of(revision)
         found = await self.at(revision, scan(store.keyspace, query, revision))
         return found, position
+
+    async def read_txn(self, txn: Txn) -> tuple[Outcome, int]:
+        """Execute a transaction that changes nothing, at a fixed revision, in slices."""
+        store = self._store
+        revision, position = store.revision, store.position
+        steps = store.transactions.read_steps(txn, revision)
+        return await self.at(store.transactions.oldest_read(txn), steps), position
 
     async def at(self, revision: int, steps: Generator[Wanted, list[Item], T]) -> T:
         """Take steps in slices, while nothing is forgotten that they read at a revision."""
@@ -56,8 +65,10 @@ class Reader:
                 missing.append((key, revision))
             else:
                 found.append(item)
-        if missing:
-            found += await self._committer().do(
-                lambda journal: journal.values(missing), is_ours=is_ours
+        while missing:
+            loaded = await self._committer().do(
+                partial(Journal.values, wanted=missing), is_ours=is_ours
             )
+            found += loaded
+            missing = missing[len(loaded) :]
         return found

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ranges import Wanted
@@ -17,6 +17,16 @@ Short of the 5 ms that are promised: a call may have to wait for a slice of two 
 
 Load = Callable[[Wanted], Awaitable[list[Item]]]
 """Gets old values from wherever they are."""
+
+
+def at_once(steps: Generator[Any, Any, T]) -> T:
+    """Take all steps without a pause, of work that is known to be short."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 class Slicer:

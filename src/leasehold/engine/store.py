@@ -119,7 +119,7 @@ class Store(Ahead):
         self._max_foldable_bytes = min(MAX_FOLDABLE_BYTES, quota_bytes // FOLDABLE_SHARE)
         self.used_bytes = 0
         """What the data takes, in memory or on disk, whichever is more, as of late."""
-        self._transactions = Transactions(self.keyspace, self.leases, self.check_room)
+        self.transactions = Transactions(self.keyspace, self.leases, self.check_room)
         self._replay: Replay | None = Replay(self.keyspace)
         self._left_s: dict[int, float] = {}
         self._unrenewed: list[Entry] = []
@@ -148,7 +148,7 @@ class Store(Ahead):
         assert not self.is_busy, "an operation is under way"
         revision = query.revision
         if revision > 0:
-            self._transactions.check_revision(revision)
+            self.transactions.check_revision(revision)
         if 0 < revision < self.revision:
             found = read_past(self.keyspace, query, self.recent)
             return None if found is None else (found, self.position_of(revision))
@@ -177,7 +177,7 @@ class Store(Ahead):
 
     def is_long(self, op: Op[Any]) -> bool:
         """Say whether an operation should be done in steps."""
-        return isinstance(op, Delete | Txn) and self._transactions.touched(op) > LONG
+        return isinstance(op, Delete | Txn) and self.transactions.touched(op) > LONG
 
     def steps(self, op: Delete | Txn) -> Steps[tuple[Any, int]]:
         """Do an operation in steps; returns, in the end, what `apply` would.
@@ -226,7 +226,7 @@ class Store(Ahead):
             self.check_room()
         record = self.leases.taker(lease, key) if lease else None
         if value is None or lease is None:
-            value, lease = self._transactions.kept(op)
+            value, lease = self.transactions.kept(op)
         revision = self.keyspace.revision + 1
         change = self.keyspace.put(key, value, lease, revision)
         batch = self._open
@@ -268,8 +268,8 @@ class Store(Ahead):
     def _txn_steps(self, op: Txn) -> Steps[Outcome]:
         if self.used_bytes > self._room_bytes and _may_put(op):
             self.check_room()
-        branch, writing = yield from self._transactions.prepare(op)
-        results = yield from self._transactions.carry_out(branch, writing)
+        branch, writing = yield from self.transactions.prepare(op)
+        results = yield from self.transactions.carry_out(branch, writing)
         self._close(writing)
         return Outcome(branch.succeeded, results, self.revision)
 

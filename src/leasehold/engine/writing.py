@@ -17,6 +17,8 @@ class Writing:
     """Collects what a transaction, a delete or the end of a lease does to keys."""
 
     __slots__ = (
+        "_before",
+        "_indexed",
         "_keyspace",
         "_leases",
         "_used",
@@ -42,6 +44,9 @@ class Writing:
         self.octets = 0
         self.records: list[bytes] = []
         self.rekeyed: set[int] = set()
+        self._before: dict[bytes, Item | None] = {}
+        """What keys were before this revision: of the first `_indexed` changes."""
+        self._indexed = 0
 
     @property
     def shown_revision(self) -> int:
@@ -90,10 +95,12 @@ class Writing:
         return previous
 
     def _take(self, change: Change) -> None:
-        """Add a change; what watches are told was before is what was before this revision."""
+        """Add a change; the previous pair that watches send is the one before this revision."""
         if change.previous is not None and change.previous[2] == self.revision:
-            first = next(each for each in self.changes if each.key == change.key)
-            change.previous = first.previous
+            for each in self.changes[self._indexed :]:
+                self._before.setdefault(each.key, each.previous)
+            self._indexed = len(self.changes)
+            change.previous = self._before[change.key]
         self.changes.append(change)
         self.keys.append(change.key)
         self.octets += octets_of((change,))

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Protocol
 
+from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.host import Host
 from leasehold.rpc.limits import Limits
@@ -32,7 +33,7 @@ class Carrier(Flushable, Protocol):
         """Whether the peer takes what is sent; if not, the call is relieved when it does."""
         ...
 
-    def drop(self, stream: "ServerCall") -> None:
+    def drop(self, stream: "ServerCall", code: ErrorCode = ErrorCode.CANCEL) -> None:
         """Send nothing more of a call, and tell the client so."""
         ...
 

@@ -75,6 +75,11 @@ class Http1Answer:
         return self._line.host
 
     @property
+    def connection(self) -> object:
+        """The connection that the request came on."""
+        return self._line
+
+    @property
     def has_room(self) -> bool:
         """Whether the client takes what is sent."""
         return self._line.has_room

@@ -8,8 +8,9 @@ from leasehold.errors import Status
 from leasehold.rpc.gate import Flushable
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.host import Host
+from leasehold.rpc.read_slots import Slot
 from leasehold.rpc.rope import Rope
-from leasehold.rpc.routes import Later, Pieces
+from leasehold.rpc.routes import Later, LongRead, Pieces
 
 
 class Hosted(Flushable, Protocol):
@@ -17,6 +18,10 @@ class Hosted(Flushable, Protocol):
 
     def flush_soon(self) -> None:
         """Send what was put out, together with what else is in this turn of the loop."""
+        ...
+
+    def check_room(self) -> None:
+        """Refuse a call while the peer does not take the answers to those before."""
         ...
 
     @property
@@ -31,6 +36,15 @@ class Answered(Protocol):
     is_ending: bool
     is_over: bool
     remote_done: bool
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of what was said has not left."""
+        ...
+
+    def reset(self) -> None:
+        """Give the call up, with all that was not sent."""
+        ...
 
     @property
     def carrier(self) -> Hosted:
@@ -61,11 +75,13 @@ class Answered(Protocol):
 class Laters:
     """The answers of a call that take a while, each with a task."""
 
-    __slots__ = ("_call", "_tasks")
+    __slots__ = ("_call", "_slots", "_tasks")
 
     def __init__(self, call: Answered) -> None:
         self._call = call
         self._tasks: set[asyncio.Task[None]] = set()
+        self._slots: list[Slot] = []
+        """Those of long reads, until the call is over."""
 
     def __bool__(self) -> bool:
         """Whether any is under way."""
@@ -79,14 +95,19 @@ class Laters:
         task.add_done_callback(partial(self._answered, answer, cost_bytes))
 
     def cancel(self) -> None:
-        """Find out nothing more."""
+        """Find out nothing more: the call is over."""
         for task in self._tasks:
             task.cancel()
+        for slot in self._slots:
+            slot.release()
+        self._slots.clear()
 
     async def _answer(self, answer: Later) -> None:
         call = self._call
         try:
-            result = await answer
+            result = answer if isinstance(answer, LongRead) else await answer
+            if isinstance(result, LongRead):
+                result = await self._read(result)
             if call.is_ending:
                 return
             if isinstance(result, Pieces):
@@ -100,8 +121,25 @@ class Laters:
             if not isinstance(error, Exception):
                 raise
 
+    async def _read(self, read: LongRead) -> Pieces:
+        """Wait for a slot, and read; the slot is kept until the answer was sent."""
+        call = self._call
+        slot = await read.slots.acquire(call.carrier)
+        if call.is_over:
+            slot.release()
+            raise asyncio.CancelledError
+        self._slots.append(slot)
+        if read.slots.is_slow(call.carrier):
+            call.carrier.check_room()
+        pieces = await read.begin()
+        slot.holds(
+            sum(map(len, pieces.pieces)), call.carrier.host, lambda: call.unsent_bytes, call.reset
+        )
+        return pieces
+
     def _answered(self, answer: Later, cost_bytes: int, task: "asyncio.Task[None]") -> None:
-        answer.close()  # if the task was cancelled before it began
+        if not isinstance(answer, LongRead):
+            answer.close()  # if the task was cancelled before it began
         self._tasks.discard(task)
         call = self._call
         call.taken(cost_bytes)

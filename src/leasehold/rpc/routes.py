@@ -11,7 +11,7 @@ There are two kinds of methods:
   lives as long as the stream. `rpc.conversations` makes one of a coroutine.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
@@ -24,6 +24,7 @@ from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.hpack import Field
 from leasehold.rpc.metadata import Metadata, decode_metadata
 from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.read_slots import ReadSlots
 from leasehold.rpc.tally import Tally
 
 Answer = tuple[bytes, int]
@@ -38,7 +39,19 @@ class Pieces:
     position: int = 0
 
 
-Later = Coroutine[Any, Any, Answer | Pieces]
+@dataclass(frozen=True, slots=True)
+class LongRead:
+    """An answer that is long, and is begun only when there is a slot for it."""
+
+    slots: ReadSlots
+    begin: Callable[[], Coroutine[Any, Any, Pieces]]
+
+    def __await__(self) -> Generator[Any, Any, Pieces]:
+        """Read without a slot: inside the server's own process."""
+        return self.begin().__await__()
+
+
+Later = Coroutine[Any, Any, Answer | Pieces | LongRead] | LongRead
 """An answer that takes a while."""
 
 

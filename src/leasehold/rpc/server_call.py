@@ -20,6 +20,7 @@ from typing import Any, Final
 from leasehold.errors import Status
 from leasehold.rpc.answers import AnsweringStream, failed_trailers, ok_trailers
 from leasehold.rpc.carrier import Carrier
+from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.gate import Deliver
 from leasehold.rpc.grpc import PREFIX, PREFIX_BYTES, MessageReader, RpcError, packed
 from leasehold.rpc.header_encoder import Fields
@@ -28,7 +29,7 @@ from leasehold.rpc.laters import Laters
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.raised import as_rpc_error
 from leasehold.rpc.rope import Rope
-from leasehold.rpc.routes import Head, Later, Listener, Pieces
+from leasehold.rpc.routes import Head, Later, Listener, LongRead, Pieces
 from leasehold.rpc.timeouts import parse_timeout
 
 logger = logging.getLogger(__name__)
@@ -239,7 +240,7 @@ class ServerCall(AnsweringStream):
             if self.remote_done:
                 self.end()
             return
-        if not isinstance(answer, Coroutine):
+        if not isinstance(answer, Coroutine | LongRead):
             raise TypeError(
                 f"a handler returns a message and its position, or a coroutine, not {answer!r}"
             )
@@ -249,8 +250,20 @@ class ServerCall(AnsweringStream):
             self.set_alarm()
             self.laters.begin(answer, 0 if self.head.is_unary else LATER_BYTES)
         except RpcError:
-            answer.close()
+            if isinstance(answer, Coroutine):
+                answer.close()
             raise
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of what was said has not left."""
+        return len(self.unsent or b"")
+
+    def reset(self) -> None:
+        """Give the call up, with all that was not sent."""
+        if not self.is_over:
+            self.carrier.drop(self, ErrorCode.ENHANCE_YOUR_CALM)
+            self.carrier.flush()
 
     def say_accepted(self, message: bytes | Rope, position: int) -> None:
         """Send the answer to a call that was executed once `position` is released."""

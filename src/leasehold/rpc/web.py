@@ -44,6 +44,11 @@ class Visit(Protocol):
         """The event loop."""
         ...
 
+    @property
+    def connection(self) -> object:
+        """The connection that the request came on."""
+        ...
+
     def reply(self, reply: Reply) -> None:
         """Answer, all at once."""
         ...

@@ -139,6 +139,11 @@ class WebRequest(AnsweringStream):
         """Send these header fields as well, whatever the answer is."""
         self._added = (*self._added, *[(name.lower(), value) for name, value in fields])
 
+    @property
+    def connection(self) -> object:
+        """The connection that the request came on."""
+        return self.carrier
+
     def reply(self, reply: Reply) -> None:
         """Answer, all at once."""
         if self._is_done or self.head_fields is not None:

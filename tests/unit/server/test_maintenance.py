@@ -13,7 +13,7 @@ from leasehold.engine.runtime import Runtime
 from leasehold.errors import NoSpace, Status
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Pieces
+from leasehold.rpc.routes import Answer, LongRead, Pieces
 from leasehold.server.etcd import alarms as alarms_module
 from leasehold.server.etcd.alarms import Alarm, Alarms
 from leasehold.server.etcd.desk import STOPPED, Desk
@@ -62,8 +62,8 @@ class Office:
         return pb.HashKVResponse.FromString(body), position
 
 
-def _whole(answer: Answer | Pieces) -> Answer:
-    assert not isinstance(answer, Pieces)
+def _whole(answer: Answer | Pieces | LongRead) -> Answer:
+    assert isinstance(answer, tuple)
     return answer
 
 

@@ -1,9 +1,9 @@
 """What all of etcd's services share: the store behind them, headers, refusals, and texts."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
@@ -29,7 +29,8 @@ from leasehold.errors import (
 )
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Later, Pieces
+from leasehold.rpc.read_slots import ReadSlots
+from leasehold.rpc.routes import Answer, Later, LongRead, Pieces
 from leasehold.wire.encode import HeaderEncoder
 
 MAX_REQUEST_BYTES: Final = 1536 * 1024
@@ -64,6 +65,7 @@ class Desk:
         "gate",
         "header",
         "is_corrupt",
+        "reads",
         "runtime",
         "store",
     )
@@ -76,6 +78,8 @@ class Desk:
         self._durable_headers = HeaderEncoder(*identity)
         self.header = self._headers.encode
         """Encodes the header field of an answer at a revision."""
+        self.reads = ReadSlots()
+        """Who may read at length."""
         self.is_corrupt = False
         """Whether nothing may be changed, because there is an alarm that says so."""
 
@@ -110,17 +114,24 @@ class Desk:
 
     async def when_idle(
         self, call: Callable[[bytes], Answer | Pieces | Later], message: bytes
-    ) -> Answer | Pieces:
+    ) -> Answer | Pieces | LongRead:
         """Make a call as soon as no operation is under way in steps."""
         await self.enter()
         answer = call(message)
-        return answer if isinstance(answer, tuple | Pieces) else await answer
+        return answer if isinstance(answer, tuple | Pieces | LongRead) else await answer
+
+    def long_read(self, begin: Callable[[], Coroutine[Any, Any, Pieces]]) -> LongRead:
+        """Have an answer made that is long, when there is a slot for it."""
+        return LongRead(self.reads, begin)
+
+    async def in_slices(self, steps: Steps[T]) -> T:
+        """Take all steps, with pauses for other work on the event loop."""
+        return await Slicer(self.store.leases.monotonic).run(steps, self.runtime.reader.load)
 
     async def in_pieces(self, revision: int, steps: Steps[list[bytes]], position: int) -> Pieces:
         """Make a long answer in slices, at a revision; it leaves when `position` is on disk."""
         header = self.header(revision)
-        slicer = Slicer(self.store.leases.monotonic)
-        pieces = await slicer.run(steps, self.runtime.reader.load)
+        pieces = await self.in_slices(steps)
         await self.runtime.until_durable(position)
         return Pieces([header, *pieces])
 

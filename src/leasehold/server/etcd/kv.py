@@ -1,16 +1,21 @@
 """etcd's KV service."""
 
-from leasehold.core import txn as txns
+from functools import partial
+from typing import Final
+
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
+from leasehold.core.overlaps import check_overlaps, check_overlaps_steps
+from leasehold.core.ranges import pausing
+from leasehold.core.txn import only_reads
+from leasehold.engine.slices import at_once
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
+from leasehold.rpc.routes import Answer, Exchange, Later, LongRead, Method, Pieces
 from leasehold.server.etcd.desk import Desk, invalid
 from leasehold.server.etcd.long_answers import (
     LARGE_BYTES,
-    at_once,
     deleted_steps,
     found_steps,
     is_large,
@@ -29,6 +34,7 @@ from leasehold.server.etcd.txns import (
     is_read_only,
     put_of,
     read_txn,
+    read_txn_steps,
 )
 from leasehold.wire.encode import field, varint
 from leasehold.wire.rpc_pb2 import (
@@ -39,6 +45,9 @@ from leasehold.wire.rpc_pb2 import (
     TxnRequest,
 )
 from leasehold.wire.short import short_key, short_put
+
+LARGE_TXN_BYTES: Final = 16 * 1024
+"""A longer transaction is read and checked in slices: it may have very many operations."""
 
 _parse_put = PutRequest.FromString
 _parse_range = RangeRequest.FromString
@@ -126,7 +135,7 @@ class KV:
         pair = item[0]
         return b"%b\x12%b%b\x20\x01" % (header, varint(len(pair)), pair), position
 
-    def _any(self, request: RangeRequest) -> Answer | Pieces | Later:
+    def _any(self, request: RangeRequest) -> Answer | Pieces | LongRead:
         """Read a range, with any options. The header has the current revision in any case."""
         if not request.key:
             raise invalid("key is not provided")
@@ -137,7 +146,7 @@ class KV:
         except LeaseholdError as error:
             self._desk.refuse(error)
         if read is None:
-            return self._long(query, keys_only=request.keys_only)
+            return self._desk.long_read(partial(self._long, query, keys_only=request.keys_only))
         found, position = read
         revision = found.revision
         if query.revision > 0:
@@ -150,9 +159,12 @@ class KV:
 
     async def _long(self, query: Range, *, keys_only: bool) -> Pieces:
         """Read a range that takes a while, or a look at the disk."""
+        await self._desk.enter()
         revision = self._store.revision
         try:
-            found, position = await self._runtime.reader.scan(query)
+            # Its revision may have been compacted while it waited for a slot.
+            read = self._store.read(query)
+            found, position = await self._runtime.reader.scan(query) if read is None else read
         except LeaseholdError as error:
             self._desk.refuse(error)
         position = max(position, self._store.position_of(revision))
@@ -197,7 +209,7 @@ class KV:
         if txn is None:
             return self._txn_any(message)
         try:
-            txns.check_overlaps(txn)
+            check_overlaps(txn)
             desk.check_room(len(message))
             outcome, position = self._store.apply(txn)
         except LeaseholdError as error:
@@ -208,14 +220,39 @@ class KV:
         return self._outcome(outcome, parse(_parse_txn, message), position)
 
     def _txn_any(self, message: bytes) -> Answer | Pieces | Later:
+        if len(message) > LARGE_TXN_BYTES:
+            return self._txn_large(message)
         request = parse(_parse_txn, message)
         try:
             txn = read_txn(request)
-            txns.check_overlaps(txn)
+            check_overlaps(txn)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        return self._execute(txn, request, len(message))
+
+    async def _txn_large(self, message: bytes) -> Answer | Pieces | LongRead:
+        """Read and check a transaction that may have very many operations."""
+        request = parse(_parse_txn, message)
+        try:
+            txn = await self._desk.in_slices(pausing(read_txn_steps(request)))
+            await self._desk.in_slices(pausing(check_overlaps_steps(txn)))
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        await self._desk.enter()
+        answer = self._execute(txn, request, len(message))
+        return answer if isinstance(answer, tuple | Pieces | LongRead) else await answer
+
+    def _execute(
+        self, txn: Txn, request: TxnRequest, request_bytes: int
+    ) -> Answer | Pieces | Later:
+        """Execute a transaction that was checked, or return what executes it in slices."""
+        try:
             is_reading = is_read_only(txn)
             if not is_reading:
-                self._desk.check_room(len(message))
+                self._desk.check_room(request_bytes)
             if self._store.is_long(txn):
+                if only_reads(txn):
+                    return self._desk.long_read(partial(self._read_txn, txn, request))
                 return self._txn_long(txn, request)
             outcome, position = self._store.apply(txn)
         except LeaseholdError as error:
@@ -238,6 +275,16 @@ class KV:
         ranges = [step for step in (*txn.success, *txn.failure) if isinstance(step, Range)]
         looks: list[Compare | Range] = [*txn.compares, *ranges]
         return all(self._store.is_range_durable(look.key, look.end) for look in looks)
+
+    async def _read_txn(self, txn: Txn, request: TxnRequest) -> Pieces:
+        """Execute a transaction that changes nothing, while others read and write."""
+        await self._desk.enter()
+        try:
+            outcome, position = await self._runtime.reader.read_txn(txn)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        steps = outcome_steps(outcome, request)
+        return await self._desk.in_pieces(outcome.revision, steps, position)
 
     async def _txn_long(self, txn: Txn, request: TxnRequest) -> Pieces:
         try:

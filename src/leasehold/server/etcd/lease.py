@@ -1,5 +1,6 @@
 """etcd's Lease service: grant, keep alive, revoke, list, and how long is left."""
 
+from functools import partial
 from typing import Final
 
 from leasehold.core.ops import Grant, Revoke
@@ -9,7 +10,7 @@ from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Later, Method, Pieces
+from leasehold.rpc.routes import Answer, Exchange, Later, LongRead, Method, Pieces
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.long_answers import keys_steps, leases_steps
 from leasehold.wire.encode import field, varint
@@ -142,7 +143,7 @@ class Lease:
             return answer, self._store.lease_position(lease)
         return self._alive(record, with_keys=request.keys)
 
-    def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer | Later:
+    def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer | LongRead:
         store, lease = self._store, record.id
         revision, position = store.durable_revision, store.lease_position(lease)
         if with_keys and store.keys_position(lease):
@@ -155,19 +156,20 @@ class Lease:
         if with_keys and len(record.keys) > LONG:
             self._desk.check_read_room(position)
             steps = keys_steps(answer, list(record.keys))
-            return self._desk.in_pieces(revision, steps, position)
+            return self._desk.long_read(partial(self._desk.in_pieces, revision, steps, position))
         if with_keys:
             answer += b"".join([field(5, key) for key in sorted(record.keys)])
         return self._desk.header(revision) + answer, position
 
-    def leases(self, message: bytes) -> Answer | Later:
+    def leases(self, message: bytes) -> Later:
         """List all leases, those first that end first."""
         if self._store.is_busy:
             return self._desk.when_idle(self.leases, message)
         parse(_parse_leases, message)
-        return self._list()
+        return self._desk.long_read(self._list)
 
     async def _list(self) -> Pieces:
+        await self._desk.enter()
         steps = leases_steps(self._leases.listed(_encoded))
         position = self._store.listing_position(with_keys=False)
         self._desk.check_read_room(position)

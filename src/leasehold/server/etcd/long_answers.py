@@ -60,11 +60,33 @@ def _previous(items: Sequence[Item]) -> list[bytes]:
 
 def outcome_steps(outcome: Outcome, request: TxnRequest) -> Steps[list[bytes]]:
     """Encode what a transaction has done."""
-    pieces = [encode_succeeded(outcome)]
+    pieces: list[bytes] = []
+    small = [encode_succeeded(outcome)]
+    size = 0
     for result, operation in steps_taken(outcome, request):
-        pieces += _within(3, (yield from _step_steps(result, operation)))
-        yield []
-    return pieces
+        encoded = yield from _step_steps(result, operation)
+        length = sum(map(len, encoded))
+        small += (_head(3, length), *encoded)
+        size += length
+        if size >= LARGE_ITEM_BYTES:  # else an answer would have as many pieces as operations
+            pieces += _joined(small)
+            small.clear()
+            size = 0
+            yield []
+    return [*pieces, *_joined(small)]
+
+
+def _joined(parts: list[bytes]) -> list[bytes]:
+    """Join what is small, and leave what is large as it is."""
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < LARGE_ITEM_BYTES:
+            small.append(part)
+        else:
+            pieces += (b"".join(small), part)
+            small.clear()
+    return [*pieces, b"".join(small)]
 
 
 def _step_steps(result: Any, operation: RequestOp) -> Steps[list[bytes]]:
@@ -158,13 +180,3 @@ def outcome_bytes(outcome: Outcome) -> int:
             items = result.items if kind is Found else result.previous
             octets += sum([len(item[0]) for item in items])
     return octets
-
-
-def at_once(steps: Steps[list[bytes]]) -> list[bytes]:
-    """Make an answer that is long only because of large items."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        pieces: list[bytes] = done.value
-        return pieces

@@ -1,6 +1,6 @@
 """etcd's Txn: its messages as our operations, and what was done as its answer."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any, Final
 
 from leasehold.core.ops import (
@@ -17,6 +17,7 @@ from leasehold.core.ops import (
     Txn,
 )
 from leasehold.core.txn import MAX_OPERATIONS, check_key
+from leasehold.engine.slices import at_once
 from leasehold.errors import TooManyOperations
 from leasehold.server.etcd.desk import invalid
 from leasehold.server.etcd.ranges import encode, query_of
@@ -37,8 +38,15 @@ _TARGETS: Final[dict[int, Target]] = {target.value: target for target in Target}
 _RELATIONS: Final[dict[int, Relation]] = {relation.value: relation for relation in Relation}
 
 
-def read_txn(request: TxnRequest, max_operations: int = MAX_OPERATIONS) -> Txn:
-    """Read a transaction; refuse what makes no sense, in the order in which etcd does."""
+def read_txn(request: TxnRequest) -> Txn:
+    """Read a transaction; refuse what is invalid, in the order in which etcd does."""
+    return at_once(read_txn_steps(request))
+
+
+def read_txn_steps(
+    request: TxnRequest, max_operations: int = MAX_OPERATIONS
+) -> Generator[None, None, Txn]:
+    """Do what `read_txn` does, with a pause after each nested transaction."""
     size = max(len(request.compare), len(request.success), len(request.failure))
     if size > max_operations:
         raise TooManyOperations(size, max_operations)
@@ -46,12 +54,17 @@ def read_txn(request: TxnRequest, max_operations: int = MAX_OPERATIONS) -> Txn:
     for compare in request.compare:
         check_key(compare.key)
         compares += _compares_of(compare)
-    left = max_operations - size
-    return Txn(
-        compares,
-        [_step_of(each, left) for each in request.success],
-        [_step_of(each, left) for each in request.failure],
-    )
+    branches: list[list[Step]] = [[], []]
+    for branch, operations in zip(branches, (request.success, request.failure), strict=True):
+        for each in operations:
+            step = _step_of(each)
+            if step is None:
+                inner = yield from read_txn_steps(each.request_txn, max_operations - size)
+                branch.append(inner)
+                yield
+            else:
+                branch.append(step)
+    return Txn(compares, *branches)
 
 
 def _compares_of(compare: WireCompare) -> list[Compare]:
@@ -67,7 +80,8 @@ def _compares_of(compare: WireCompare) -> list[Compare]:
     return [Compare(compare.key, target, relation, operand, compare.range_end)]
 
 
-def _step_of(operation: RequestOp, max_operations: int) -> Step:
+def _step_of(operation: RequestOp) -> Put | Range | Delete | None:
+    """Read an operation; None for a nested transaction."""
     match operation.WhichOneof("request"):
         case "request_put":
             put = operation.request_put
@@ -82,7 +96,7 @@ def _step_of(operation: RequestOp, max_operations: int) -> Step:
             check_key(delete.key)
             return delete_of(delete)
         case "request_txn":
-            return read_txn(operation.request_txn, max_operations)
+            return None
     raise invalid("key not found")  # etcd's words for an operation that is none
 
 

@@ -55,6 +55,11 @@ class _Answer:
         self.relieved = self._writer.relieved
         """Tells that there is room again."""
 
+    @property
+    def left_bytes(self) -> int:
+        """How much of a long message has yet to be written."""
+        return self._writer.left_bytes
+
     def add_fields(self, metadata: Fields) -> None:
         """Say something before the first message, as fields of HTTP."""
         named = [(b"Grpc-Metadata-" + name, value) for name, value in metadata]

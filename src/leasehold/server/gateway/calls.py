@@ -17,8 +17,9 @@ from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Alarm
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.raised import as_rpc_error
+from leasehold.rpc.read_slots import Slot
 from leasehold.rpc.rope import Rope
-from leasehold.rpc.routes import Exchange, Later, Listener, Pieces, Subscription
+from leasehold.rpc.routes import Exchange, Later, Listener, LongRead, Pieces, Subscription
 from leasehold.rpc.web import Visit
 from leasehold.server.gateway.answers import Document, Lines
 from leasehold.server.gateway.routes import Route
@@ -45,6 +46,8 @@ class Call:
         self._listener: Listener | None = None
         self._messages: Iterator[bytes | None] = iter(())
         self._tasks: set[asyncio.Task[None]] = set()
+        self._slots: list[Slot] = []
+        """Those of long reads, until their answer was written."""
         self._writer: asyncio.Task[None] | None = None
         """Writes an answer that is long."""
         self._alarm: Alarm | None = None
@@ -129,7 +132,9 @@ class Call:
 
     async def _say_later(self, later: Later) -> None:
         try:
-            result = await later
+            result = later if isinstance(later, LongRead) else await later
+            if isinstance(result, LongRead):
+                result = await self._read(result)
             if isinstance(result, Pieces):
                 self._say_accepted(Rope(result.pieces), result.position)
             else:
@@ -141,7 +146,30 @@ class Call:
             if not isinstance(error, Exception):
                 raise
         finally:
-            later.close()  # if it never began
+            if not isinstance(later, LongRead):
+                later.close()  # if it never began
+
+    async def _read(self, read: LongRead) -> Pieces:
+        """Wait for a slot, and read; the slot is kept until the answer was written."""
+        slot = await read.slots.acquire(self._visit.connection)
+        if self._is_over:
+            slot.release()
+            raise asyncio.CancelledError
+        self._slots.append(slot)
+        pieces = await read.begin()
+        size = sum(map(len, pieces.pieces))
+        slot.holds(size, self._visit.host, lambda: self._answer.left_bytes, self._reset)
+        return pieces
+
+    def _reset(self) -> None:
+        """Give up an answer that is written too slowly because the client does not take it."""
+        if self._writer is not None:
+            self._writer.cancel()
+
+    def _release(self) -> None:
+        for slot in self._slots:
+            slot.release()
+        self._slots.clear()
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -242,7 +270,12 @@ class Call:
     def _write(self, writing: Coroutine[Any, Any, None] | None) -> None:
         if writing is not None:
             self._writer = self._visit.host.spawn(writing)
-            self._writer.add_done_callback(lambda _: self.relieved())
+            self._writer.add_done_callback(self._written)
+
+    def _written(self, _: "asyncio.Task[None]") -> None:
+        if self._is_over:
+            self._release()
+        self.relieved()
 
     def _put_event(self, message: bytes | Rope) -> Visit:
         self._visit.held(-len(message))
@@ -256,6 +289,8 @@ class Call:
                 self._write(self._answer.end(self._error))
             except Exception as error:  # noqa: BLE001  what a handler said is no message
                 self._answer.end(as_rpc_error(error, self._route.path))
+            if self._writer is None or self._writer.done():
+                self._release()
         return self._visit
 
     def _tidy(self) -> None:
@@ -314,5 +349,6 @@ class Call:
         """Whoever asked is not there any more."""
         self._is_over = self._is_ending = True
         self._tidy()
+        self._release()
         if self._writer is not None:
             self._writer.cancel()

@@ -39,6 +39,9 @@ MAX_DEPTH: Final = 100
 LONG_BODY_BYTES: Final = 16 * 1024
 """A body that is longer is made a message of in steps."""
 
+STEPS_AT_ONCE: Final = 250
+"""Messages within a message that are read between two pauses: in a millisecond or two."""
+
 _HEALTH: Final = "/health"
 _WITHOUT_HEAD: Final = (_HEALTH, "/version")
 _METADATA: Final = b"grpc-metadata-"
@@ -193,8 +196,9 @@ class _Messages:
         """Read the next message in steps, and give it behind the last of them."""
         message = self._route.request()
         try:
-            for _ in fill_steps(message, self._documents.read()):
-                yield None
+            for count, _ in enumerate(fill_steps(message, self._documents.read()), 1):
+                if count % STEPS_AT_ONCE == 0:
+                    yield None
             octets = message.SerializeToString()
             if self._may_be_deep:
                 self._route.request.FromString(octets)

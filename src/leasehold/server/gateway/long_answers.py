@@ -45,6 +45,12 @@ class Writer:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._room = Waiter("writing")
+        self._message = Rope()
+
+    @property
+    def left_bytes(self) -> int:
+        """How much of the message that was written last is left."""
+        return len(self._message)
 
     def relieved(self) -> None:
         """Learn that there is room again."""
@@ -52,6 +58,7 @@ class Writer:
 
     async def write(self, kind: type[Message], message: Rope) -> None:
         """Write a message; it is taken out of the rope."""
+        self._message = message
         gathered: list[str] = []
         size, slicer = 0, Slicer(self._visit.host.now)
         for piece in pieces(kind, message, len(message)):

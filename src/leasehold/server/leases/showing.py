@@ -1,12 +1,13 @@
 """One lease: how long it has to run, and which keys it has."""
 
+from functools import partial
 from typing import Final
 
 from leasehold.core.ranges import LONG
 from leasehold.engine.lease_record import LeaseRecord
 from leasehold.errors import UnknownLease
 from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Later
+from leasehold.rpc.routes import Answer, Later, LongRead
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.long_answers import keys_steps
 from leasehold.server.leases.listing import encode_listed
@@ -37,7 +38,7 @@ class Showing:
             return self._desk.durable_header() + answer, self._store.lease_position(request.id)
         return self._alive(record, with_keys=request.keys)
 
-    def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer | Later:
+    def _alive(self, record: LeaseRecord, *, with_keys: bool) -> Answer | LongRead:
         store = self._store
         revision, position = store.durable_revision, store.lease_position(record.id)
         if store.keys_position(record.id):  # how many keys it has is told in any case
@@ -47,7 +48,7 @@ class Showing:
         if with_keys and len(record.keys) > LONG:
             self._desk.check_read_room(position)
             steps = keys_steps(answer, list(record.keys))
-            return self._desk.in_pieces(revision, steps, position)
+            return self._desk.long_read(partial(self._desk.in_pieces, revision, steps, position))
         if with_keys:
             answer += b"".join([field(KEYS_FIELD, key) for key in sorted(record.keys)])
         return self._desk.header(revision) + answer, position

@@ -44,6 +44,7 @@ class FakeVisit:
     def __init__(self) -> None:
         self.gate = Gate()
         self.host = LoopHost()
+        self.connection = object()
         self.replies: list[Reply] = []
         self.head: tuple[HTTPStatus, Fields] | None = None
         self.body = b""

@@ -1,0 +1,200 @@
+"""Slots for long reads: how many answers are under construction or unsent at a time.
+
+Theory of operation. A long read takes a slot before it begins and keeps it until its answer was
+sent, or its stream is over. There are `MAX_READS` slots for the whole server. Reads that find none
+wait in a queue for each connection, and the queues are served round robin. A connection that has a
+slot gets another one only while no connection without one waits, and never the last one.
+
+A read whose peer takes less than `MIN_TAKEN_BYTES` in `PATIENCE_S` loses its slot. Its answer stays
+until the peer takes it or the stream is reset. If such answers come to more than `MAX_HELD_BYTES`,
+the oldest of them are reset before another read begins.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+from leasehold.errors import Status
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.host import Alarm, Host
+
+MAX_READS: Final = 4
+"""Long reads at a time: each may keep the event loop for a slice of 2 ms before others go on."""
+
+MAX_QUEUED: Final = 4096
+"""Long reads of all connections that may wait for a slot; one more is refused."""
+
+MAX_QUEUED_OF_CONNECTION: Final = 1024
+"""Those of one connection: as many as it may have streams, unless that limit was raised."""
+
+PATIENCE_S: Final = 10.0
+"""How long a peer may take too little of a long answer before the slot goes to another read."""
+
+MIN_TAKEN_BYTES: Final = 64 * 1024
+"""What a peer must take of it in that time."""
+
+MAX_HELD_BYTES: Final = 256 * 1024 * 1024
+"""Long answers of the whole server that are built and not sent. A single one may be larger."""
+
+_REFUSED: Final = "too many long reads are waiting; try again later"
+
+
+class Slot:
+    """One long read, from the moment that it may begin until its answer was sent.
+
+    `left` tells how much of the answer is unsent, and `reset` gives it up.
+    """
+
+    __slots__ = ("_alarm", "_left", "_slots", "connection", "held_bytes", "is_slow", "reset")
+
+    def __init__(self, slots: "ReadSlots", connection: object) -> None:
+        self._slots = slots
+        self.connection = connection
+        self.held_bytes = 0
+        self.is_slow = False
+        """Whether the slot was given to another read."""
+        self.reset: Callable[[], None] | None = None
+        self._left: Callable[[], int] | None = None
+        self._alarm: Alarm | None = None
+
+    def holds(
+        self, octets: int, host: Host, left: Callable[[], int], reset: Callable[[], None]
+    ) -> None:
+        """Count an answer that is built, and look from time to time how much of it is taken."""
+        self.held_bytes = octets
+        self.reset = reset
+        self._left = left
+        self._slots.held_bytes += octets
+        self._watch(host, octets)
+
+    def _watch(self, host: Host, left_before: int) -> None:
+        self._alarm = host.call_later(PATIENCE_S, lambda: self._look(host, left_before))
+
+    def _look(self, host: Host, left_before: int) -> None:
+        assert self._left is not None
+        left = self._left()
+        if left > 0 and left_before - left < MIN_TAKEN_BYTES:
+            self._alarm = None
+            self.is_slow = True
+            self._slots.lost(self)
+        else:
+            self._watch(host, left)
+
+    def release(self) -> None:
+        """End the read; only the first call counts."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        slots, self._slots = self._slots, _NONE
+        if slots is not _NONE:
+            slots.held_bytes -= self.held_bytes
+            slots.released(self)
+
+
+class ReadSlots:
+    """The slots of a server."""
+
+    def __init__(self, reads: int = MAX_READS) -> None:
+        self._free = self._reads = reads
+        self._running: Counter[object] = Counter()
+        self._queues: dict[object, deque[asyncio.Future[Slot]]] = {}
+        self._queued = 0
+        self._slow: dict[Slot, None] = {}
+        self.held_bytes = 0
+        """Answers that are built and not sent, or sent in part."""
+
+    @property
+    def running(self) -> int:
+        """How many reads have a slot."""
+        return self._reads - self._free
+
+    @property
+    def queued(self) -> int:
+        """How many reads wait for one."""
+        return self._queued
+
+    def is_slow(self, connection: object) -> bool:
+        """Return whether a read of this connection has lost its slot, and its answer is held."""
+        return any(slot.connection is connection for slot in self._slow)
+
+    async def acquire(self, connection: object) -> Slot:
+        """Wait for a slot; raise `RESOURCE_EXHAUSTED` if too many reads wait already."""
+        queue = self._queues.get(connection)
+        of_connection = 0 if queue is None else len(queue)
+        if self._queued >= MAX_QUEUED or of_connection >= MAX_QUEUED_OF_CONNECTION:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, _REFUSED)
+        waiting: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(connection, deque()).append(waiting)
+        self._queued += 1
+        self._hand_out()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                waiting.result().release()
+            else:
+                self._leave(connection, waiting)
+            raise
+
+    def _leave(self, connection: object, waiting: "asyncio.Future[Slot]") -> None:
+        queue = self._queues.get(connection)
+        if queue is not None and waiting in queue:
+            queue.remove(waiting)
+            self._queued -= 1
+            if not queue:
+                del self._queues[connection]
+
+    def _hand_out(self) -> None:
+        while self._free and self._queues:
+            connection = self._next()
+            if connection is None:
+                return
+            queue = self._queues.pop(connection)
+            waiting = queue.popleft()
+            self._queued -= 1
+            if queue:
+                self._queues[connection] = queue  # behind the others
+            if waiting.done():
+                continue
+            self._make_room()
+            self._free -= 1
+            self._running[connection] += 1
+            waiting.set_result(Slot(self, connection))
+
+    def _next(self) -> object | None:
+        """Choose the connection whose turn it is: the first that has the fewest slots."""
+        connection = min(self._queues, key=self._running.__getitem__)
+        return None if self._free == 1 and self._running[connection] else connection
+
+    def _make_room(self) -> None:
+        """Reset slow answers, oldest first, while too much is held."""
+        while self._slow and self.held_bytes > MAX_HELD_BYTES:
+            slot = next(iter(self._slow))
+            reset = slot.reset
+            slot.release()
+            if reset is not None:
+                reset()
+
+    def lost(self, slot: Slot) -> None:
+        """Take a slot from a read whose peer is too slow; its answer is still held."""
+        self._slow[slot] = None
+        self._give_back(slot)
+
+    def released(self, slot: Slot) -> None:
+        """Take the slot of a read that is over, unless it was lost before."""
+        if slot.is_slow:
+            self._slow.pop(slot, None)
+        else:
+            self._give_back(slot)
+
+    def _give_back(self, slot: Slot) -> None:
+        self._free += 1
+        self._running[slot.connection] -= 1
+        if not self._running[slot.connection]:
+            del self._running[slot.connection]
+        self._hand_out()
+
+
+_NONE: Final = ReadSlots(0)
+"""In place of the slots of a read that is over."""

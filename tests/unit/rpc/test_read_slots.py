@@ -1,0 +1,173 @@
+"""Slots for long reads: how many at a time, whose turn it is, and who loses one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from leasehold.errors import Status
+from leasehold.rpc import read_slots
+from leasehold.rpc.grpc import RpcError
+from leasehold.rpc.host import LoopHost
+from leasehold.rpc.read_slots import MAX_READS, MIN_TAKEN_BYTES, PATIENCE_S, ReadSlots, Slot
+from leasehold.testing import run_virtual
+
+
+def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        async def main() -> None:
+            await test()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await settle()
+
+        run_virtual(main)
+
+    return run
+
+
+class Reads:
+    """Reads of some connections that have asked for a slot, in the order in which they got one."""
+
+    def __init__(self, slots: ReadSlots) -> None:
+        self.slots = slots
+        self.got: list[tuple[str, Slot]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, connection: str) -> "asyncio.Task[None]":
+        task = asyncio.ensure_future(self._ask(connection))
+        self._tasks.add(task)
+        return task
+
+    async def _ask(self, connection: str) -> None:
+        self.got.append((connection, await self.slots.acquire(connection)))
+
+    @property
+    def names(self) -> str:
+        return "".join(name for name, _ in self.got)
+
+    def release(self, place: int) -> None:
+        self.got[place][1].release()
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@virtual
+async def test_no_more_reads_than_slots_and_one_slot_is_left_for_another_connection() -> None:
+    reads = Reads(ReadSlots())
+    for _ in range(200):
+        reads.ask("a")
+    await settle()
+    assert reads.names == "a" * (MAX_READS - 1)
+    reads.ask("b")
+    await settle()
+    assert reads.names == "a" * (MAX_READS - 1) + "b"
+    assert reads.slots.running == MAX_READS
+    assert reads.slots.queued == 200 - (MAX_READS - 1)
+
+
+@virtual
+async def test_slots_go_round_robin_and_one_to_each_connection_while_others_wait() -> None:
+    reads = Reads(ReadSlots(2))
+    for name in "aaaabbc":
+        reads.ask(name)
+    await settle()
+    assert reads.names == "ab"
+    for place in range(5):
+        reads.release(place)
+        await settle()
+    # "c" came last, and waits for one round; a second slot for "a" is the last one, and is kept.
+    assert reads.names == "ababca"
+
+
+@virtual
+async def test_a_slot_is_released_once() -> None:
+    reads = Reads(ReadSlots(2))
+    reads.ask("a")
+    await settle()
+    reads.release(0)
+    reads.release(0)
+    assert reads.slots.running == 0
+
+
+@virtual
+async def test_a_read_that_is_given_up_leaves_the_queue() -> None:
+    reads = Reads(ReadSlots(2))
+    for name in "ab":
+        reads.ask(name)
+    await settle()
+    given_up = reads.ask("c")
+    reads.ask("d")
+    await settle()
+    given_up.cancel()
+    await settle()
+    assert reads.slots.queued == 1
+    reads.release(0)
+    await settle()
+    assert reads.names == "abd"
+
+
+@virtual
+async def test_the_queues_are_bounded() -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(read_slots, "MAX_QUEUED", 3)
+        patched.setattr(read_slots, "MAX_QUEUED_OF_CONNECTION", 2)
+        reads = Reads(ReadSlots(2))
+        for name in "aaa":
+            reads.ask(name)
+        await settle()
+        with pytest.raises(RpcError, match="too many long reads") as refused:
+            await reads.slots.acquire("a")
+        assert refused.value.status == Status.RESOURCE_EXHAUSTED
+        reads.ask("b")
+        reads.ask("b")
+        await settle()
+        with pytest.raises(RpcError, match="too many long reads"):
+            await reads.slots.acquire("c")
+
+
+@virtual
+async def test_a_read_whose_peer_takes_nothing_for_ten_seconds_loses_its_slot() -> None:
+    reads = Reads(ReadSlots(2))
+    for name in "abc":
+        reads.ask(name)
+    await settle()
+    left = {"a": 1_000_000, "b": 1_000_000}
+    for name, slot in reads.got:
+        slot.holds(1_000_000, LoopHost(), lambda name=name: left[name], lambda: None)  # type: ignore[misc]
+    left["b"] -= MIN_TAKEN_BYTES
+    await asyncio.sleep(PATIENCE_S + 1)
+    assert reads.names == "abc"  # "a" has lost its slot
+    assert reads.slots.running == 2
+    assert reads.slots.held_bytes == 2_000_000
+    reads.release(0)
+    assert reads.slots.running == 2
+    assert reads.slots.held_bytes == 1_000_000
+
+
+@virtual
+async def test_slow_answers_are_reset_when_too_much_is_held() -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(read_slots, "MAX_HELD_BYTES", 1_500_000)
+        reads = Reads(ReadSlots(2))
+        resets: list[str] = []
+        for name in "ab":
+            reads.ask(name)
+        await settle()
+        for name, slot in reads.got:
+            slot.holds(
+                1_000_000,
+                LoopHost(),
+                lambda: 1_000_000,
+                lambda name=name: resets.append(name),  # type: ignore[misc]
+            )
+        await asyncio.sleep(PATIENCE_S + 1)
+        assert not resets
+        reads.ask("c")
+        await settle()
+        assert resets == ["a"]
+        assert reads.names == "abc"
+        assert reads.slots.held_bytes == 1_000_000
