@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
+from leasehold.lease_ids import shown_lease
 from tests.conformance.client import Client, Granter
 from tests.conformance.etcdctl import RUN_S, Etcdctl, Names, Running
 from tests.conformance.locks import Locks
@@ -74,7 +75,7 @@ def test_a_lock_of_etcdctl_is_waited_for_and_its_lease_is_named(
 ) -> None:
     with etcdctl.going_on("lock", names.lock) as theirs:
         [key] = theirs.lines(1)
-        lease = key.rpartition("/")[2]
+        lease = shown_lease(int(key.rpartition("/")[2], 16))
         assert denied(server, names.lock) == (
             f"leasehold: {names.lock!r} is held by lease {lease}\n"
         )

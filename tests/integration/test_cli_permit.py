@@ -1,6 +1,7 @@
 """`leasehold permit`, against a server of ours and an etcd: what is printed, and the exit codes."""
 
 import itertools
+from datetime import UTC, datetime
 
 import pytest
 
@@ -60,8 +61,11 @@ def test_json(leasehold: Command, anna: str) -> None:
     options = ("--ttl", "60", "--by", "ops", "--json")
     granted = leasehold.ok("permit", "grant", anna, "h/a\tll", "in", *options).json
     assert set(granted) == {
-        *("subject", "resource", "rights", "lease", "own_lease", "granted_by", "revision")
+        *("subject", "resource", "rights", "lease", "own_lease", "granted_by", "revision"),
+        "ends_at",
     }
+    left_s = (datetime.fromisoformat(granted["ends_at"]) - datetime.now(UTC)).total_seconds()
+    assert 0.0 < left_s <= 60.0
     assert granted["rights"] == ["in"]
     assert leasehold.ok("permit", "list", "--resource", "h/a\tll", "--json").json == {
         "permits": [granted]

@@ -166,6 +166,10 @@ class Stage:
 
         self.wait(user.host.start(keep))
 
+    def renews(self, lease: int) -> None:
+        """Renew a lease as a program does that has never heard of permits."""
+        self.wait(self.admin.host.start(self.admin.client.engine.renew, lease))
+
     # What there is at the server.
 
     def is_there(self) -> bool:

@@ -9,6 +9,7 @@ from leasehold.core.holding import session_margin_s
 from leasehold.errors import HistoryLost, UnknownLease
 from leasehold.recipes.permits import Permits, cache
 from leasehold.recipes.permits.naming import names_of
+from leasehold.recipes.permits.permit import SKEW_ALLOWANCE_S
 from leasehold.testing import Faults, seeds
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer
 from tests.simulation.permit_stage import GRAIN_S, NAMES, Stage, User
@@ -148,6 +149,107 @@ def test_news_that_is_older_than_an_answer_does_not_spoil_it() -> None:
 async def _grant_and_check(permits: Permits, admin: User, subject: str) -> None:
     await admin.permits.grant(subject, "x", ["in"], 60.0)
     assert await permits.check(subject, "x", "in")
+
+
+# The wall-clock end.
+
+
+def held_by_its_lease(stage: Stage, lease: int, seconds: float) -> None:
+    """Let time pass while the server keeps the lease, as one that restarts does."""
+    end = stage.sim.now + seconds
+    while stage.sim.now < end:
+        stage.renews(lease)
+        stage.run_for(min(STEP_S, end - stage.sim.now))
+
+
+@pytest.mark.parametrize("kind", [KeyspaceServer, EtcdLikeServer])
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_permit_ends_by_the_wall_clock_though_its_lease_goes_on(
+    kind: type[KeyspaceServer], *, cached: bool
+) -> None:
+    with Stage(kind=kind) as stage:
+        lease = stage.grants(TTL_S)
+        held_by_its_lease(stage, lease, TTL_S - STEP_S)
+        if cached:
+            assert stage.asks(stage.gate)
+        held_by_its_lease(stage, lease, SKEW_ALLOWANCE_S + 2 * STEP_S)
+        assert stage.is_there(), "the lease goes on"
+        assert not stage.asks(stage.gate)
+        with pytest.raises(UnknownLease, match="expired"):
+            stage.keeps(stage.subject, lease)
+        assert stage.do(stage.admin, lambda permits: permits.revoke(*NAMES))
+
+
+def test_a_permit_under_a_given_lease_has_no_end_but_the_lease() -> None:
+    with Stage() as stage:
+        admin = stage.admin
+        lease = stage.wait(admin.host.start(admin.client.engine.grant, TTL_S)).id
+        stage.do(admin, lambda permits: permits.grant(*NAMES, ["in"], lease=lease))
+        held_by_its_lease(stage, lease, 5 * TTL_S)
+        assert stage.asks(stage.gate)
+
+
+def test_new_rights_under_the_same_lease_leave_the_end_as_it_is() -> None:
+    with Stage() as stage:
+        first = stage.do(stage.admin, lambda permits: permits.grant(*NAMES, ["in"], TTL_S))
+        stage.run_for(5.0)
+        second = stage.do(
+            stage.admin, lambda permits: permits.grant(*NAMES, ["out"], lease=first.lease)
+        )
+        assert first.ends_at is not None
+        assert second.ends_at == first.ends_at
+
+
+def test_who_keeps_the_lease_extends_the_permit_and_its_cached_answers_stay() -> None:
+    with Stage() as stage:
+        lease = stage.grants(TTL_S)
+        stage.keeps(stage.subject, lease)
+        assert stage.asks(stage.gate)
+        before = stage.gate.line.messages
+        stage.run_for(TTL_S / 2)
+        assert stage.asks(stage.gate)
+        assert stage.gate.line.messages == before
+        stage.run_for(5 * TTL_S)
+        permit = stage.do(stage.gate, lambda permits: permits.get(*NAMES))
+        assert permit is not None
+        assert permit.ends_at is not None
+        left_s = permit.ends_at.timestamp() - stage.gate.host.clock.wall()
+        assert TTL_S / 2 <= left_s <= TTL_S + GRAIN_S
+
+
+@pytest.mark.parametrize("way", ["revoked", "replaced"])
+def test_an_extension_revives_no_permit(way: str) -> None:
+    with Stage() as stage:
+        stage.keeps(stage.subject, stage.grants(TTL_S))
+        other = stage.wait(stage.admin.host.start(stage.admin.client.engine.grant, HOUR_S)).id
+        if way == "revoked":
+            stage.do(stage.admin, lambda permits: permits.revoke(*NAMES))
+        else:
+            stage.do(stage.admin, lambda permits: permits.grant(*NAMES, ["dance"], lease=other))
+        stage.run_for(2 * TTL_S)
+        assert not stage.asks(stage.gate)
+        assert stage.asks(stage.gate, "dance") == (way == "replaced")
+
+
+def test_an_extension_without_an_answer_is_made_again() -> None:
+    with Stage() as stage:
+        stage.keeps(stage.subject, stage.grants(TTL_S))
+        for befalls in ("unsent", "unanswered", "late"):
+            stage.subject.line.befalls = befalls
+            stage.subject.line.befalls_in = 1
+            stage.run_for(2 * TTL_S)
+            assert not stage.subject.line.befalls_in, "it has befallen an extension"
+            assert stage.asks(stage.gate)
+
+
+def test_clocks_that_differ_by_the_allowance_deny_no_permit_before_its_end() -> None:
+    with Stage() as stage:
+        stage.gate.host.clock.jump_wall(SKEW_ALLOWANCE_S)
+        stage.grants(TTL_S)
+        granted_at = stage.sim.now
+        while stage.sim.now < granted_at + TTL_S - MARGIN_S - STEP_S:
+            assert stage.do(stage.gate, lambda permits: permits.check(*NAMES, "in", cache=False))
+            stage.run_for(STEP_S)
 
 
 # What ends it before.

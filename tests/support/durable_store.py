@@ -23,8 +23,20 @@ class DurableStore:
 
     def open(self) -> None:
         """Start on what is on disk."""
+        self.read()
+        self.serve()
+
+    def read(self) -> None:
+        """Read what is on disk, as a server does: on its event loop."""
+        self.host.call(self._read)
+
+    def _read(self) -> None:
         self.store = Store(clock=self.host.clock)
         self.journal = Journal(self._directory, heir=self.store)
+        self.store.complete()
+
+    def serve(self) -> None:
+        """Serve what was read."""
         self.host.call(self.store.start)
 
     def commit(self) -> None:
@@ -34,11 +46,17 @@ class DurableStore:
             self.journal.append(batch.first_revision, batch.last_revision, changes)
             self.host.call(self.store.committed)
 
-    def crash(self) -> None:
+    def crash(self, serves_after_s: float = 0.0) -> None:
         """Lose what was not committed, and start again."""
+        self.close()
+        self.read()
+        self.sim.run_for(serves_after_s)
+        self.serve()
+
+    def close(self) -> None:
+        """Stop serving, and lose what was not committed."""
         self.host.call(self.store.leases.close)
         self.journal.close()  # which writes nothing of the store
-        self.open()
 
     def do(self, function: Callable[..., T], *args: Any) -> T:
         """Call something as if it came from the event loop."""

@@ -3,6 +3,7 @@
 import pytest
 
 from leasehold import LeaseClock
+from leasehold.core.duration import NEVER
 from leasehold.core.lease_clock import GRACE_S, IDLE_TICK_S, LONG_CUT_S, MAX_STEP_S
 
 START = 1000.0
@@ -114,3 +115,19 @@ def test_elapsing_goes_neither_back_nor_counts_twice(clock: LeaseClock) -> None:
     clock.elapse(START + 10.0)
     assert clock.elapse(START + 5.0) == 10.0
     assert clock.advance(START + 10.1) == pytest.approx(10.1)
+
+
+def test_a_clock_that_was_not_started_stands_still_whatever_readings_it_takes() -> None:
+    clock = LeaseClock(NEVER)
+    for monotonic in (START, START + 0.1, START + 1e6):
+        clock.advance(monotonic)
+        clock.elapse(monotonic)
+        clock.stand_still(monotonic)
+    assert (clock.now, clock.lag_s) == (0.0, 0.0)
+    clock.start(START + 2e6)
+    assert clock.advance(START + 2e6 + 0.1) == pytest.approx(0.1)
+
+
+def test_a_clock_is_started_once(clock: LeaseClock) -> None:
+    with pytest.raises(AssertionError, match="started before"):
+        clock.start(START)

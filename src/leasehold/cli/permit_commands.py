@@ -108,6 +108,7 @@ def _json(permit: Permit) -> dict[str, Any]:
         "own_lease": permit.own_lease,
         "granted_by": permit.granted_by,
         "revision": permit.revision,
+        "ends_at": None if permit.ends_at is None else permit.ends_at.isoformat(),
     }
 
 

@@ -30,6 +30,7 @@ from leasehold.recipes.locks import Locks, check_who, this_process
 from leasehold.recipes.naming import name_of
 from leasehold.recipes.options import RECALL_S, OnLoss, check_wait
 from leasehold.recipes.permits import Permits
+from leasehold.recipes.permits.extending import extension_of
 from leasehold.recipes.rwlock import RWLock
 from leasehold.recipes.semaphore import Semaphore
 from leasehold.recipes.sessions import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
@@ -117,16 +118,34 @@ class Client:
         on_loss: Callback | None = None,
         timeout: Timeout = None,
     ) -> Pending[HeldLease]:
-        """Keep a lease alive that is there already, such as one that a script has begun.
+        """Keep an existing lease alive, such as one that a script or a permit's grant has begun.
 
-        It is renewed now, and from then on like one of `lease`, which says what else there is; it
-        is ended with the block, unless `release` was called. `UnknownLease` if it is not there.
+        It is renewed now, and from then on like one of `lease`, and revoked at the end of the block
+        unless `release` was called. Permits that were granted with a TTL are extended with their
+        lease. `UnknownLease` if the lease does not exist, or is that of a permit which has ended.
         """
         check_plain_callback(on_jeopardy, "on_jeopardy")
         check_plain_callback(on_loss, "on_loss")
         number = _number_of(lease)
-        adopt = partial(self._keeper.adopt, number, on_jeopardy=on_jeopardy, on_loss=on_loss)
-        return Pending(lambda: self._patience.wait(adopt(), timeout))
+        keep = partial(self._keep, number, on_jeopardy, on_loss)
+        return Pending(lambda: self._patience.wait(keep(), timeout))
+
+    async def _keep(
+        self, lease: int, on_jeopardy: Callback | None, on_loss: Callback | None
+    ) -> HeldLease:
+        self._keeper.check()
+        extension = await extension_of(self.engine, self._keeper, lease)
+        on_renewed = None if extension is None else extension.renewed
+        held = await self._keeper.adopt(
+            lease, on_jeopardy=on_jeopardy, on_loss=on_loss, on_renewed=on_renewed
+        )
+        if extension is not None:
+            try:
+                await extension.begin(held)
+            except BaseException:
+                held.release()
+                raise
+        return held
 
     async def revoke(self, lease: HeldLease | int, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
         """End any lease, and its keys with it. `UnknownLease` if it is not there."""

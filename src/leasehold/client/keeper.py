@@ -135,22 +135,34 @@ class Keeper:
             raise Closed("the client was closed while a lease was granted")
         return granted.ttl
 
-    async def begin(self, ttl_s: float) -> int:
-        """Begin a lease for somebody else, who keeps it or does not; give its id."""
+    async def begin(self, ttl_s: float) -> tuple[int, float]:
+        """Grant a lease that is not kept here; return its id and its TTL."""
         self._check_call()
         lease = self._random.randint(1, MAX_ID)
-        await self._ask_for(lease, ttl_s)
-        return lease
+        return lease, await self._ask_for(lease, ttl_s)
 
     async def adopt(
-        self, lease: int, *, on_jeopardy: Callback | None = None, on_loss: Callback | None = None
+        self,
+        lease: int,
+        *,
+        on_jeopardy: Callback | None = None,
+        on_loss: Callback | None = None,
+        on_renewed: Callable[[], object] | None = None,
     ) -> HeldLease:
-        """Keep a lease that is there already, whoever began it."""
+        """Renew an existing lease and keep it. `on_renewed` is called after later renewals."""
         self._check_call()
         sent_at = self.clock.boottime()
         term_s = await self.engine.renew(lease)
         self.check()
-        held = HeldLease(self, lease, term_s, sent_at, on_jeopardy=on_jeopardy, on_loss=on_loss)
+        held = HeldLease(
+            self,
+            lease,
+            term_s,
+            sent_at,
+            on_jeopardy=on_jeopardy,
+            on_loss=on_loss,
+            on_renewed=on_renewed,
+        )
         return self._keep(held, FOREVER)
 
     def _keep(self, lease: HeldLease, renew_for_s: float | Forever) -> HeldLease:

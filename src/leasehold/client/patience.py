@@ -9,7 +9,8 @@ else has cancelled it as well.
 
 import asyncio
 from asyncio import CancelledError, get_running_loop
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -25,6 +26,28 @@ Timeout: TypeAlias = float | timedelta | None
 """Seconds, or None for what the client was made with."""
 
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def time_limit(seconds: float | None, engine: Engine) -> AsyncIterator[None]:
+    """Bound the calls to an engine in a block; the `TimeoutError` says how long it waited, and why.
+
+    For calls behind a client's own (`Patience` costs less for those).
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if seconds is None or not limit.expired():
+            raise
+        raise TimeoutError(no_answer(seconds, engine)) from error
+
+
+def no_answer(seconds: float, engine: Engine) -> str:
+    """Describe that an engine did not answer in time, and why if that is known."""
+    text = f"no answer within {seconds:g} s"
+    return f"{text}: {engine.trouble}" if engine.trouble else text
 
 
 class _Limit:
@@ -83,7 +106,7 @@ class Patience:
         except BaseException as error:
             deadlines.discard(limit, tick)
             if limit.is_over and limit.take_back() and isinstance(error, CancelledError):
-                raise TimeoutError(self._why(seconds)) from error
+                raise TimeoutError(no_answer(seconds, self._engine)) from error
             raise
         deadlines.discard(limit, tick)
         if limit.is_over:
@@ -107,11 +130,6 @@ class Patience:
             raise
         self._loop = get_running_loop()
         self._deadlines = Deadlines(self._loop, _Limit.expire)
-
-    def _why(self, seconds: float) -> str:
-        why = self._engine.trouble
-        said = f"no answer within {seconds:g} s"
-        return f"{said}: {why}" if why else said
 
     def close(self) -> None:
         """Leave no alarm behind, unless there is somebody who waits."""

@@ -21,6 +21,8 @@ early never is.
 
 from typing import Final
 
+from leasehold.core.duration import NEVER
+
 MAX_STEP_S: Final = 0.250
 IDLE_TICK_S: Final = 0.100
 LONG_CUT_S: Final = 1.0
@@ -28,7 +30,11 @@ GRACE_S: Final = 5.0
 
 
 class LeaseClock:
-    """Lease time in `now`, in seconds since this clock was made."""
+    """Lease time in `now`, in seconds since this clock was started.
+
+    It runs from the reading it is made with. Made with `NEVER`, it stands still at 0, whatever
+    readings it takes, until `start`.
+    """
 
     __slots__ = (
         "_grace_from",
@@ -50,6 +56,12 @@ class LeaseClock:
         self.lag_s = 0.0
         self.cuts = 0
         self.may_end = True
+
+    def start(self, monotonic: float) -> None:
+        """Begin to run, for a clock that was made with `NEVER`."""
+        assert self._monotonic == NEVER, "it was started before"
+        assert self.now == 0.0, "lease time has passed before the start"
+        self._monotonic = monotonic
 
     def advance(self, monotonic: float) -> float:
         """Take the reading of the monotonic clock, on each entry from the event loop."""
@@ -79,10 +91,6 @@ class LeaseClock:
             self.hold()
         if self._stood_s > LONG_CUT_S:
             self._grace_from = self.now
-
-    def skip(self, monotonic: float) -> None:
-        """Let nothing of the gap count: nobody could have been heard in it."""
-        self._monotonic = max(self._monotonic, monotonic)
 
     def elapse(self, monotonic: float) -> float:
         """Let the whole gap count: for a time in which nobody was there to be kept waiting.

@@ -17,7 +17,6 @@ that no caller ever sees a lease that should be gone.
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
-from operator import attrgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from leasehold.core.duration import NEVER, Duration, Forever, Requested, duration_of
@@ -163,7 +162,8 @@ class LeaseTable(Generic[R]):
     def restore(self, leases: Iterable[tuple[Hashable, R, float, float]]) -> None:
         """Take leases from before, into an empty table: cookies, resources, terms, what is left.
 
-        For grantors whose policy would not say anything else: it is not asked.
+        For grantors whose policy would not say anything else: it is not asked. `on_placed` is not
+        called: the grantor starts to keep time when it serves.
         """
         assert not self._leases, "only an empty table is filled"
         now, table = self.clock.now, self._leases
@@ -171,8 +171,6 @@ class LeaseTable(Generic[R]):
             table[cookie] = leased = LeasedResource(cookie, resource, now + left_s)
             leased.term_s = term_s
         self._queue.schedule_all()
-        if table and self._on_placed is not None:
-            self._on_placed(min(table.values(), key=attrgetter("deadline")))
 
     def take_back(self, leased: LeasedResource[R]) -> None:
         """Undo a grant that never reached its holder: nobody is told, nothing is remembered."""

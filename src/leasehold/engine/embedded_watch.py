@@ -12,6 +12,7 @@ from leasehold.engine.lazily import Lazily
 from leasehold.engine.values import Events, event_of, event_with_previous
 from leasehold.errors import Closed, Compacted, LeaseholdError
 from leasehold.owner_loop import OwnerLoop
+from leasehold.stored_errors import fresh
 
 if TYPE_CHECKING:
     from leasehold.engine.runtime import Runtime
@@ -142,7 +143,7 @@ class EmbeddedWatch(Watch):
             raise RuntimeError("a watch has one reader; make another watch for another one")
         while not self._is_readable:
             if self._failure is not None and not self._queue:
-                raise self._failure
+                raise fresh(self._failure)
             self._reader = asyncio.get_running_loop().create_future()
             if self._queue:
                 self._runtime.waiting.wake_when_durable(self)

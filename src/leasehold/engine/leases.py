@@ -66,7 +66,7 @@ class Leases:
         self.monotonic = clock.monotonic
         self.table: LeaseTable[LeaseRecord] = LeaseTable(
             DurationPolicy(maximum=FOREVER, default=FOREVER),
-            LeaseClock(clock.monotonic()),
+            LeaseClock(NEVER),  # lease time starts with `start`
             self._on_placed,
         )
         self.on_renewed: Callable[[LeaseRecord], None] | None = None
@@ -90,8 +90,8 @@ class Leases:
         self.table.restore((record.id, record, record.ttl_s, record.promised_s) for record in found)
 
     def start(self) -> None:
-        """Begin to keep time on the running event loop."""
-        self.table.clock.skip(self.monotonic())
+        """Start lease time, on the running event loop: until now it stood still."""
+        self.table.clock.start(self.monotonic())
         self._caretaker.prepare()
         self.enter()
 

@@ -423,8 +423,13 @@ class Store(Ahead):
             self._replay = None
 
     def start(self) -> None:
-        """Begin to serve, on the running event loop: the terms of restored leases begin now."""
+        """Begin to serve, on the running event loop: the terms of restored leases begin now.
+
+        Nothing may have changed since the journal was read, or the journal would never have it.
+        """
         self.complete()
+        touched = self._open.changes or self._open.leases or self._under_way or self.ends
+        assert not touched, "something was changed before the start"
         self.leases.start()
         self.recent = Recent(self.revision + 1)
         self.durable_revision = self.revision

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from leasehold.core.callback import ignore
 from leasehold.engine.store import Store
 from leasehold.errors import LeaseholdError, TooBusy
+from leasehold.stored_errors import fresh
 
 MAX_WAITING: Final = 10_000
 """Calls that may wait for the disk; further ones that change something are refused."""
@@ -52,7 +53,7 @@ class Waiting:
         if position <= self._store.durable:
             return
         if self._over is not None:
-            raise type(self._over)(*self._over.args)
+            raise fresh(self._over)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(position, []).append(waiter)
         self._count += 1
@@ -73,7 +74,7 @@ class Waiting:
         for waiting in waiters.values():
             for waiter in waiting:
                 if not waiter.done():
-                    waiter.set_exception(type(error)(*error.args))
+                    waiter.set_exception(fresh(error))
 
     def _released(self, position: int) -> None:
         self.on_durable(position)

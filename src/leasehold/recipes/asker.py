@@ -6,6 +6,7 @@ from collections import deque
 from leasehold.errors import LockDenied
 from leasehold.recipes.guard import Guard
 from leasehold.recipes.options import LockOptions
+from leasehold.stored_errors import fresh
 
 
 class Asker:
@@ -90,5 +91,5 @@ class Askers:
         """Tell all that they wait for nothing; False if there was nobody."""
         queue, self._queue = self._queue, deque()
         for asker in queue:
-            asker.fail(error)
+            asker.fail(fresh(error))
         return bool(queue)

@@ -22,7 +22,7 @@ from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets
 from leasehold.core.ops import Compare, Delete, Put, Relation, Target
 from leasehold.engine.interface import Watch
-from leasehold.engine.values import Event, Events
+from leasehold.engine.values import Event, Events, RangeResult
 from leasehold.errors import Compacted, SessionExpired
 from leasehold.recipes.counted import CountedLine, check_count
 from leasehold.recipes.errand import Errand
@@ -32,6 +32,7 @@ from leasehold.recipes.naming import Claim, name_of, text_of
 from leasehold.recipes.options import check_wait
 from leasehold.recipes.session import AGAIN_MIN_S, NOT_EXECUTED, OutcomeUnknown
 from leasehold.recipes.token import Token
+from leasehold.stored_errors import fresh
 
 OPENED: Final = b"opened"
 """The last part of the key that tells of an opening."""
@@ -91,7 +92,17 @@ class _Arrival(Place):
             raise _Passed(self.token)
 
     async def find_opening(self, until: int = 0) -> bool:
-        """Look in the history for what became of its key, up to a revision, or its deletion."""
+        """Look in the history for what became of its key, up to a revision, or its deletion.
+
+        Raises `SessionExpired` if there is no answer while the session lasts.
+        """
+        while True:
+            try:
+                return await self._find_opening(until)
+            except TimeoutError:
+                self.session.check()
+
+    async def _find_opening(self, until: int) -> bool:
         start = max(self.created, self.began_at) + 1
         watch = self._engine.watch(*self.line.span, start=start)
         try:
@@ -153,8 +164,8 @@ class _Meeting(Errand[Token]):
 
     async def _meet(self) -> Token:
         place = self._place
-        began = self._lines.engine.range(place.opened)
-        place.began_at = (await self._lines.patience.wait(began, None)).revision
+        found = await place.insist(self._find_opened)
+        place.began_at = found.revision
         try:
             await place.join()
         except _Passed as passed:
@@ -177,13 +188,16 @@ class _Meeting(Errand[Token]):
             f"{self._parties} were there after {self._waited_s:g} s"
         )
 
+    async def _find_opened(self) -> RangeResult:
+        return await self._lines.patience.wait(self._lines.engine.range(self._place.opened), None)
+
     async def _find_token(self) -> Token | None:
         """Give the token if it has passed; raise if it never will."""
         place = self._place
         if place.passed is not None or place.loss is None:
             return place.passed
         if not place.session.is_live or not await place.find_opening():
-            raise place.loss
+            raise fresh(place.loss)
         return place.passed
 
     async def _open_if_last(self) -> None:

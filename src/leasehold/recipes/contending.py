@@ -22,6 +22,7 @@ from leasehold.engine.values import KeyValue, RangeResult
 from leasehold.errors import CallRefused, Compacted, LeaseholdError, is_definite
 from leasehold.recipes.naming import Claim, is_contender, line, prefix_of, text_of, who_has
 from leasehold.recipes.session import OutcomeUnknown, Session
+from leasehold.stored_errors import fresh
 
 if TYPE_CHECKING:
     from leasehold.engine.interface import Engine
@@ -180,7 +181,7 @@ class Contention:
             watcher.cancel()
             await asyncio.wait([watcher])
         if self._failure is not None:
-            raise self._failure
+            raise fresh(self._failure)
         return True
 
     @property

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from leasehold.engine.values import KeyValue
-from leasehold.recipes.line import LEASE_HEX, Line
-from leasehold.recipes.naming import text_of
+from leasehold.recipes.line import Line
+from leasehold.recipes.naming import LEASE_HEX, text_of
 
 FIRST: Final = b"0"
 LAST: Final = b":"

@@ -16,11 +16,12 @@ from leasehold.client.texts import Octets, octets_of
 from leasehold.core.ops import Compare, Put, Relation, Target
 from leasehold.engine.values import KeyValue
 from leasehold.errors import LeaseholdError
+from leasehold.lease_ids import shown_lease
 from leasehold.pending import Pending
-from leasehold.recipes.line import LEASE_HEX, Line, Place
+from leasehold.recipes.line import Line, Place
 from leasehold.recipes.line_guard import LineGuard, OnLoss
 from leasehold.recipes.lines import Lines
-from leasehold.recipes.naming import name_of, text_of
+from leasehold.recipes.naming import LEASE_HEX, contender_span, name_of, text_of
 from leasehold.recipes.observation import Leader, Observation, leader_of, read_candidates
 from leasehold.recipes.options import check_wait
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown
@@ -36,7 +37,7 @@ class _Candidates(Line):
 
     @property
     def span(self) -> tuple[bytes, bytes]:
-        return self.prefix + b"0", self.prefix + b"g"
+        return contender_span(self.prefix)
 
     def tail(self, lease: bytes, number: int) -> bytes:
         del number
@@ -47,7 +48,7 @@ class _Candidates(Line):
 
     def who(self, pair: KeyValue) -> str:
         said = pair.value.decode(errors="backslashreplace")[:SHOWN]
-        return f"{said!r} (lease {pair.lease:x})"
+        return f"{said!r} (lease {shown_lease(pair.lease)})"
 
 
 class Leadership(LineGuard):

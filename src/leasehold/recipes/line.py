@@ -20,9 +20,9 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Target
 from leasehold.engine.interface import prefix_end
@@ -33,6 +33,7 @@ from leasehold.errors import (
     Forked,
     LeaseholdError,
     LeaseLost,
+    NoSpace,
     SessionExpired,
     is_definite,
 )
@@ -43,11 +44,10 @@ from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown, 
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 PUTS: Final = 3
 """How often a key is put there that was not, each time without an answer."""
-
-LEASE_HEX: Final = rb"[1-9a-f][0-9a-f]{0,15}"
-"""The number of a lease, in keys."""
 
 DELETED: Final = "its key was deleted or replaced by somebody else"
 
@@ -139,7 +139,7 @@ class Place:
 
     async def join(self) -> None:
         """Put the key there, behind all others. Whatever happens, `leave` has to follow."""
-        self.session = await self.lines.sessions.live()
+        self.session = await self.insist(self.lines.sessions.live)
         self.session.use()
         self._is_joined = True
         self._stop_listening = self.session.on_lost(self._session_lost)
@@ -158,6 +158,23 @@ class Place:
                 return
         assert cause is not None, "it has no answer for a reason"
         raise cause
+
+    async def insist(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a call that changes nothing by itself until there is an answer, while it is wanted.
+
+        A caller without a time limit waits for a silent server as long as it takes.
+        """
+        pause_s = AGAIN_MIN_S
+        while True:
+            try:
+                return await call()
+            except (LeaseholdError, OSError) as error:
+                if is_definite(error) or isinstance(error, NoSpace) or not self.is_wanted:
+                    raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()  # it may be given up in the meantime
+            pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     async def was_absent(self, revision: int) -> None:
         """Consider that a key without an answer is not there, at a revision: so it was not put."""

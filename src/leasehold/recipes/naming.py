@@ -1,8 +1,9 @@
 """Keys of locks: what they are called, which of them count, and what they say.
 
-The layout is etcd's own: `<name>/<lease in hex>`, so that `etcdctl lock` and Go's
-`concurrency.Mutex` stand in the same line. Only keys of exactly this shape count: lock `a` does not
-see those of lock `a/b`.
+The layout is etcd's own: `<name>/<lease id in hexadecimal>`, so that `etcdctl lock` and Go's
+`concurrency.Mutex` queue for the same lock. Only keys of exactly this form count: lock `a` does not
+see those of lock `a/b`. Lease ids are signed, and Go's `%x` writes a negative one with a minus
+sign: `<name>/-7a` counts as well.
 
 The value of a key of ours says who put it there. The line goes by create revisions alone: what is
 written here tells others something, and nobody's lock depends on it.
@@ -16,6 +17,7 @@ from typing import Any, Final, Self
 from leasehold.client.texts import Octets, octets_of
 from leasehold.core.ops import Range, SortBy
 from leasehold.engine.values import KeyValue
+from leasehold.lease_ids import shown_lease
 
 SESSIONS: Final = b"leasehold/sessions/"
 """Where each session has its own key."""
@@ -31,11 +33,15 @@ MAX_NUMBER: Final = 2**63 - 1
 
 _RESERVED: Final = SESSIONS.rstrip(b"/")
 
-_HEX: Final = re.compile(rb"[1-9a-f][0-9a-f]{0,15}")
+LEASE_HEX: Final = rb"-?[1-9a-f][0-9a-f]{0,15}"
+"""Pattern of a lease id in a key, as Go's `%x` writes it: lower case, no leading zeros. Sixteen
+digits from `8` on are accepted, too: some clients print a negative id as an unsigned number."""
+
+_CONTENDER: Final = re.compile(LEASE_HEX)
 
 
 def hex_of(lease: int) -> bytes:
-    """Give a lease's number as keys have it."""
+    """Format a lease id as it is written in keys."""
     return b"%x" % lease
 
 
@@ -66,20 +72,25 @@ def prefix_of(name: bytes) -> bytes:
 
 def is_contender(prefix: bytes, key: bytes) -> bool:
     """Say whether a key counts in the line of a lock."""
-    return key.startswith(prefix) and _HEX.fullmatch(key, len(prefix)) is not None
+    return key.startswith(prefix) and _CONTENDER.fullmatch(key, len(prefix)) is not None
+
+
+def contender_span(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return key and end of the smallest range that has every key with a lease id after `prefix`.
+
+    Other keys may be in it, such as those of lock `a/b` for lock `a`.
+    """
+    return prefix + b"-", prefix + b"g"
 
 
 def line(
     name: bytes, *, limit: int, descending: bool = False, after: int = 0, before: int = 0
 ) -> Range:
-    """Read the keys that may be in the line of a lock, by their create revisions.
-
-    Those that cannot be are left out as far as their first byte tells.
-    """
-    prefix = prefix_of(name)
+    """Read the keys that may count for a lock, by their create revisions."""
+    first, last = contender_span(prefix_of(name))
     return Range(
-        prefix + b"0",
-        prefix + b"g",
+        first,
+        last,
         limit=limit,
         sort_by=SortBy.CREATE_REVISION,
         descending=descending,
@@ -136,4 +147,4 @@ def _is_number(said: object) -> bool:
 def who_has(pair: KeyValue) -> str:
     """Say who has put a key there, for people."""
     claim = Claim.decode(pair.value)
-    return claim.who if claim is not None else f"lease {pair.lease:x}"
+    return claim.who if claim is not None else f"lease {shown_lease(pair.lease)}"

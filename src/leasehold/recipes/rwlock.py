@@ -13,10 +13,10 @@ from leasehold.client.patience import Timeout
 from leasehold.client.texts import Octets
 from leasehold.engine.values import KeyValue
 from leasehold.pending import Pending
-from leasehold.recipes.line import LEASE_HEX, Line, Place
+from leasehold.recipes.line import Line, Place
 from leasehold.recipes.line_guard import LineGuard, OnLoss
 from leasehold.recipes.lines import Lines
-from leasehold.recipes.naming import Claim, name_of, text_of
+from leasehold.recipes.naming import LEASE_HEX, Claim, name_of, text_of
 from leasehold.recipes.options import check_wait
 from leasehold.recipes.stay import stay
 

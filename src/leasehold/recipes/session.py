@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from leasehold.client.held_lease import HeldLease
+from leasehold.client.patience import time_limit
 from leasehold.core.ops import Compare, Put, Range, Relation, Step, Target
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import TxnResult
@@ -253,7 +254,7 @@ class Session:
         self, compares: Sequence[Compare], success: Sequence[Step], failure: Sequence[Step]
     ) -> TxnResult:
         """Make a call that does not take for ever."""
-        async with asyncio.timeout(self.call_s):
+        async with time_limit(self.call_s, self._engine):
             return await self._engine.txn(compares, success, failure)
 
     @property

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from leasehold.client.held_lease import HeldLease
 from leasehold.client.keeper import Keeper
+from leasehold.client.patience import time_limit
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, CALL, CALL_MAX_S, Session
@@ -103,11 +104,11 @@ class Sessions:
             self.give_up(self._current, None)
         limit_s = min(CALL_MAX_S, self.ttl_s * CALL)
         for former in list(self._before):
-            async with asyncio.timeout(limit_s):
+            async with time_limit(limit_s, self.engine):
                 await self._end_former(former)
         self._loop = asyncio.get_running_loop()
         session = Session(self, self.engine, self.who.encode())
-        async with asyncio.timeout(limit_s):
+        async with time_limit(limit_s, self.engine):
             lease = await self.keeper.grant(
                 self.ttl_s,
                 on_jeopardy=self._in_jeopardy,

@@ -9,6 +9,7 @@ from leasehold.recipes.line import Line, Place
 from leasehold.recipes.line_guard import LineGuard
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import text_of
+from leasehold.stored_errors import fresh
 
 G = TypeVar("G", bound=LineGuard)
 
@@ -88,7 +89,7 @@ class Stay(Errand[G], Generic[G]):
         place, is_fresh = self._place, True
         while place.is_wanted:
             if place.loss is not None:
-                raise place.loss
+                raise fresh(place.loss)
             if place.line.lets_in(list(place.ahead.values())):
                 if is_fresh:
                     return

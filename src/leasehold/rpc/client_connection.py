@@ -25,6 +25,7 @@ from leasehold.rpc.http2 import Http2
 from leasehold.rpc.inbound import CONNECTION_WINDOW, STREAM_WINDOW
 from leasehold.rpc.limits import GIB, MIB, Limits, Rate
 from leasehold.rpc.requests import Requests
+from leasehold.stored_errors import fresh
 
 logger = logging.getLogger(__name__)
 
@@ -350,7 +351,7 @@ class ClientConnection(Http2[ClientCall]):
         for call in calls:
             if not call.is_over:
                 self.forget(call)
-            call.failed(failure)
+            call.failed(fresh(failure))
 
 
 _CODES: Final = frozenset(ErrorCode)

@@ -30,6 +30,7 @@ from leasehold.rpc.client_protocol import LINGER_S, ClientProtocol, MakeLine
 from leasehold.rpc.dialing import dial
 from leasehold.rpc.endpoints import Endpoint
 from leasehold.rpc.racing import Lost, race
+from leasehold.stored_errors import fresh
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Connector:
         """Give a future for the next line, which is to be given back; raises `ConnectFailed`."""
         assert self.line is None, "there is a line"
         if self._closed is not None:  # somebody who wakes up too late
-            raise self._closed
+            raise fresh(self._closed)
         if self._failure and not wait_for_ready and self._loop.time() < self._not_before:
             raise ConnectFailed(self._failure)
         waiter: asyncio.Future[ClientProtocol] = self._loop.create_future()
@@ -124,7 +125,7 @@ class Connector:
                 await self._round()
         except Exception as error:  # noqa: BLE001  whoever waits must hear of it
             for waiter in self._waiting():
-                waiter.set_exception(error)
+                waiter.set_exception(fresh(error))
         finally:
             if self._task is asyncio.current_task():
                 self._task = None
@@ -220,7 +221,7 @@ class Connector:
         self._closed = failure
         self.line = None
         for waiter in self._waiting():
-            waiter.set_exception(failure)
+            waiter.set_exception(fresh(failure))
         self._waiters.clear()
         leaving = list(self._lines)
         for line in leaving:

@@ -100,9 +100,10 @@ class ServerCall(AnsweringStream):
     def open(self) -> None:
         """Begin a call that has a handler of its own, or that there is no handler for."""
         head = self.head
+        if head.error is not None:  # it is stored, and so it must not be raised
+            self.end(head.error)
+            return
         try:
-            if head.error is not None:
-                raise head.error
             assert head.subscription is not None
             self.set_alarm()
             self.is_events = not head.waits_for_room

@@ -11,6 +11,7 @@ from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.receiving import Receiving
 from leasehold.rpc.waiter import Waiter
+from leasehold.stored_errors import fresh
 
 MAX_UNSENT_BYTES: Final = 256 * 1024
 """What a call may have said and not sent; beyond it `send` waits."""
@@ -55,7 +56,7 @@ class StreamingCall(Receiving, ClientCall):
 
     def _check_sending(self) -> None:
         if self._failure is not None:
-            raise self._failure.with_traceback(None)
+            raise fresh(self._failure)
         if self.is_over:
             raise RpcError(Status.CANCELLED, "the call is over: the server has ended it")
 
@@ -82,7 +83,7 @@ class StreamingCall(Receiving, ClientCall):
         """Give the next message; None if the server has ended the call, and all went well."""
         while not self._messages:
             if self._failure is not None:
-                raise self._failure.with_traceback(None)
+                raise fresh(self._failure)
             if self._trailers is not None:
                 return None
             await self._reading.wait()
@@ -101,7 +102,7 @@ class StreamingCall(Receiving, ClientCall):
         """What the server says before its first message."""
         while self.head is None:
             if self._failure is not None:
-                raise self._failure.with_traceback(None)
+                raise fresh(self._failure)
             if self._trailers is not None:
                 return ()
             await self._reading.wait()

@@ -15,6 +15,7 @@ from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.request_heads import path_of
+from leasehold.stored_errors import fresh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ class Switchboard:
         self.deadlines.close()
         for waiter in self._pauses:
             if not waiter.done():
-                waiter.set_exception(failure)
+                waiter.set_exception(fresh(failure))
         await self.connector.close(failure)
 
 

@@ -109,15 +109,13 @@ class Call(Generic[T]):
 
     def outcome(self) -> T:
         """Give what it gives, or raise what it raises; once it is done."""
-        error = self._error
-        if error is None:
-            assert not self.has_failed, "an error is told once"
-            return self._value
         if self.is_cancelled:
             raise Closed("the client was closed while this call was under way")
+        error, self._error = self._error, None
+        if error is None:
+            assert not self.has_failed, "an error is raised once"
+            return self._value
         try:
             raise error
-        finally:
-            # The error knows this frame: neither should keep the other.
-            self._error = None
+        finally:  # the error refers to this frame: neither should keep the other alive
             del error, self

@@ -88,10 +88,11 @@ class Client:
         on_loss: Callback | None = None,
         timeout: Timeout = None,
     ) -> HeldLease:
-        """Keep a lease alive that is there already, such as one that a script has begun.
+        """Keep an existing lease alive, such as one that a script or a permit's grant has begun.
 
-        It is renewed now, and from then on like one of `lease`, which says what else there is; it
-        is ended with the block, unless `release` was called. `UnknownLease` if it is not there.
+        It is renewed now, and from then on like one of `lease`, and revoked at the end of the block
+        unless `release` was called. Permits that were granted with a TTL are extended with their
+        lease. `UnknownLease` if the lease does not exist, or is that of a permit which has ended.
         """
         check_plain_callback(on_jeopardy, "on_jeopardy")
         check_plain_callback(on_loss, "on_loss")

@@ -77,11 +77,16 @@ class Observation:
         return self._thread.run(lambda: self._next(limit_s), undo=self._take_back)
 
     async def _next(self, limit_s: float | None) -> Leader:
+        limit = asyncio.timeout(limit_s)
         try:
-            async with asyncio.timeout(limit_s):
+            async with limit:
                 return await anext(self._observation)
         except StopAsyncIteration:
             raise Closed("this observation was cancelled") from None
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"no change of the leader within {limit_s:g} s") from error
+            raise
 
     async def _take_back(self, _leader: Leader) -> None:
         self._observation.tell_again()

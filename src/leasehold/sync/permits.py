@@ -38,10 +38,11 @@ class Permits:
     ) -> Permit:
         """Grant rights for `ttl` seconds, or for as long as `lease` lasts: give one of the two.
 
-        With `ttl` a lease is begun for the subject, who keeps it alive, with
-        `client.keep(permit.lease)`, or lets it end. With `lease` it is one that is there, such as
-        the subject's own; `UnknownLease` if it is not. `granted_by` is the client's name, unless
-        told otherwise.
+        With `ttl` a lease is granted for the permit, which also ends at `permit.ends_at` by the
+        wall clock. `client.keep(permit.lease)` extends both; other ways to renew the lease extend
+        only the lease. With `lease` the permit is put under that lease, such as the subject's own,
+        and has no other end; `UnknownLease` if the lease does not exist. `granted_by` is the
+        client's name by default.
 
         A permit that the subject has for the resource is replaced, all at once. Its lease is ended
         if it was begun for it and has no other key; else it is left to whoever has it.
@@ -90,7 +91,7 @@ class Permits:
         )
 
     def get(self, subject: str, resource: str, *, timeout: Timeout = None) -> Permit | None:
-        """Read the permit of a subject for a resource, as the server has it; None for none."""
+        """Read the permit of a subject for a resource from the server; None if there is none."""
         return self._thread.run(lambda: self._permits.get(subject, resource, timeout=timeout))
 
     def revoke(self, subject: str, resource: str, *, timeout: Timeout = None) -> bool:

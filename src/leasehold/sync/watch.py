@@ -67,8 +67,14 @@ class Watch:
             return None
 
     async def _fetch(self, limit_s: float | None) -> None:
-        async with asyncio.timeout(limit_s):
-            self._keep(await self._watch.__anext__())
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit:
+                self._keep(await self._watch.__anext__())
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"no event within {limit_s:g} s") from error
+            raise
         while len(self._fetched) < FETCHED_AT_ONCE and self._take():
             pass
 

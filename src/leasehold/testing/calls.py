@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from leasehold.stored_errors import fresh
 from leasehold.testing.host import Host
 from leasehold.testing.packets import Packets
 from leasehold.testing.snapshot import Snapshot
@@ -55,7 +56,7 @@ class Calls:
         self._packets.send(src, dst, f"call {name} from {src.name}", arrive)
         reply = await answer
         if reply.error is not None:
-            raise reply.error
+            raise fresh(reply.error)
         return reply.value
 
     def _request_arrives(

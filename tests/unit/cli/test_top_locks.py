@@ -16,6 +16,10 @@ def contender(key: bytes, revision: int, lease: int) -> Contender:
         (b"a/b/c/7a", 0x7A, b"a/b/c"),
         (b"a//7a", 0x7A, b"a/"),
         (b"\xff/7a", 0x7A, b"\xff"),
+        (b"cron/-7a", -0x7A, b"cron"),
+        (b"cron/-8000000000000000", -(2**63), b"cron"),
+        (b"cron/-7a", 0x7A, None),
+        (b"cron/7a", -0x7A, None),
         (b"cron/7b", 0x7A, None),  # of another lease
         (b"cron/7a", 0, None),  # of none
         (b"cron/07a", 0x7A, None),  # not as it is written

@@ -140,6 +140,37 @@ def test_a_clean_stop_checkpoints_what_has_aged(durable: DurableStore) -> None:
     assert_ends_after(durable, HOUR_S - CHECKPOINT_EVERY_S / 2)
 
 
+def test_no_lease_ages_between_reading_the_journal_and_serving(durable: DurableStore) -> None:
+    grant(durable, 10.0)
+    durable.crash(serves_after_s=HOUR_S)
+    assert durable.store.revision == durable.store.durable_revision == 2
+    assert_ends_after(durable, 10.0)
+
+
+def test_an_entry_from_the_event_loop_before_the_start_lets_no_lease_time_pass(
+    durable: DurableStore,
+) -> None:
+    grant(durable, 10.0)
+    durable.close()
+    durable.read()
+    for _ in range(100):
+        durable.sim.run_for(1.0)
+        durable.do(bool)
+    durable.serve()
+    assert_ends_after(durable, 10.0)
+
+
+def test_a_change_between_reading_the_journal_and_serving_is_not_dropped(
+    durable: DurableStore,
+) -> None:
+    grant(durable, 10.0)
+    durable.close()
+    durable.read()
+    durable.store.leases.revoke(LEASE)
+    with pytest.raises(AssertionError, match="changed before the start"):
+        durable.serve()
+
+
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 @pytest.mark.parametrize("when", ["before", "in the middle", "over a restart"])
 def test_no_jump_of_the_wall_clock_ends_a_lease_early_or_late(

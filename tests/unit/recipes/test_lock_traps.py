@@ -312,7 +312,7 @@ def test_a_foreign_owner_neither_yields_nor_marks_and_is_believed_after_a_while(
         lease = await world.engine.grant(60.0)
         await world.engine.put(b"x/%x" % lease.id, b"", lease=lease.id)
         began = world.host.clock.monotonic()
-        with pytest.raises(LockDenied, match=f"lease {lease.id:x}"):
+        with pytest.raises(LockDenied, match=f"lease {lease.id:016x}"):
             await a.lock("x").acquire(timeout=0)
         assert world.host.clock.monotonic() - began == pytest.approx(1.0, abs=0.1)
         assert world.keys("x") == 1

@@ -7,7 +7,16 @@ import pytest
 
 from leasehold import Client
 from leasehold.recipes.locks import check_who
-from leasehold.recipes.naming import MAX_NAME, MAX_NUMBER, MAX_WHO, Claim, name_of
+from leasehold.recipes.naming import (
+    MAX_NAME,
+    MAX_NUMBER,
+    MAX_WHO,
+    Claim,
+    contender_span,
+    hex_of,
+    is_contender,
+    name_of,
+)
 from tests.support.faulty_engine import World, play
 
 RECIPES: dict[str, Callable[[Client, Any], object]] = {
@@ -57,6 +66,58 @@ def test_who_has_it_can_be_shown_whatever_somebody_calls_itself() -> None:
     assert claim.who.startswith("\\ud800\\n\\x1b[2Jxx")
     assert claim.who.isprintable()
     assert claim.who.count("x") <= MAX_WHO
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"1",
+        b"7a",
+        b"7fffffffffffffff",  # MaxInt64
+        b"-1",
+        b"-7a",
+        b"-8000000000000000",  # MinInt64
+        b"fffffffffffffffb",  # -5 as clients write it that print lease ids as unsigned numbers
+    ],
+)
+def test_a_lease_id_in_lower_case_hexadecimal_counts(tail: bytes) -> None:
+    assert is_contender(b"a/", b"a/" + tail)
+    first, last = contender_span(b"a/")
+    assert first <= b"a/" + tail < last
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"",
+        b"0",
+        b"-0",
+        b"-",
+        b"--1",
+        b"07a",
+        b"-07a",
+        b"7A",
+        b"-7A",
+        b"0x7a",
+        b"+7a",
+        b" 7a",
+        b"7a\n",
+        b"7g",
+        b"-7a/1",
+        b"1" * 17,
+        b"-" + b"1" * 17,
+    ],
+)
+def test_other_forms_of_a_lease_id_do_not_count(tail: bytes) -> None:
+    assert not is_contender(b"a/", b"a/" + tail)
+
+
+@pytest.mark.parametrize("lease", [1, 2**63 - 1, -1, -(2**63)])
+def test_the_key_of_every_lease_counts(lease: int) -> None:
+    assert is_contender(b"a/", b"a/" + hex_of(lease))
 
 
 # Names.

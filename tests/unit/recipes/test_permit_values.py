@@ -1,6 +1,7 @@
 """What a permit is, as it is written down; what is refused; and what is none."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import leasehold
 from leasehold.recipes.permits import permits as permits_module
 from leasehold.recipes.permits.naming import names_of, read_names
-from leasehold.recipes.permits.permit import check_rights, read
+from leasehold.recipes.permits.permit import SKEW_ALLOWANCE_S, check_rights, read
 from tests.support.asynchronous import asynchronous
 
 KEY = names_of("anna", "hall").key
@@ -26,7 +27,11 @@ async def test_what_is_granted_is_written_as_json_in_order() -> None:
         permit = await client.permits.grant("anna", "hall", {"out", "in"}, 60, granted_by="ops")
         pair = await client.kv.get(KEY)
         assert pair is not None
-        assert json.loads(pair.value) == VALUE
+        value = json.loads(pair.value)
+        ends_at_ms = value.pop("ends_at_ms")
+        assert value == VALUE
+        assert permit.ends_at == datetime.fromtimestamp(ends_at_ms / 1000, UTC)
+        assert permit.ends_at - datetime.now(UTC) <= timedelta(seconds=60)
         assert pair.lease == permit.lease
         assert permit.revision == pair.mod_revision
         assert read(pair) == permit
@@ -50,6 +55,11 @@ async def test_what_is_granted_is_written_as_json_in_order() -> None:
         json.dumps(VALUE | {"rights": {"in": 1}}).encode(),
         json.dumps(VALUE | {"granted_by": None}).encode(),
         json.dumps(VALUE | {"own_lease": 1}).encode(),
+        json.dumps(VALUE | {"ends_at_ms": None}).encode(),
+        json.dumps(VALUE | {"ends_at_ms": True}).encode(),
+        json.dumps(VALUE | {"ends_at_ms": 1.9e15}).encode(),
+        json.dumps(VALUE | {"ends_at_ms": "2031-01-01"}).encode(),
+        json.dumps(VALUE | {"ends_at_ms": 10**30}).encode(),
     ],
 )
 @asynchronous
@@ -65,6 +75,30 @@ async def test_what_is_written_otherwise_gives_no_right_and_can_be_revoked(value
         await client.kv.put(KEY, value, lease=lease)
         await permits.grant("anna", "hall", ["in"], lease=lease)
         assert await permits.check("anna", "hall", "in")
+
+
+@asynchronous
+async def test_a_permit_of_an_earlier_release_has_no_end_but_its_lease() -> None:
+    async with leasehold.open("memory:") as client, client.lease(60) as lease:
+        await client.kv.put(KEY, json.dumps(VALUE), lease=lease)
+        assert await client.permits.check("anna", "hall", "in")
+        permit = await client.permits.get("anna", "hall")
+        assert permit is not None
+        assert permit.ends_at is None
+
+
+@asynchronous
+async def test_a_permit_whose_end_has_passed_gives_no_right_and_can_be_revoked() -> None:
+    async with leasehold.open("memory:") as client, client.lease(60) as lease:
+        ended = (datetime.now(UTC) - timedelta(seconds=SKEW_ALLOWANCE_S)).timestamp()
+        value = json.dumps(VALUE | {"ends_at_ms": int(ended * 1000)})
+        await client.kv.put(KEY, value, lease=lease)
+        permits = client.permits
+        assert not await permits.check("anna", "hall", "in")
+        assert not await permits.check("anna", "hall", "in", cache=False)
+        assert await permits.get("anna", "hall") is None
+        assert await permits.list() == []
+        assert await permits.revoke("anna", "hall")
 
 
 @asynchronous

@@ -105,7 +105,7 @@ def test_an_election_is_observed_until_another_thread_ends_that(
         assert leadership.value == b"two"
         with election.observe() as other:
             assert other.next(timeout=WITHIN_S).text == "two"
-            with pytest.raises(TimeoutError):
+            with pytest.raises(TimeoutError, match="no change of the leader within"):
                 other.next(timeout=0.01)
             leadership.proclaim("three")
             assert next(other).text == "three"

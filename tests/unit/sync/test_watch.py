@@ -45,7 +45,7 @@ def test_one_trip_to_the_loop_brings_all_that_is_there(
         with monkeypatch.context() as stuck:
             stuck.setattr(watch._thread, "run", _no_trip)
             assert [next(watch).revision for _ in range(9)] == list(range(3, 12))
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="no event within"):
             watch.next(timeout=0.001)
 
 

@@ -13,6 +13,7 @@ What is found lost stays lost. Whoever has the engine is told by everything that
 from collections.abc import Callable
 
 from leasehold.errors import HistoryLost
+from leasehold.stored_errors import fresh
 
 
 class History:
@@ -31,7 +32,7 @@ class History:
     def check(self) -> None:
         """Raise what was found out, if anything was."""
         if self.lost is not None:
-            raise self.lost.with_traceback(None)
+            raise fresh(self.lost)
 
     def saw_cluster(self, cluster_id: int) -> None:
         """Take the id in an answer, 0 if it does not say; raises `HistoryLost`."""

@@ -31,6 +31,7 @@ from leasehold.errors import CallFailed, Closed, ConnectionLost, LeaseholdError,
 from leasehold.rpc.failures import as_ours
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.streaming_call import StreamingCall
+from leasehold.stored_errors import fresh
 from leasehold.wire import rpc_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -190,5 +191,5 @@ class KeepAlives:
         unanswered = [renewal for _, renewal in self._ledger.broken()]
         for renewal in (*unanswered, *self._waiting.values()):
             if renewal.askers:
-                renewal.answer.set_exception(failure)
+                renewal.answer.set_exception(fresh(failure))
         self._waiting.clear()

@@ -24,6 +24,7 @@ from leasehold.engine.remote.messages import event_of
 from leasehold.engine.values import Events
 from leasehold.errors import Closed
 from leasehold.owner_loop import OwnerLoop
+from leasehold.stored_errors import fresh
 from leasehold.wire import kv_pb2
 from leasehold.wire import rpc_pb2 as pb
 
@@ -182,7 +183,7 @@ class RemoteWatch(Watch):
         if self._failure is None:
             await self._created.wait()
         if self._failure is not None and not self._queue:
-            raise self._failure.with_traceback(None)
+            raise fresh(self._failure)
 
     def __aiter__(self) -> AsyncIterator[Events]:
         return self
@@ -194,7 +195,7 @@ class RemoteWatch(Watch):
             raise RuntimeError("a watch has one reader; make another watch for another one")
         while not self._queue:
             if self._failure is not None:
-                raise self._failure.with_traceback(None)
+                raise fresh(self._failure)
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader

@@ -2,12 +2,15 @@
 
 Theory of operation. An answer is a permit as it was read, and how long its lease has to run. It is
 trusted until its *trusted end*: counted from when the second question was *sent*, on a clock that
-runs through suspend, less a margin (`session_margin_s`), and never for longer than `MAX_AGE_S`. The
+runs through suspend, less a margin (`session_margin_s`), never beyond the permit's wall-clock end
+(`permit.is_over`), and never for longer than `MAX_AGE_S`. The
 server cannot end the lease before, unless somebody revokes it, and that is what the watch is for:
 
 - one watch of all permits drops an answer as soon as its key is changed or deleted. It begins with
   the revision after the first answer, so nothing between the two is missed. An answer that is older
   than the watch is given, but not kept;
+- an event that only extends the wall-clock end of a permit leaves its answer, with the trusted end
+  that it had;
 - what is changed while a question is under way, and after what it has read, spoils its answer:
   given, but not kept. News that is older than an answer says nothing about it;
 - a watch that ends (`Compacted`, `HistoryLost`, the end of the engine) takes all answers with it,
@@ -28,16 +31,18 @@ from what is kept.
 import asyncio
 import logging
 from collections import defaultdict
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from leasehold.clock import Clock
 from leasehold.core.duration import NEVER
 from leasehold.core.holding import session_margin_s
 from leasehold.engine.interface import Engine, Watch
+from leasehold.engine.values import Event
 from leasehold.errors import LeaseholdError, UnknownLease
 from leasehold.recipes.permits import naming
 from leasehold.recipes.permits.naming import Names, read_names
-from leasehold.recipes.permits.permit import Permit, read
+from leasehold.recipes.permits.permit import Permit, honoured_until_s, is_over, read
 
 logger = logging.getLogger(__name__)
 
@@ -105,16 +110,18 @@ class PermitCache:
     async def _ask(self, names: Names, question: _Question | None) -> Permit | None:
         found = await self._engine.range(names.key)
         permit = read(found.pairs[0]) if found.pairs else None
-        if permit is None:
+        if permit is None or is_over(permit, self._clock.wall()):
             return None
         if question is not None:
             self._begin_watch(found.revision + 1)
-        sent_at = self._clock.boottime()
+        sent_at, sent_wall_s = self._clock.boottime(), self._clock.wall()
         try:
             info = await self._engine.time_to_live(permit.lease)
         except UnknownLease:
             return None  # it has ended since
         left_s = info.remaining - session_margin_s(info.remaining)
+        if (until_s := honoured_until_s(permit)) is not None:
+            left_s = min(left_s, until_s - sent_wall_s)
         if self._clock.boottime() >= sent_at + left_s:
             return None
         if question is not None and self._is_current(question, found.revision):
@@ -132,6 +139,19 @@ class PermitCache:
             del self._kept[next(iter(self._kept))]
         self._kept[names] = kept
         self._last_end = max(self._last_end, kept.end)
+
+    def _changed(self, names: Names, event: Event) -> None:
+        """Forget a permit that was changed, unless only its end was extended."""
+        kept = self._kept.get(names)
+        permit = None if event.pair is None else read(event.pair)
+        self.drop(names, event.revision)
+        if kept is None or permit is None or names in self._kept:
+            return
+        before = kept.permit
+        if before.ends_at is None or permit.ends_at is None or permit.ends_at < before.ends_at:
+            return
+        if replace(before, ends_at=permit.ends_at, revision=permit.revision) == permit:
+            self._keep(names, _Kept(permit, kept.end, event.revision))
 
     def drop(self, names: Names, revision: float = NEVER) -> None:
         """Forget a permit that was changed, at this revision or who knows when.
@@ -168,7 +188,7 @@ class PermitCache:
             async for events in watch:
                 for event in events.events:
                     if (names := read_names(event.key)) is not None:
-                        self.drop(names, event.revision)
+                        self._changed(names, event)
                 if self._clock.boottime() >= self._last_end:
                     return
         except LeaseholdError as error:

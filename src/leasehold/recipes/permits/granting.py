@@ -24,6 +24,8 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -36,7 +38,7 @@ from leasehold.engine.values import KeyValue, TxnResult
 from leasehold.errors import CallFailed, LeaseholdError, UnknownLease, is_definite
 from leasehold.recipes.permits import naming
 from leasehold.recipes.permits.naming import Names
-from leasehold.recipes.permits.permit import Permit, read, written
+from leasehold.recipes.permits.permit import Permit, end_after, read, written
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +52,14 @@ SETTLED_AT_ONCE: Final = 64
 class _Attempt:
     """A grant under way, and what it has met with."""
 
-    __slots__ = ("before", "call", "has_begun", "is_own", "lease", "names")
+    __slots__ = ("before", "call", "ends_at", "has_begun", "is_own", "lease", "names")
 
-    def __init__(self, names: Names, lease: int, *, is_own: bool) -> None:
+    def __init__(self, names: Names, lease: int, ends_at: datetime | None) -> None:
         self.names = names
         self.lease = lease
-        self.is_own = is_own
+        self.ends_at = ends_at
+        """The permit's wall-clock end, if the lease was begun for it."""
+        self.is_own = is_own = ends_at is not None
         self.call = b"" if is_own else naming.CALLS + secrets.token_hex(8).encode()
         """The key that must be there, for a lease that was given."""
         self.has_begun = is_own
@@ -83,15 +87,16 @@ class Grants:
     ) -> Permit:
         """Grant a permit under a lease that is begun for it."""
         await self._settled(names.key)
-        lease = await self._keeper.begin(ttl_s)
-        return await self._grant(_Attempt(names, lease, is_own=True), rights, granted_by)
+        lease, granted_s = await self._keeper.begin(ttl_s)
+        ends_at = end_after(self._keeper.clock.wall(), granted_s)
+        return await self._grant(_Attempt(names, lease, ends_at), rights, granted_by)
 
     async def grant_under(
         self, names: Names, rights: frozenset[str], granted_by: str, lease: int
     ) -> Permit:
         """Grant a permit under a lease that is there."""
         await self._settled(names.key)
-        return await self._grant(_Attempt(names, lease, is_own=False), rights, granted_by)
+        return await self._grant(_Attempt(names, lease, None), rights, granted_by)
 
     async def _grant(self, attempt: _Attempt, rights: frozenset[str], granted_by: str) -> Permit:
         key = attempt.names.key
@@ -119,17 +124,17 @@ class Grants:
         found = (await self._engine.range(key)).pairs
         for _ in range(TRIES):
             before = attempt.before = read(found[0]) if found else None
-            own_lease = attempt.is_own
-            if before is not None and before.lease == lease:
-                own_lease = before.own_lease  # it is what it was
-            value = written(rights, granted_by, own_lease=own_lease)
+            own_lease, ends_at = attempt.is_own, attempt.ends_at
+            if before is not None and before.lease == lease:  # new rights, the lease as it was
+                own_lease, ends_at = before.own_lease, before.ends_at
+            permit = Permit(*attempt.names, rights, lease, granted_by, own_lease, 0, ends_at)
             done = await self._engine.txn(
                 [Key(key).mod_revision == _revision(found), *needs],
-                [Key(key).put(value, lease=lease), *closes],
+                [Key(key).put(written(permit), lease=lease), *closes],
                 [Key(key).get(), *([Key(attempt.call).get()] if attempt.call else [])],
             )
             if done.succeeded:
-                return Permit(*attempt.names, rights, lease, granted_by, own_lease, done.revision)
+                return replace(permit, revision=done.revision)
             if attempt.call and not done.results[1].pairs:
                 raise UnknownLease(lease)  # which has taken the key of the call with it
             found = done.results[0].pairs

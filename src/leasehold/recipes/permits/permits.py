@@ -9,11 +9,12 @@ from leasehold.client.lease_like import LeaseLike, lease_id
 from leasehold.client.patience import Patience, Timeout
 from leasehold.core.duration import check_seconds
 from leasehold.engine.interface import Engine, prefix_end
+from leasehold.engine.values import KeyValue
 from leasehold.recipes.permits import naming
 from leasehold.recipes.permits.cache import PermitCache
 from leasehold.recipes.permits.granting import Grants
 from leasehold.recipes.permits.naming import check_name, names_of
-from leasehold.recipes.permits.permit import Permit, check_rights, read
+from leasehold.recipes.permits.permit import Permit, check_rights, is_over, read
 
 PAGE: Final = 1_000
 """Permits that a list reads at a time."""
@@ -31,6 +32,7 @@ class Permits:
 
     def __init__(self, engine: Engine, keeper: Keeper, patience: Patience, who: str) -> None:
         self._engine = engine
+        self._keeper = keeper
         self._patience = patience
         self._who = who
         self.cache = PermitCache(engine, keeper.clock)
@@ -50,10 +52,11 @@ class Permits:
     ) -> Permit:
         """Grant rights for `ttl` seconds, or for as long as `lease` lasts: give one of the two.
 
-        With `ttl` a lease is begun for the subject, who keeps it alive, with
-        `client.keep(permit.lease)`, or lets it end. With `lease` it is one that is there, such as
-        the subject's own; `UnknownLease` if it is not. `granted_by` is the client's name, unless
-        told otherwise.
+        With `ttl` a lease is granted for the permit, which also ends at `permit.ends_at` by the
+        wall clock. `client.keep(permit.lease)` extends both; other ways to renew the lease extend
+        only the lease. With `lease` the permit is put under that lease, such as the subject's own,
+        and has no other end; `UnknownLease` if the lease does not exist. `granted_by` is the
+        client's name by default.
 
         A permit that the subject has for the resource is replaced, all at once. Its lease is ended
         if it was begun for it and has no other key; else it is left to whoever has it.
@@ -105,10 +108,15 @@ class Permits:
         *,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> Permit | None:
-        """Read the permit of a subject for a resource, as the server has it; None for none."""
+        """Read the permit of a subject for a resource from the server; None if there is none."""
         call = self._engine.range(names_of(subject, resource).key)
         found = await self._patience.wait(call, timeout)
-        return read(found.pairs[0]) if found.pairs else None
+        return self._read(found.pairs[0]) if found.pairs else None
+
+    def _read(self, pair: KeyValue) -> Permit | None:
+        """Read a permit; None if it is not one, or its wall-clock end has passed."""
+        permit = read(pair)
+        return None if permit is None or is_over(permit, self._keeper.clock.wall()) else permit
 
     async def revoke(
         self,
@@ -149,7 +157,7 @@ class Permits:
         end, revision, more = prefix_end(first), 0, True
         while more:  # all pages are of one revision
             page = await self._engine.range(first, end, revision=revision, limit=PAGE)
-            for permit in filter(None, map(read, page.pairs)):
+            for permit in filter(None, map(self._read, page.pairs)):
                 if resource is None or permit.resource == resource:
                     found[permit.subject, permit.resource] = permit
             revision, more = page.revision, page.more
