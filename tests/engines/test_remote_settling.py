@@ -6,11 +6,14 @@ from contextlib import suppress
 import pytest
 
 import leasehold
-from leasehold import ConnectionLost, HistoryLost
+from leasehold import ClusterMismatch, ConnectionLost, HistoryLost
+from leasehold.rpc.client_call import NotProcessed
 from leasehold.testing import LocalServer
 from leasehold.testing.virtual import run_virtual
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import KEEP_ALIVE, RANGE, ScriptedChannel, header
+
+PUT = "/etcdserverpb.KV/Put"
 
 
 def reconnected(channel: ScriptedChannel, revision: int) -> None:
@@ -73,3 +76,54 @@ def test_nothing_is_written_to_another_cluster() -> None:
                 assert await other.kv.get("a") is None
 
     asyncio.run(main())
+
+
+def test_endpoints_of_two_clusters_are_refused_by_name() -> None:
+    """Two separate servers are two lock tables: nothing is written to the second."""
+
+    async def main() -> None:
+        with LocalServer() as first, LocalServer() as second:
+            async with leasehold.connect([first.endpoint, second.endpoint]) as client:
+                await client.kv.put("a", "ours")
+                ours = client.engine.cluster_id
+                first.stop()
+                with suppress(ConnectionLost, ClusterMismatch):  # on the old connection
+                    await client.kv.put("b", "theirs")
+                with pytest.raises(ClusterMismatch) as raised:
+                    await client.kv.put("b", "theirs")
+                with pytest.raises(ClusterMismatch):
+                    await client.lock("x").acquire()
+            error = raised.value
+            assert error.addresses == (first.endpoint, second.endpoint)
+            assert first.endpoint in str(error)
+            assert second.endpoint in str(error)
+            async with leasehold.connect(second.endpoint) as other:
+                assert error.cluster_ids == (ours, other.engine.cluster_id)
+                assert f"{ours:x}" in str(error)
+                assert await other.kv.get("b") is None
+                assert await other.leases() == []
+
+    asyncio.run(main())
+
+
+def test_a_write_that_was_refused_is_not_repeated_on_a_new_connection_unseen() -> None:
+    """It was not executed, and the next connection leads to another cluster."""
+
+    async def main() -> None:
+        channel = ScriptedChannel(has_others=True)
+        channel.revision = 20
+        puts: list[bytes] = []
+
+        def refuse(body: bytes) -> pb.PutResponse:
+            puts.append(body)
+            reconnected(channel, 7)
+            raise NotProcessed("the server goes away")
+
+        channel.answers[PUT] = refuse
+        async with await channel.engine() as engine:
+            await engine.range(b"a", b"b")
+            with pytest.raises(HistoryLost):
+                await engine.put(b"a", b"x")
+            assert len(puts) == 1
+
+    run_virtual(main)

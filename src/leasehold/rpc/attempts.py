@@ -29,6 +29,8 @@ REFUSED_BASE_S: Final = 0.01
 REFUSED_MAX_S: Final = 1.0
 """The pauses after a server has refused a call: it has too many, say."""
 
+MOVED: Final = "the connection that it was meant for is gone"
+
 
 @dataclass(slots=True, kw_only=True)
 class Attempts:
@@ -42,6 +44,8 @@ class Attempts:
     timeout_s: float | None
     wait_for_ready: bool
     idempotent: bool
+    same_line: bool
+    """Whether it must not be made on another connection than the first."""
     random: Random
     _unknown: ConnectionLost | None = None
     """How the attempt failed that may have been executed."""
@@ -51,6 +55,7 @@ class Attempts:
     ) -> bytes:
         """Make the call, after its first attempt has failed on a line, if there was one."""
         backoff = Backoff(self.random, REFUSED_BASE_S, REFUSED_MAX_S)
+        first = line
         for _ in range(MAX_ATTEMPTS if failure is None else MAX_ATTEMPTS - 1):
             if failure is not None:
                 self._check(failure)
@@ -60,6 +65,8 @@ class Attempts:
                         self.path, backoff.next_s(), self.until, self.timeout_s, why
                     )
             line = await self._line()
+            if self.same_line and line is not first:
+                raise failure if isinstance(failure, NotProcessed) else NotProcessed(MOVED)
             if not line.is_ready:
                 failure = NotProcessed(line.why)
                 continue

@@ -112,12 +112,14 @@ class Channel:
         metadata: MetadataLike | None = None,
         wait_for_ready: bool = False,
         idempotent: bool = False,
+        same_line: bool = False,
     ) -> bytes:
         """Make a call with one message and one answer.
 
         Without `wait_for_ready` it fails as soon as no endpoint can be connected to. `idempotent`
         says that it does no harm to execute it twice: then it is made again if a connection is lost
-        on which it may have been executed.
+        on which it may have been executed. With `same_line` it is made only on the connection that
+        there is now, and is `NotProcessed` if that is gone before it was executed.
 
         Raises `RpcError` with the status of the server, or DEADLINE_EXCEEDED after `timeout`
         seconds; `ConnectFailed` (a connection cannot be made, and nothing was executed);
@@ -152,6 +154,7 @@ class Channel:
             timeout_s=timeout,
             wait_for_ready=wait_for_ready,
             idempotent=idempotent,
+            same_line=same_line,
             random=self._random,
         )
         return await attempts.go_on(line, failure)

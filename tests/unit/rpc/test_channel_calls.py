@@ -10,6 +10,7 @@ from leasehold.errors import ConnectFailed, ConnectionLost, Status
 from leasehold.rpc import frames
 from leasehold.rpc.attempts import MAX_ATTEMPTS
 from leasehold.rpc.channel import Channel
+from leasehold.rpc.client_call import NotProcessed
 from leasehold.rpc.connecting import SETTLED_S
 from leasehold.rpc.frames import ErrorCode, Setting
 from leasehold.rpc.grpc import RpcError, framed
@@ -227,6 +228,21 @@ def test_a_call_that_a_good_bye_leaves_out_is_made_on_the_next_connection() -> N
             await asyncio.sleep(SETTLED_S)
             assert await channel.unary(PATH, b"x") == b"x"
             assert net.dialed == ["a:1", "b:2"]
+
+    run_virtual(main)
+
+
+def test_a_call_for_one_connection_is_not_made_on_the_next() -> None:
+    async def main() -> None:
+        net = scripted(lambda server, _: server.good_bye(0))
+        async with channel_to(net, "a:1", "b:2") as channel:
+            await channel.ready()
+            await asyncio.sleep(SETTLED_S)
+            with pytest.raises(NotProcessed):
+                await channel.unary(PATH, b"x", same_line=True)
+            await channel.ready()
+            assert net.dialed == ["a:1", "b:2"]
+            assert executions(net) == 1, "the first, which has left it out"
 
     run_virtual(main)
 

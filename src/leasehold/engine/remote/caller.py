@@ -11,6 +11,7 @@ from leasehold.engine.remote.refusals import NOTHING, About, is_useless, refusal
 from leasehold.errors import CallFailed, Status
 from leasehold.rpc.backoff import Backoff
 from leasehold.rpc.channel import Channel
+from leasehold.rpc.client_call import NotProcessed
 from leasehold.rpc.grpc import RpcError
 from leasehold.wire import rpc_pb2 as pb
 
@@ -33,6 +34,14 @@ UNANSWERED_S: Final = 0.5
 
 
 M = TypeVar("M", bound=Message)
+
+
+class _Moved(Exception):
+    """A call was not executed, and the next connection has to be settled in first."""
+
+    def __init__(self, error: NotProcessed) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Caller:
@@ -90,11 +99,17 @@ class Caller:
         connection or the answer.
         """
         self.history.check()
-        if self.channel.connected_at != self._settled_at:
-            await self._settle_in_time()
-        answer = await self._ask(
-            method, request, kind, about, idempotent=idempotent, linearizable=linearizable
-        )
+        for attempt in range(1, AGAIN + 1):
+            if self.channel.connected_at != self._settled_at:
+                await self._settle_in_time()
+            try:
+                answer = await self._ask(
+                    method, request, kind, about, idempotent=idempotent, linearizable=linearizable
+                )
+                break
+            except _Moved as moved:
+                if attempt == AGAIN:
+                    raise refusal_of(moved.error, about) from moved.error
         if self.channel.connected_at not in (self._settled_at, None):  # it may be of that one
             await self.settle_in()
         return answer
@@ -119,14 +134,21 @@ class Caller:
         linearizable: bool,
     ) -> M:
         floor = self.history.floor if linearizable else 0
+        is_bound = not idempotent and self.history.cluster_id != 0
         body = request if isinstance(request, bytes) else request.SerializeToString()
         asked_at = asyncio.get_running_loop().time()
         try:
             try:
                 message = await self.channel.unary(
-                    method, body, wait_for_ready=True, idempotent=idempotent
+                    method,
+                    body,
+                    wait_for_ready=True,
+                    idempotent=idempotent,
+                    same_line=is_bound,
                 )
             except RpcError as error:
+                if is_bound and isinstance(error, NotProcessed) and self._has_moved:
+                    raise _Moved(error) from error
                 message = await self._refused(error, method, body, about, idempotent=idempotent)
         except asyncio.CancelledError:
             self._given_up(asked_at)
@@ -138,6 +160,11 @@ class Caller:
         else:
             self.history.saw_cluster(header.cluster_id)
         return answer
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether there is another connection than the one that was settled in, or none."""
+        return self.channel.connected_at != self._settled_at
 
     async def _refused(
         self, error: RpcError, method: str, body: bytes, about: About, *, idempotent: bool

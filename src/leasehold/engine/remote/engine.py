@@ -73,7 +73,7 @@ class RemoteEngine(Engine):
         self._channel = channel
         self._owner = OwnerLoop("engine")
         self._clock = clock
-        self._history = History(self._history_lost)
+        self._history = History(self._history_lost, lambda: str(channel.address or ""))
         self._caller = Caller(channel, self._history, random)
         self._hub = WatchHub(self._caller, self._trusts_progress, random)
         self._leases: RemoteLeases
