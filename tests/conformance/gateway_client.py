@@ -13,6 +13,10 @@ _IDENTITY: Final = re.compile(rb'"cluster_id":"\d+","member_id":"\d+"')
 _TERM: Final = re.compile(rb',"raft_term":"\d+"')
 _REVISION: Final = re.compile(rb'"header":\{"revision":"(\d+)"\}')
 _VARYING: Final = frozenset(("date", "content-length", "connection", "transfer-encoding"))
+CORS_FIELDS: Final = frozenset(
+    f"access-control-allow-{what}" for what in ("headers", "methods", "origin")
+)
+"""Sent by etcd to everybody, and by ours to listed origins only: see test_web_access."""
 
 
 class Answer(NamedTuple):
@@ -31,8 +35,10 @@ class Answer(NamedTuple):
 class GatewayClient:
     """One connection, used for one request after the other."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, hidden: frozenset[str] = CORS_FIELDS) -> None:
+        """Open a connection; `hidden` names further fields that are left out of answers."""
         self.endpoint = endpoint
+        self._hidden = _VARYING | hidden
         self._connection = http.client.HTTPConnection(endpoint, timeout=TIMEOUT_S)
 
     def close(self) -> None:
@@ -49,7 +55,7 @@ class GatewayClient:
         self._connection.request(method, path, octets, fields or {})
         answer = self._connection.getresponse()
         named = {name.lower(): value for name, value in answer.getheaders()}
-        kept = {name: value for name, value in named.items() if name not in _VARYING}
+        kept = {name: value for name, value in named.items() if name not in self._hidden}
         return Answer(answer.status, kept, without_identity(answer.read()))
 
     def post(self, path: str, body: Any = None, **fields: str) -> Answer:

@@ -168,7 +168,7 @@ def test_what_etcdctl_saves_leasehold_restores(ours: RunningServer, tmp_path: Pa
     (tmp_path / "again").mkdir()
     with running(restored, tmp_path / "again") as server:
         client = Client(server.endpoint)
-        assert client.revision() == revision + REVISIONS_AHEAD
+        assert client.revision() > revision + REVISIONS_AHEAD
         assert [(pair.key, pair.value[:1]) for pair in client.range(b"a", b"z").kvs] == [
             (b"a", b"1"),
             (b"b", b"2"),

@@ -59,7 +59,7 @@ def test_a_line_comes_in_one_chunk(
 ) -> None:
     """Some clients take a chunk for a line, etcd3gw among them."""
     body = json.dumps(_watch(key)).encode()
-    head = b"POST /v3/watch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(head + body)
         with connection.makefile("rb") as stream:

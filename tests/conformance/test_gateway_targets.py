@@ -39,6 +39,8 @@ def status_of(endpoint: str, target: bytes) -> int:
     """Ask for something; give the status of the answer."""
     host, _, port = endpoint.rpartition(":")
     with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
-        connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        connection.sendall(
+            b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         with connection.makefile("rb") as answer:
             return int(answer.readline().split(b" ")[1])

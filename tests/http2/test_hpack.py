@@ -259,7 +259,7 @@ def test_the_size_may_not_change_after_a_field(peer: Peer, update: bytes, where:
     expect_undecodable(peer, PLAIN_GET + update + rest)
 
 
-@pytest.mark.parametrize("excess", [1, 1000, 1 << 20])
+@pytest.mark.parametrize("excess", [1, 5000, 1 << 20])
 def test_the_size_may_not_exceed_what_the_server_allows(peer: Peer, excess: int) -> None:
     """6.3: more than its HEADER_TABLE_SIZE is a decoding error."""
     limit = peer.conduct.server_settings.get(Setting.HEADER_TABLE_SIZE, DEFAULT_TABLE_BYTES)
@@ -327,3 +327,36 @@ def test_a_bad_block_in_pieces_ends_the_connection(peer: Peer) -> None:
     block = PLAIN_GET + indexed(0)
     peer.send(wire.headers(1, block[:9], ends_headers=False), wire.continuation(1, block[9:]))
     peer.expect_connection_error({Code.COMPRESSION_ERROR})
+
+
+# 4.2: sizes before and after our settings are acknowledged. We announce 0.
+
+
+def test_before_the_acknowledgement_the_table_of_4096_octets_is_in_force(unaware: Peer) -> None:
+    insert = REST_OF_GET + inserting(PATH, b"/before")
+    refer = REST_OF_GET + indexed(FIRST_DYNAMIC)
+    resized = table_size(DEFAULT_TABLE_BYTES - 1) + refer
+    expect_answered(unaware, insert, refer, resized)
+
+
+def test_before_the_acknowledgement_more_than_4096_octets_are_an_error(unaware: Peer) -> None:
+    expect_undecodable(unaware, PLAIN_GET, table_size(DEFAULT_TABLE_BYTES + 1) + PLAIN_GET)
+
+
+@pytest.mark.parametrize("sizes", [(0,), (128,), (128, 4096), (DEFAULT_TABLE_BYTES,)])
+def test_after_the_acknowledgement_sizes_up_to_4096_are_tolerated(
+    peer: Peer, sizes: tuple[int, ...]
+) -> None:
+    updates = b"".join(map(table_size, sizes))
+    insert = updates + REST_OF_GET + inserting(PATH, b"/after")
+    refer = REST_OF_GET + (indexed(FIRST_DYNAMIC) if sizes[-1] else plain(PATH, b"/after"))
+    expect_answered(peer, insert, refer)
+
+
+@pytest.mark.parametrize("size", [1, DEFAULT_TABLE_BYTES + 1])
+def test_after_the_acknowledgement_other_sizes_are_an_error(peer: Peer, size: int) -> None:
+    expect_undecodable(peer, PLAIN_GET, table_size(size) + PLAIN_GET)
+
+
+def test_a_block_begins_with_at_most_two_size_updates(peer: Peer) -> None:
+    expect_undecodable(peer, EMPTY_TABLE * 2 + PLAIN_GET, EMPTY_TABLE * 3 + PLAIN_GET)

@@ -93,7 +93,7 @@ def test_backup_check_and_restore_of_a_directory(tmp_path: Path) -> None:
     said = run("restore", "b.db", "--data-dir", "new.data", cwd=tmp_path)
     assert (said.returncode, said.stderr) == (0, "")
     new = re.fullmatch(
-        r"b\.db is restored to new\.data: 21 keys, 1 lease, revision 1000000022, "
+        r"b\.db is restored to new\.data: 21 keys, 1 lease, revision \d{16}, "
         r"cluster id ([0-9a-f]+)\n",
         said.stdout,
     )
@@ -101,8 +101,8 @@ def test_backup_check_and_restore_of_a_directory(tmp_path: Path) -> None:
     assert new[1] != old[1]
     said = run("check", "new.data", cwd=tmp_path)
     assert said.returncode == 0
-    for line in ("revision    1000000022", "compacted   1000000022", "history     0 revisions"):
-        assert line in said.stdout
+    for line in (r"revision    \d{16}", r"compacted   \d{16}", "history     0 revisions"):
+        assert re.search(line, said.stdout), said.stdout
     assert run("check", cwd=tmp_path).stdout.startswith("leasehold.data is in order\n")
 
 
@@ -131,7 +131,29 @@ def test_backup_of_a_running_server_and_a_server_on_what_was_restored(tmp_path: 
     assert said.returncode == 0
     with ServerProcess(tmp_path / "new").wait_until_ready() as server:
         assert ctl(server, "get", "greeting") == "greeting\nhello\n"
-        assert '"revision":1000000002' in ctl(server, "get", "greeting", "-w", "json")
+        found = re.search(r"revision (\d+)", said.stdout)
+        assert found is not None
+        assert 10**15 < int(found[1]) < 2**53, "the wall clock in microseconds"
+        assert f'"revision":{found[1]}' in ctl(server, "get", "greeting", "-w", "json")
+
+
+def test_a_restored_revision_can_be_named_and_is_printed(tmp_path: Path) -> None:
+    fill(tmp_path / "data")
+    assert run("backup", "--data-dir", tmp_path / "data", tmp_path / "b.db").returncode == 0
+    revision = 5 * 10**15
+    said = run(
+        "restore", tmp_path / "b.db", "--data-dir", tmp_path / "new", "--above", str(revision)
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    assert f", revision {revision}, " in said.stdout
+
+
+@pytest.mark.parametrize("text", ["-1", "1e9", "", "9007199254740992"])
+def test_a_revision_that_is_out_of_range_is_a_mistake_on_the_command_line(
+    text: str, tmp_path: Path
+) -> None:
+    said = run("restore", tmp_path / "b.db", "--data-dir", tmp_path / "new", f"--above={text}")
+    failed(said, r"revision must be a whole number from 0 to \d+, got", code=2)
 
 
 def test_a_server_removes_the_socket_when_it_stops(tmp_path: Path) -> None:

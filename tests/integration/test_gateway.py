@@ -125,7 +125,7 @@ def test_puts_that_are_sent_ahead_are_answered_in_their_order(server: RunningSer
         count = 50
         for number in range(count):
             body = json.dumps({"key": KEY, "value": f"{number:04d}"}).encode()
-            head = b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+            head = b"POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
             client.sendall(head % len(body) + body)
         answers = client.makefile("rb")
         revisions = []

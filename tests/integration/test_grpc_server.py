@@ -31,7 +31,7 @@ from tests.support.h2_peer import MANY, ONCE, WATCH, RawPeer, Service, split_fra
 
 DEADLINE_S: Final = 20.0
 BIG: Final = bytes(range(256)) * 7_600  # 1.9 MiB
-GET: Final = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+GET: Final = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 Channel = Any
@@ -300,14 +300,16 @@ def _read_until_closed(client: socket.socket) -> bytes:
 
 def test_requests_may_be_pipelined_and_the_last_may_close(server: Running) -> None:
     with server.connect() as client:
-        client.sendall(GET * 50 + GET.replace(b"Host: test", b"Host: test\r\nConnection: close"))
+        client.sendall(
+            GET * 50 + GET.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close")
+        )
         assert _read_until_closed(client).count(b"healthy") == 51
 
 
 def test_a_request_may_come_octet_by_octet(server: Running) -> None:
     with server.connect() as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for octet in GET.replace(b"Host: test", b"Host: test\r\nConnection: close"):
+        for octet in GET.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close"):
             client.sendall(bytes((octet,)))
         assert _read_until_closed(client).endswith(b"healthy")
 

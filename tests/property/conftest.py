@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from leasehold.rpc import pages
 from tests.property.support import DEEP, PROFILE
+
+EPOCH = b"Thu, 01 Jan 1970 00:00:00 GMT"
 
 settings.register_profile(
     "ci",
@@ -27,3 +30,9 @@ def _keep_no_log() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def _same_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give all answers the same `Date`, so that they can be compared."""
+    monkeypatch.setattr(pages, "_date", lambda second: EPOCH)

@@ -70,6 +70,6 @@ def _lines(reading: Reading) -> list[str]:
 def _row(reading: Reading, name: str) -> tuple[str, str]:
     option = next(option for option in OPTIONS if option.name == name)
     given: Any = reading.values[name]
-    if given.value is None and not option.has_default:
+    if given.value in (None, ()) and not option.has_default:
         return f"# {name}", "not set"
     return f"{name} = {toml_of(option, given.value)}", given.where

@@ -11,8 +11,9 @@ example:
   leasehold restore ./backup.db --data-dir ./restored.data
   leasehold serve --data-dir ./restored.data
 
-What came after the backup is lost, so the new directory is another cluster, with a revision that is
-a billion higher: fencing tokens and watches never go back.
+What came after the backup is lost, so the new directory is another cluster. Its revision is at
+least a billion higher than that of the backup, and at least the wall clock in microseconds, so
+fencing tokens and watches never go back, even if one backup is restored twice.
 """
 
 
@@ -31,8 +32,27 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help=f"what to make; it must not be there, or be empty {IN_FORCE}",
     )
     add_settings(parser)
+    parser.add_argument(
+        "--above",
+        type=_revision,
+        metavar="REVISION",
+        help=(
+            "give out only revisions higher than this one; needed if the clock of this machine is "
+            "behind the time of the backup, or was set back since an earlier restore"
+        ),
+    )
     parser.add_argument("file", type=file, metavar="FILE", help="the backup; it is not changed")
     parser.set_defaults(run=run)
+
+
+def _revision(text: str) -> int:
+    from leasehold.engine.restoring import MAX_RESTORED_REVISION  # noqa: PLC0415  it is long
+
+    if not (text.isascii() and text.isdigit()) or int(text) > MAX_RESTORED_REVISION:
+        raise argparse.ArgumentTypeError(
+            f"revision must be a whole number from 0 to {MAX_RESTORED_REVISION}, got {text!r}"
+        )
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +65,7 @@ def _restore(arguments: argparse.Namespace) -> str:
 
     backup, directory = arguments.file, directory_in_force(arguments.data_dir, arguments)
     with ProgressBar("restore") as bar:
-        found = restore(backup, directory, bar)
+        found = restore(backup, directory, bar, above=arguments.above)
     return (
         f"{backup} is restored to {directory}: {count(found.keys, 'key')}, "
         f"{count(found.leases, 'lease')}, revision {found.revision}, "

@@ -24,10 +24,12 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import apsw
 
+from leasehold.clock import SYSTEM_CLOCK
 from leasehold.core.callback import ignore
-from leasehold.engine.backup_file import DIGEST_BYTES, Draft, OnProgress
+from leasehold.engine.backup_file import Draft, OnProgress, time_block
 from leasehold.engine.checking import opened_to_read, reading, revision_of
 from leasehold.engine.committer import Committer
+from leasehold.engine.database_file import UNLOCKED_VFS
 from leasehold.engine.journal_format import PAGE_BYTES
 from leasehold.engine.nameless_file import NamelessFile, remove_leftovers
 from leasehold.engine.slices import SLICE_S
@@ -50,10 +52,6 @@ MAX_SNAPSHOTS_MADE: Final = 1
 PAGES_AT_ONCE: Final = 32
 SYNC_BYTES: Final = 16 * 1024 * 1024
 """So much is copied between two syncs of the copy."""
-
-_UNLOCKED: Final = "unix-none"
-"""The VFS for the copy: it is locked already, and not every disk for backups knows SQLite's locks.
-"""
 
 
 class Backup(NamedTuple):
@@ -93,7 +91,8 @@ class Copy:
         """Begin, from a journal's `copy_into`."""
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
         try:
-            self._target = apsw.Connection(self._path.as_uri(), flags=flags, vfs=_UNLOCKED)
+            # Without SQLite's locks: the draft is locked, and not every backup disk supports them.
+            self._target = apsw.Connection(self._path.as_uri(), flags=flags, vfs=UNLOCKED_VFS)
             # Whatever goes wrong, the file is thrown away; and it is synced by others.
             self._target.execute("PRAGMA journal_mode=OFF")
             self._target.execute("PRAGMA synchronous=OFF")
@@ -194,6 +193,7 @@ class Backups:
                 async with self._turn:
                     file = await stack.enter_async_context(self._nameless())
                     await self._copy(file, ignore, file.lose_name)
+                    file.append(time_block(_now_us()))
                 yield file
         finally:
             self._snapshots -= 1
@@ -283,9 +283,11 @@ def _copy_all(source: apsw.Connection, draft: Draft, on_progress: OnProgress) ->
 def _finished(draft: Draft) -> Backup:
     with opened_to_read(draft.path) as connection:
         revision = revision_of(connection, draft.path)
-    size_bytes = draft.finish()
-    assert size_bytes % PAGE_BYTES == DIGEST_BYTES, "a backup is pages and a checksum"
-    return Backup(draft.target, revision, size_bytes)
+    return Backup(draft.target, revision, draft.finish(_now_us()))
+
+
+def _now_us() -> int:
+    return int(SYSTEM_CLOCK.wall() * 1_000_000)
 
 
 def _place(path: str | PathLike[str], directory: Path | None) -> Path:

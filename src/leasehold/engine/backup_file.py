@@ -1,8 +1,10 @@
-"""A backup as a file: a whole journal, and behind it the SHA-256 of all its bytes.
+"""A backup as a file: a whole journal, the time at which it was made, and a SHA-256 of all that.
 
 The checksums within a journal are those of its rows; they say nothing about the bytes in between,
 and nothing about a file that was cut short. The one at the end does, so every byte that is not as
 it was written is found. It is where etcd has that of its snapshots, too.
+
+The time is in a block of its own (`time_block`). Backups of older releases do not have that block.
 
 A backup is written under another name, locked, and gets its own when all of it is on disk. What a
 process that was killed has left under that other name is written over by the next one.
@@ -13,20 +15,37 @@ import errno
 import fcntl
 import hashlib
 import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from leasehold.engine.data_dir import FILE_MODE, sync_directory, write_all
+from leasehold.engine.database_file import open_to_read
+from leasehold.engine.journal_format import PAGE_BYTES
 from leasehold.errors import DamagedJournal, StorageError
 
 DIGEST_BYTES: Final = 32
 CHUNK_BYTES: Final = 1024 * 1024
 _DRAFT_SUFFIX: Final = ".leasehold-partial"
 _BLOCK_BYTES: Final = 512
+_MAGIC: Final = b"leasehold backup time\0\0\0"
+_time_block: Final = struct.Struct(f"<{len(_MAGIC)}sq{_BLOCK_BYTES - len(_MAGIC) - 8}x")
 
 OnProgress = Callable[[int, int], None]
 """Told how many bytes are done, and of how many."""
+
+
+def time_block(time_us: int) -> bytes:
+    """Write the block that follows the pages of a backup: when it was made, by the wall clock."""
+    return _time_block.pack(_MAGIC, time_us)
+
+
+def _time_of(block: bytes) -> int | None:
+    if len(block) != _BLOCK_BYTES:
+        return None
+    magic, time_us = _time_block.unpack(block)
+    return int(time_us) if magic == _MAGIC else None
 
 
 class Draft:
@@ -51,11 +70,12 @@ class Draft:
         with told_of(self.target):
             os.fsync(self._opened)
 
-    def finish(self) -> int:
-        """Write the checksum, and give the file its name; return its length."""
+    def finish(self, time_us: int) -> int:
+        """Write the time and the checksum, and give the file its name; return its length."""
         with told_of(self.target):
             fd = self._opened
             length = os.fstat(fd).st_size
+            length += os.pwrite(fd, time_block(time_us), length)
             digest = hashlib.sha256()
             for chunk in _chunks(fd, length):
                 digest.update(chunk)
@@ -111,7 +131,10 @@ def remove_leftover(target: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Open a file that nobody else has opened in this way."""
+    """Open and lock a draft, which is created if it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_nlink > 1:  # perhaps of a database that this process has open
+            raise StorageError(f"{path} has another name (a hard link): remove it, then try again")
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         try:
@@ -131,12 +154,13 @@ def _lock(path: Path) -> int:
         os.close(fd)  # it was removed, or got its name, before it was ours
 
 
-def backup_digest(path: Path, on_progress: OnProgress, into: int | None = None) -> None:
+def backup_digest(path: Path, on_progress: OnProgress, into: int | None = None) -> int | None:
     """Read a backup, and refuse it if one byte is not as it was written.
 
-    What is read, but for the checksum, is written to the file descriptor `into` on the way.
+    The pages of the journal are written to the file descriptor `into` on the way. Return the time
+    of the backup in microseconds since the epoch; None if it was made by an older release.
     """
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = size - DIGEST_BYTES
         if length <= 0 or size % _BLOCK_BYTES != DIGEST_BYTES:
@@ -144,12 +168,13 @@ def backup_digest(path: Path, on_progress: OnProgress, into: int | None = None) 
                 f"{path} does not end with a checksum: it was cut short, or is not a backup; use a "
                 "file that `leasehold backup` has made"
             )
+        pages_bytes = length - length % PAGE_BYTES
         digest = hashlib.sha256()
         done = 0
         for chunk in _chunks(file.fileno(), length):
             digest.update(chunk)
             if into is not None:
-                write_all(into, chunk)
+                write_all(into, chunk[: max(0, pages_bytes - done)])
             done += len(chunk)
             on_progress(done, length)
         if os.pread(file.fileno(), DIGEST_BYTES, length) != digest.digest():
@@ -157,6 +182,7 @@ def backup_digest(path: Path, on_progress: OnProgress, into: int | None = None) 
                 f"{path} is damaged: its checksum is not that of its content. It was left as it "
                 "is: use another backup"
             )
+        return _time_of(os.pread(file.fileno(), length - pages_bytes, pages_bytes))
 
 
 def _chunks(fd: int, length: int) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from leasehold.engine import records
 from leasehold.engine.backup_file import OnProgress, backup_digest
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import LOCK_NAME, PID_DIGITS
+from leasehold.engine.database_file import read_header, refuse_if_open
 from leasehold.engine.folding import StoredLease
 from leasehold.engine.journal import FILE_NAME
 from leasehold.engine.journal_format import Identity, Progress, check_header, read_version
@@ -57,6 +58,8 @@ class Report:
     keys: int
     leases: int
     size_bytes: int
+    backup_time_us: int | None = None
+    """When a backup was made, in microseconds since the epoch; None if it is not recorded."""
 
 
 def check(path: Path, on_progress: OnProgress | None = None) -> Report:
@@ -81,14 +84,15 @@ def check_directory(directory: Path) -> Report:
 def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
     """Check a backup."""
     _check_kind(path)
-    backup_digest(path, on_progress or ignore)
+    time_us = backup_digest(path, on_progress or ignore)
     with opened_to_read(path) as connection:
-        return _examine(connection, path, path.stat().st_size)
+        found = _examine(connection, path, path.stat().st_size)
+    return replace(found, backup_time_us=time_us)
 
 
 def _check_kind(path: Path) -> None:
     try:
-        check_header(path)
+        check_header(path, read_header(path))
     except ForeignJournal as error:
         what, _, advice = str(error).rpartition(": ")
         if "release" not in advice:  # else it is ours, and the advice is good
@@ -108,7 +112,7 @@ def reading(directory: Path) -> Iterator[apsw.Connection]:
     if not path.is_file():
         raise StorageError(f"{directory} is not a data directory: it has no {FILE_NAME}")
     with _locked(directory):
-        check_header(path)
+        check_header(path, read_header(path))
         stray = path.with_name(f"{FILE_NAME}-journal")
         if stray.exists():
             raise DamagedJournal(damage(path, f"{stray.name} is beside it, of another program"))
@@ -148,6 +152,7 @@ def _in_use(directory: Path, found: bytes) -> str:
 def opened_to_read(path: Path) -> Iterator[apsw.Connection]:
     """Open a journal that has no log and that nobody changes; what is beside it does not count."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    refuse_if_open(path)
     with told_as_ours(path):
         connection = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
         try:

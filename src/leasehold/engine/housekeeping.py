@@ -4,7 +4,9 @@ One task each, all in slices:
 
 - *long ends*: the keys of leases that ended with very many of them;
 - *forgetting*: after a compaction, the index of the past in memory is trimmed and old batches on
-  disk are folded, as far as nobody is reading there;
+  disk are folded, up to the oldest revision that is being read. Batches with changes of leases
+  alone move no revision, so they are also folded when there are many of them, but never beyond the
+  compacted revision;
 - *rounds*: every few seconds, automatic compaction, and checkpoints of long leases.
 """
 
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from leasehold.core.callback import ignore
 from leasehold.core.keyspace import NEVER_COMPACTED
 from leasehold.core.ops import Compact
 from leasehold.engine.committer import Committer
@@ -75,6 +78,7 @@ class Housekeeping:
         self.turn = asyncio.Lock()
         """Held by whoever does something in steps, so that the next one waits for its turn."""
         store.on_long_end = self.end_leases
+        store.on_foldable = self.forget
 
     def start(self) -> None:
         """Begin, on the running event loop."""
@@ -83,6 +87,7 @@ class Housekeeping:
 
     async def close(self) -> None:
         """Stop; what is half done goes on after the next start."""
+        self._store.on_foldable = ignore
         for name, task in list(self._tasks.items()):
             if name != "ends":
                 task.cancel()
@@ -132,7 +137,7 @@ class Housekeeping:
     # Forgetting.
 
     def forget(self) -> None:
-        """Make space after a compaction."""
+        """Make space: after a compaction, or when much can be folded."""
         self._begin("forgetting", self._forget)
 
     async def forgotten(self) -> None:
@@ -144,15 +149,20 @@ class Housekeeping:
     async def _forget(self) -> None:
         store = self._store
         slicer = Slicer(self._monotonic)
-        while (until := self._forgettable()) > self._forgotten:
-            for count, key in enumerate(store.keyspace.past_names()):
-                store.keyspace.trim(key, until)
-                if not count & 63:
-                    await slicer.pause()
+        is_due = True
+        while is_due:
+            store.foldable_bytes = 0
+            until = self._forgettable()
+            if until > self._forgotten:
+                for count, key in enumerate(store.keyspace.past_names()):
+                    store.keyspace.trim(key, until)
+                    if not count & 63:
+                        await slicer.pause()
             fold = partial(Journal.fold, compacted=until)
             while await self._committer().do(fold, is_ours=True):
                 continue
             self._forgotten = until
+            is_due = store.is_fold_due or self._forgettable() > until
 
     def _forgettable(self) -> int:
         """The revision before which nobody reads any more, and never will after a restart."""

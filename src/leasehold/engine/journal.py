@@ -36,10 +36,11 @@ from typing import ClassVar, Final, TypeVar
 
 import apsw
 
-from leasehold.core.keyspace import Item
+from leasehold.core.keyspace import FIRST_REVISION, Item
 from leasehold.engine import folding, records, shrinking
 from leasehold.engine.batch_index import BatchIndex
 from leasehold.engine.data_dir import ADVICE, FILE_NAME, DataDirectory, why_unusable
+from leasehold.engine.database_file import DatabaseLock
 from leasehold.engine.folding import Unfolded
 from leasehold.engine.journal_files import (
     LOG_SUFFIXES,
@@ -49,12 +50,14 @@ from leasehold.engine.journal_files import (
     settle_log,
 )
 from leasehold.engine.journal_format import (
+    FORMAT_VERSION,
     PAGE_BYTES,
     WRITE_IDENTITY,
     Identity,
     Progress,
     batch_checksum,
     bring_up_to_date,
+    check_header,
     make_tables,
     pack_identity,
 )
@@ -114,6 +117,7 @@ class Journal:
         self._heir = heir
         self._path = _IN_MEMORY if directory is None else directory / FILE_NAME
         self._failure: str | None = None
+        self._lock: DatabaseLock | None = None
         self._log_pages = 0
         self._batches = 0
         self._index = BatchIndex()
@@ -132,12 +136,16 @@ class Journal:
         except OSError as error:
             assert directory is not None
             raise StorageError(why_unusable(directory, error)) from error
+        header_version = FORMAT_VERSION
         try:
             if self._directory is not None:
                 make_file(self._directory, self._path)
+                self._lock = DatabaseLock(self._path, sqlite_locks=vfs is not None)
+                header_version = check_header(self._path, self._lock.header)
                 self.was_left_open = is_log_left(self._path)
                 settle_log(self._path, vfs)
-            self._connection: apsw.Connection | None = self._connect(vfs)
+                vfs = vfs or self._lock.vfs
+            self._connection: apsw.Connection | None = self._connect(vfs, header_version)
         except BaseException as error:
             self._let_go()
             if isinstance(error, OSError):
@@ -205,7 +213,10 @@ class Journal:
         self._measure(connection)
 
     def fold(self, compacted: int) -> bool:
-        """Fold some of the batches up to a compacted revision; True if there is more to do."""
+        """Fold some of the batches up to a compacted revision; True if there is more to do.
+
+        Batches before the first key (`FIRST_REVISION`) have no history and are always folded.
+        """
         connection = self._open_connection()
         with told_as_ours(self._path):
             batches = self._next_to_fold(connection, compacted)
@@ -246,7 +257,10 @@ class Journal:
 
     def _next_to_fold(self, connection: apsw.Connection, compacted: int) -> list[Unfolded]:
         """Read the next batches to be folded: a large one, or as many small ones as it takes."""
+        limit = max(compacted, FIRST_REVISION)
         batches = self._unfolded
+        if batches and batches[-1].last_revision > limit:
+            return [batch for batch in batches if batch.last_revision <= limit]
         changes = sum(len(batch.changes) for batch in batches)
         batch_id = batches[-1].id if batches else self.progress.folded
         while changes < folding.CHANGES_AT_ONCE and batch_id < self._batches:
@@ -255,9 +269,9 @@ class Journal:
             decoded = list(records.decode(row.changes))
             batches.append(Unfolded(batch_id, row.first_revision, row.last_revision, decoded))
             changes += len(batches[-1].changes)
-            if row.last_revision > compacted:
+            if row.last_revision > limit:
                 break
-        return [batch for batch in batches if batch.last_revision <= compacted]
+        return [batch for batch in batches if batch.last_revision <= limit]
 
     def _unsynced(self, work: Callable[[], _T]) -> _T:
         """Write without a sync: the next commit brings one, and what is lost can be done again."""
@@ -345,6 +359,8 @@ class Journal:
         self._let_go()
 
     def _let_go(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
         if self._directory is not None:
             self._directory.close()
 
@@ -352,13 +368,13 @@ class Journal:
     def _is_in_memory(self) -> bool:
         return self._directory is None
 
-    def _connect(self, vfs: str | None) -> apsw.Connection:
+    def _connect(self, vfs: str | None, header_version: int) -> apsw.Connection:
         with told_as_ours(self._path):
             flags = apsw.SQLITE_OPEN_READWRITE
             connection = apsw.Connection(str(self._path), flags=flags, vfs=vfs)
             try:
                 self._configure(connection)
-                self.identity = self._take_office(connection)
+                self.identity = self._take_office(connection, header_version)
                 self.notes = read_notes(connection, self._path)
                 self._measure(connection)
                 if not self._is_in_memory:
@@ -383,11 +399,11 @@ class Journal:
         connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
 
-    def _take_office(self, connection: apsw.Connection) -> Identity:
+    def _take_office(self, connection: apsw.Connection, header_version: int) -> Identity:
         identity, self.progress = read_identity(connection, self._path)
         self._batches = hand_on(connection, self._path, self.progress, self._heir, self._index)
         if not self._is_in_memory:
-            bring_up_to_date(connection, self._path)
+            bring_up_to_date(connection, header_version)
         identity = identity._replace(term=identity.term + 1)
         self._note_batches(connection, identity)
         return identity

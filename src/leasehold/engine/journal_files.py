@@ -7,7 +7,7 @@ from typing import Final
 import apsw
 
 from leasehold.engine.data_dir import FILE_NAME, DataDirectory
-from leasehold.engine.journal_format import check_header, empty_journal
+from leasehold.engine.journal_format import empty_journal
 from leasehold.engine.journal_rows import told_as_ours
 from leasehold.errors import DamagedJournal
 
@@ -16,10 +16,9 @@ _PIECE_BYTES: Final = 64 * 1024
 
 
 def make_file(directory: DataDirectory, path: Path) -> None:
-    """Make an empty journal if there is none; refuse a foreign one, and a log without a file."""
+    """Create an empty journal if there is none; refuse a log without a database."""
     if path.exists():
-        check_header(path)
-        directory.sync()  # whoever made it may have been killed before this
+        directory.sync()  # the process that created it may have been killed before its own sync
         return
     for suffix in LOG_SUFFIXES:
         log = path.with_name(FILE_NAME + suffix)

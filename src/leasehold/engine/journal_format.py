@@ -24,6 +24,7 @@ import apsw
 
 from leasehold.core.keyspace import FIRST_REVISION, NEVER_COMPACTED
 from leasehold.engine import shrinking
+from leasehold.engine.database_file import HEADER_BYTES
 from leasehold.errors import ForeignJournal
 
 APPLICATION_ID: Final = 0x4C454153  # "LEAS"
@@ -32,7 +33,6 @@ WITHOUT_HOLDERS: Final = 2
 """A format that is still read, and brought up to date when a journal is opened for writing."""
 PAGE_BYTES: Final = 4096
 
-HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\x00"
 _FILE_FORMAT_AT: Final = 18
 _WITH_LOG: Final = b"\x02\x02"  # to be written, and to be read, with a write-ahead log
@@ -186,12 +186,13 @@ def make_tables(connection: apsw.Connection) -> None:
     connection.execute(WRITE_IDENTITY, pack_identity(new_identity(), Progress()))
 
 
-def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
-    """Make a journal of an older format one of this format, and have its first page say so.
+def bring_up_to_date(connection: apsw.Connection, header_version: int) -> None:
+    """Convert a journal of an older format to this format, its first page included.
 
-    A start before this one may have come as far as the log, which the first page knows nothing of.
+    `header_version` is what `check_header` returned before SQLite opened the file. An earlier start
+    may have converted the journal in the log only: then the first page still has the old version.
     """
-    if _read_header(path).version == FORMAT_VERSION:
+    if header_version == FORMAT_VERSION:
         return
     if read_version(connection) == WITHOUT_HOLDERS:
         with connection:
@@ -205,9 +206,16 @@ def read_version(connection: apsw.Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def check_header(path: Path) -> None:
-    """Refuse a file that is no journal of ours, without touching it."""
-    application_id, version = _read_header(path)
+def check_header(path: Path, header: bytes) -> int:
+    """Return the format version in the header of a file; refuse what is not a journal of ours."""
+    if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
+        raise ForeignJournal(
+            f"{path} is not a journal (not even a SQLite database): "
+            "move it away, or choose another directory"
+        )
+    application_id, version = (
+        int.from_bytes(header[at : at + 4], "big") for at in (_APPLICATION_ID_AT, _USER_VERSION_AT)
+    )
     if application_id != APPLICATION_ID:
         raise ForeignJournal(
             f"{path} belongs to another program (its application id is {application_id:#010x}, "
@@ -218,22 +226,4 @@ def check_header(path: Path) -> None:
             f"{path} has format {version}, this release reads format {FORMAT_VERSION}: "
             "use the release that wrote it, or a newer one"
         )
-
-
-class _Header(NamedTuple):
-    application_id: int
-    version: int
-
-
-def _read_header(path: Path) -> _Header:
-    with path.open("rb") as file:
-        header = file.read(HEADER_BYTES)
-    if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
-        raise ForeignJournal(
-            f"{path} is not a journal (not even a SQLite database): "
-            "move it away, or choose another directory"
-        )
-    return _Header(
-        int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big"),
-        int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big"),
-    )
+    return version

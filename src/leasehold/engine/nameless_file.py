@@ -53,6 +53,10 @@ class NamelessFile:
         """Put on disk what has been written so far."""
         os.fsync(self._opened)
 
+    def append(self, content: bytes) -> None:
+        """Add some bytes at the end, after SQLite has written its pages."""
+        os.pwrite(self._opened, content, self.size_bytes)
+
     @property
     def size_bytes(self) -> int:
         """How long it is."""

@@ -1,19 +1,29 @@
 """Restoring: a new data directory from a backup, as another cluster that is far ahead.
 
-What came after the backup is lost, and its revisions must not be given out again: somebody may hold
-a fencing token, or a place in a watch, of one of them. So the new directory has other ids, and its
-revision is a billion higher and compacted: what anybody remembers is refused as too old, and every
-revision from now on is higher than all that there were.
+Revisions that were given out after the backup must not be given out again: a client may hold one of
+them as a fencing token, or as the position of a watch. That includes the revisions of an earlier
+restore of the same backup, of which the backup has no record. So the new directory has other ids,
+everything before its revision is compacted, and that revision is the largest of
+
+- the backup's revision + 10^9 + the microseconds that have passed since the backup was made,
+- the wall clock, in microseconds since the epoch,
+- the revision that the caller names (`above`).
+
+The first two grow with the wall clock, by a million a second, which is faster than a server gives
+revisions out; so a later restore is always ahead of an earlier one, as long as the clock is not set
+back in between. A clock that is certainly wrong is refused unless `above` is given.
 
 The directory is locked all the time, and has a journal when everything is on disk, or never.
 """
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import apsw
 
+from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.callback import ignore
 from leasehold.engine import records
 from leasehold.engine.backup_file import OnProgress, backup_digest, told_of
@@ -33,22 +43,43 @@ from leasehold.errors import StorageError
 REVISIONS_AHEAD: Final = 10**9
 """More than can have been given out between a backup and the day on which it was needed."""
 
+MAX_RESTORED_REVISION: Final = 2**53 - 10**12
+"""Clients that read JSON numbers as floats are exact below 2^53; a trillion revisions may follow.
+
+The wall clock gets there in the year 2255.
+"""
+
+EARLIEST_US: Final = 1_767_225_600_000_000
+"""The beginning of 2026, in microseconds: every backup is newer, also one without a time in it."""
+
 _DRAFT_NAME: Final = f"{FILE_NAME}.new"
 _MAY_BE_THERE: Final = frozenset({LOCK_NAME, _DRAFT_NAME, f"{_DRAFT_NAME}-wal", "lost+found"})
 """What does not count: what a restore that was killed has left, and what a new disk has."""
 
 
-def restore(backup: Path, directory: Path, on_progress: OnProgress | None = None) -> Report:
+def restore(
+    backup: Path,
+    directory: Path,
+    on_progress: OnProgress | None = None,
+    *,
+    above: int | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Report:
     """Make a data directory of a backup, which is checked first; return what is in the directory.
 
-    The directory must not be there, or be empty.
+    The directory must not be there, or be empty. Every revision that the restored directory gives
+    out is higher than `above`. Raise `StorageError` if the wall clock is behind the backup's time
+    and `above` is None. The backup is opened for reading only.
     """
+    if above is not None and not 0 <= above <= MAX_RESTORED_REVISION:
+        raise ValueError(f"above must be from 0 to {MAX_RESTORED_REVISION}, got {above}")
     tell = on_progress or ignore
     _check_empty(directory)
     try:
         found = check_backup(backup, lambda done, of: tell(done, 2 * of))
     except OSError as error:
         raise StorageError(f"{backup} cannot be read: {error.strerror or error}") from error
+    revision = _restored_revision(backup, found, int(clock.wall() * 1_000_000), above)
     with told_of(directory):
         data = DataDirectory(directory)
         try:
@@ -56,7 +87,7 @@ def restore(backup: Path, directory: Path, on_progress: OnProgress | None = None
             draft = directory / _DRAFT_NAME
             try:
                 _copy(backup, draft, lambda done, of: tell(of + done, 2 * of))
-                report = _move_ahead(draft, found)
+                report = _move_ahead(draft, found, revision)
             except BaseException:
                 for file in directory.glob(f"{_DRAFT_NAME}*"):
                     file.unlink()
@@ -66,6 +97,34 @@ def restore(backup: Path, directory: Path, on_progress: OnProgress | None = None
         finally:
             data.close()
     return report
+
+
+def _restored_revision(backup: Path, found: Report, now_us: int, above: int | None) -> int:
+    made_us = max(found.backup_time_us or 0, EARLIEST_US)
+    if not made_us <= now_us <= MAX_RESTORED_REVISION:
+        if above is None:
+            raise StorageError(
+                f"{backup} was made at {_shown(made_us)} or later, but the clock of this machine "
+                f"says {_shown(now_us)}: set the clock, or name the highest revision that any "
+                "client may have seen (--above REVISION)"
+            )
+        now_us = made_us  # a clock that is wrong counts for nothing
+    ahead = found.revision + REVISIONS_AHEAD + now_us - made_us
+    revision = max(ahead, now_us, above or 0)
+    if revision > MAX_RESTORED_REVISION:
+        raise StorageError(
+            f"{backup} is at revision {found.revision}, and the restored revision would be "
+            f"{revision}: the highest possible one is {MAX_RESTORED_REVISION}"
+        )
+    return revision
+
+
+def _shown(time_us: int) -> str:
+    try:
+        at = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_us} µs after the epoch"
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _check_empty(directory: Path) -> None:
@@ -92,9 +151,9 @@ def _copy(backup: Path, draft: Path, on_progress: OnProgress) -> None:
         os.close(fd)
 
 
-def _move_ahead(draft: Path, found: Report) -> Report:
-    """Make a journal one of another cluster, at a much higher revision."""
-    first, last = found.revision + 1, found.revision + REVISIONS_AHEAD
+def _move_ahead(draft: Path, found: Report, last: int) -> Report:
+    """Make a journal one of another cluster, at the revision `last`."""
+    first = found.revision + 1
     changes = records.jumped(last) + records.compacted(last)
     with told_as_ours(draft):
         connection = apsw.Connection(

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.callback import ignore
-from leasehold.core.keyspace import Codec, Item, Keyspace
+from leasehold.core.keyspace import FIRST_REVISION, Codec, Item, Keyspace
 from leasehold.core.ops import (
     Compact,
     Delete,
@@ -61,6 +61,18 @@ DEFAULT_QUOTA_BYTES: Final = 2 * 1024**3
 """What the data may take, in memory or on disk, before further writes are refused."""
 
 
+MAX_FOLDABLE_BYTES: Final = 32 * 1024 * 1024
+"""Changes of leases alone that may be in the journal before they are folded into its tables.
+
+Grants and revokes move no revision, so no compaction is due for them. These are some 600,000
+changes, which a start reads in a few seconds. Folding costs the commit thread a row for each lease
+that is alive by then, so a smaller bound slows down a burst of grants for nothing.
+"""
+
+FOLDABLE_SHARE: Final = 16
+"""At most this fraction of a small quota is left to changes that could be folded."""
+
+
 class Store(Ahead):
     """A keyspace with leases; synchronous, for one thread."""
 
@@ -96,6 +108,14 @@ class Store(Ahead):
         """What `used_bytes` may be at most: the quota, or less than nothing (`cap`)."""
         self.on_no_space: Callable[[], None] = ignore
         """Called when something is refused because the quota is used up."""
+        self.foldable_bytes = 0
+        """Changes committed since the last fold that need not be kept as history.
+
+        Those of leases alone, after everything was compacted, or before there was any key.
+        """
+        self.on_foldable: Callable[[], None] = ignore
+        """Called when `foldable_bytes` have passed the bound, or a client asks to fold."""
+        self._max_foldable_bytes = min(MAX_FOLDABLE_BYTES, quota_bytes // FOLDABLE_SHARE)
         self.used_bytes = 0
         """What the data takes, in memory or on disk, whichever is more, as of late."""
         self._transactions = Transactions(self.keyspace, self.leases, self.check_room)
@@ -192,6 +212,11 @@ class Store(Ahead):
                 self.on_no_space()
             raise NoSpace(self.used_bytes, self.quota_bytes)
 
+    @property
+    def is_fold_due(self) -> bool:
+        """Whether enough was committed that can be folded into the tables of the journal."""
+        return self.foldable_bytes > self._max_foldable_bytes
+
     def _put(self, op: Put) -> tuple[int, Item | None]:
         key, value, lease = op.key, op.value, op.lease
         if self.used_bytes > self._room_bytes:
@@ -267,6 +292,7 @@ class Store(Ahead):
         if op.revision > self.revision:
             raise FutureRevision(op.revision, self.revision)
         if op.revision <= self.keyspace.compacted:
+            self.on_foldable()  # the history is gone, but changes of leases may have come since
             raise Compacted(op.revision, self.keyspace.compacted)
         self.keyspace.compacted = op.revision
         self._record(records.compacted(op.revision))
@@ -392,6 +418,10 @@ class Store(Ahead):
         self.durable_compacted = batch.compacted
         if self.recent.is_over:
             self.recent.drop(self.durable_revision)
+        if batch.last_revision <= batch.compacted or batch.last_revision == FIRST_REVISION:
+            self.foldable_bytes += batch.octets
+            if self.is_fold_due:
+                self.on_foldable()
         self.on_durable(batch.number)
         if self._open.changes:
             self.on_pending()

@@ -44,6 +44,7 @@ from leasehold.rpc.static_table import (
 
 __all__ = [
     "DEFAULT_TABLE_BYTES",
+    "MAX_FIELDS",
     "MAX_HEADER_LIST_BYTES",
     "Field",
     "HeaderDecoder",
@@ -52,6 +53,10 @@ __all__ = [
 ]
 
 MAX_HEADER_LIST_BYTES: Final = 16 * 1024
+MAX_FIELDS: Final = 100
+"""Fields of a list: an octet can refer to one, and each of them is checked and copied."""
+MAX_SIZE_UPDATES: Final = 2
+"""Table size updates in a block: the smallest size since the last block, and the one in force."""
 DEFAULT_TABLE_BYTES: Final = 4096
 MAX_INTEGER_BYTES: Final = 5
 """How many bytes may follow an integer's prefix: enough for 32 bits, too few to be a burden."""
@@ -99,8 +104,8 @@ class HeaderDecoder:
     """Decodes the header blocks of one connection, in the order of their arrival.
 
     `max_table_bytes` is the SETTINGS_HEADER_TABLE_SIZE that this side has announced. The table
-    begins with the protocol's own 4096 bytes or this, whichever is less; a peer that may have begun
-    before it heard of less than 4096 cannot be decoded.
+    begins with the protocol's own 4096 bytes or this, whichever is less. A peer may use 4096 bytes
+    until it has acknowledged our settings, so announce less by setting `max_table_bytes` then.
     """
 
     __slots__ = (
@@ -209,6 +214,10 @@ class HeaderDecoder:
             else:
                 fields.append(field)
         self.timeout = timeout
+        if len(fields) > MAX_FIELDS:
+            raise HeaderListTooLarge(
+                f"a list of {len(fields)} header fields, allowed are at most {MAX_FIELDS}"
+            )
         # An upper bound first: it spares adding up the fields of an ordinary block.
         if len(fields) * self._largest_bytes + timeouts_bytes > self._max_list_bytes:
             self._check_list(fields, timeouts_bytes)
@@ -268,14 +277,24 @@ class HeaderDecoder:
         return dynamic_bytes
 
     def _resize(self, block: bytes) -> int:
-        """Obey the table size updates at the start of the block; give the position behind them."""
-        position = 0
+        """Obey the table size updates at the start of the block; give the position behind them.
+
+        Sizes up to the protocol's own are tolerated when less was announced, as some encoders
+        choose their size without looking at it, and the memory is within the usual bound. Sizes
+        that hold no entry are of no use to an encoder, and stay an error (section 6.3).
+        """
+        position = updates = 0
         while position < len(block) and block[position] >> 5 == _SIZE_UPDATE >> 5:
+            updates += 1
+            if updates > MAX_SIZE_UPDATES:
+                raise HeaderError(f"a block with more than {MAX_SIZE_UPDATES} table size updates")
             limit_bytes = block[position] & _SIZE_UPDATE_PREFIX
             position += 1
             if limit_bytes == _SIZE_UPDATE_PREFIX:
                 limit_bytes, position = _integer(block, position, _SIZE_UPDATE_PREFIX)
-            if limit_bytes > self.max_table_bytes:
+            if limit_bytes > self.max_table_bytes and not (
+                ENTRY_OVERHEAD_BYTES <= limit_bytes <= DEFAULT_TABLE_BYTES
+            ):
                 raise HeaderError(
                     f"a table size update to {limit_bytes} bytes, allowed are at most "
                     f"{self.max_table_bytes}"

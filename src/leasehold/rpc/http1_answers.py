@@ -7,7 +7,7 @@ from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Host
 from leasehold.rpc.http1_heads import RequestHead
-from leasehold.rpc.pages import Reply
+from leasehold.rpc.pages import Reply, date_field
 from leasehold.rpc.web import Visitor
 
 
@@ -54,11 +54,12 @@ class Line(Flushable, Protocol):
 class Http1Answer:
     """The answer to one request; once it is over, nothing that is said has any effect."""
 
-    __slots__ = ("_has_begun", "_head", "_line", "is_over", "visitor")
+    __slots__ = ("_added", "_has_begun", "_head", "_line", "is_over", "visitor")
 
     def __init__(self, line: Line, head: RequestHead) -> None:
         self._line = line
         self._head = head
+        self._added: Fields = ()
         self._has_begun = False
         self.is_over = False
         self.visitor: Visitor | None = None
@@ -77,6 +78,10 @@ class Http1Answer:
     def has_room(self) -> bool:
         """Whether the client takes what is sent."""
         return self._line.has_room
+
+    def add_fields(self, fields: Fields) -> None:
+        """Send these header fields as well, whatever the answer is."""
+        self._added = (*self._added, *fields)
 
     def reply(self, reply: Reply) -> None:
         """Answer, all at once."""
@@ -109,7 +114,7 @@ class Http1Answer:
         self, status: HTTPStatus, fields: Fields, *, keeps_alive: bool, body: bytes = b""
     ) -> None:
         lines = [b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode())]
-        lines += [b"%b: %b" % field for field in fields]
+        lines += [b"%b: %b" % field for field in (*fields, *self._added, date_field())]
         lines.append(b"Connection: " + (b"keep-alive" if keeps_alive else b"close"))
         self._line.put(b"\r\n".join((*lines, b"", body)))
 

@@ -4,6 +4,9 @@ import re
 from http import HTTPMethod, HTTPStatus
 from typing import Final, NamedTuple
 
+from leasehold.rpc.authority import parse_authority
+from leasehold.rpc.hpack import MAX_FIELDS
+
 MAX_HEAD_BYTES: Final = 8 * 1024
 """The request line and header fields of one request, or the trailers behind a body in chunks."""
 
@@ -54,9 +57,12 @@ def parse_head(head: bytes) -> RequestHead:
         raise Refused(HTTPStatus.BAD_REQUEST, "a target is a path, with no control characters")
     is_old = version == b"HTTP/1.0"
     fields = parse_fields(rest)
-    hosts = sum(name == b"host" for name, _ in fields)
-    if hosts > 1 or (hosts == 0 and not is_old):
-        raise Refused(HTTPStatus.BAD_REQUEST, "a request names one host")
+    _check_host(fields, is_old=is_old)
+    absolute = _ABSOLUTE.match(target)
+    if absolute is not None:  # its host counts instead of the field's (RFC 9112, 3.2.2)
+        fields = [field for field in fields if field[0] != b"host"]
+        fields.append((b"host", absolute[1]))
+        _check_host(fields, is_old=is_old)
     wishes = _wishes(fields, b"connection")
     keeps_alive = b"keep-alive" in wishes if is_old else b"close" not in wishes
     expected = _wishes(fields, b"expect")
@@ -76,12 +82,26 @@ def parse_head(head: bytes) -> RequestHead:
 def parse_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
     """Read header fields, or trailers."""
     fields = []
+    if lines.count(b"\r\n") >= MAX_FIELDS:
+        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     for line in lines.split(b"\r\n") if lines else ():
         match = _FIELD.fullmatch(line)
         if match is None:
             raise Refused(HTTPStatus.BAD_REQUEST, "a line that is no field")
         fields.append((match[1].lower(), match[2].strip(b" \t")))
     return fields
+
+
+def _check_host(fields: list[tuple[bytes, bytes]], *, is_old: bool) -> None:
+    """Refuse a request without `Host`, with several, and with one that is malformed."""
+    hosts = [value for name, value in fields if name == b"host"]
+    if len(hosts) > 1 or not (hosts or is_old):
+        raise Refused(HTTPStatus.BAD_REQUEST, "a request has one Host field")
+    try:
+        for host in hosts:
+            parse_authority(host.decode("ascii"))
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, "malformed Host field") from None
 
 
 def _wishes(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
@@ -120,5 +140,5 @@ _TARGET: Final = re.compile(
 )
 """What etcd takes: octets from 0x80 on too, and in a query whatever is behind a percent sign."""
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
-_ABSOLUTE: Final = re.compile(rb"\Ahttps?://[^/?]*", re.IGNORECASE)
+_ABSOLUTE: Final = re.compile(rb"\Ahttps?://([^/?]*)", re.IGNORECASE)
 _METHODS: Final = frozenset(method.value.encode() for method in HTTPMethod)

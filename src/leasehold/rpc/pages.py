@@ -2,9 +2,12 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
+from leasehold.clock import SYSTEM_CLOCK
 from leasehold.rpc.header_encoder import Fields
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,16 @@ def find_page(pages: Pages, method: bytes, target: bytes) -> Reply:
 def _check_reply(reply: object) -> None:
     if not (isinstance(reply, Reply) and isinstance(reply.body, bytes)):
         raise TypeError(f"a page is a function that returns a Reply, its body bytes, not {reply!r}")
+
+
+def date_field() -> tuple[bytes, bytes]:
+    """Give the `Date` field of an answer that is sent now (RFC 9110, 6.6.1)."""
+    return b"Date", _date(int(SYSTEM_CLOCK.wall()))
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode()
 
 
 def plain(status: HTTPStatus, why: str = "") -> Reply:

@@ -245,6 +245,8 @@ def resolve(fields: tuple[Field, ...], methods: Methods) -> Head:
             why = f"content-type must be application/grpc, not {_shown(content_type)!r}"
             refusal = plain(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
     regular_fields = tuple([field for field in fields if not field.name.startswith(b":")])
+    if authority := pseudo.get(b":authority"):
+        regular_fields = (Field(b"host", authority), *regular_fields)
     return Head(WebHead(method, target, regular_fields, refusal), fields, length)
 
 

@@ -48,6 +48,10 @@ class Visit(Protocol):
         """Answer, all at once."""
         ...
 
+    def add_fields(self, fields: Fields) -> None:
+        """Send these header fields as well, whatever the answer is."""
+        ...
+
     def begin(self, status: HTTPStatus, fields: Fields) -> None:
         """Begin an answer that comes in pieces; `fields` include its content type."""
         ...

@@ -8,7 +8,7 @@ from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Host
-from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.pages import Reply, date_field, plain
 from leasehold.rpc.routes import WebHead
 from leasehold.rpc.web import MAX_BODY_BYTES, Ask, Visitor, Web, handle_safely
 
@@ -61,6 +61,8 @@ class WebRequest(AnsweringStream):
     is_grpc = False
     _is_cramped = False
     """Whether the handler was told that there is no room."""
+    _added: Fields = ()
+    """Header fields that the answer gets in any case, in lower case."""
 
     def __init__(
         self, carrier: WebCarrier, stream_id: int, head: WebHead, window: int, began: float
@@ -122,6 +124,10 @@ class WebRequest(AnsweringStream):
         """The event loop."""
         return self.carrier.host
 
+    def add_fields(self, fields: Fields) -> None:
+        """Send these header fields as well, whatever the answer is."""
+        self._added = (*self._added, *[(name.lower(), value) for name, value in fields])
+
     def reply(self, reply: Reply) -> None:
         """Answer, all at once."""
         if self._is_done or self.head_fields is not None:
@@ -130,6 +136,8 @@ class WebRequest(AnsweringStream):
             (b":status", b"%d" % reply.status),
             *([(b"content-type", reply.content_type.encode())] if reply.content_type else []),
             *[(name.lower(), value) for name, value in reply.fields],
+            *self._added,
+            (b"date", date_field()[1]),
             (b"content-length", b"%d" % len(reply.body)),
         )
         self._append(b"" if self._head.method == _HEAD else reply.body)
@@ -144,7 +152,12 @@ class WebRequest(AnsweringStream):
         if not self._is_done and self.head_fields is None:
             self.is_events = True
             lowered = [(name.lower(), value) for name, value in fields]
-            self.head_fields = ((b":status", b"%d" % status), *lowered)
+            self.head_fields = (
+                (b":status", b"%d" % status),
+                *lowered,
+                *self._added,
+                (b"date", date_field()[1]),
+            )
 
     def write(self, octets: bytes) -> None:
         """Send a piece."""

@@ -29,6 +29,7 @@ from leasehold.server.etcd.lease import Lease
 from leasehold.server.etcd.lock import Lock
 from leasehold.server.etcd.maintenance import Maintenance
 from leasehold.server.etcd.watch import Watch
+from leasehold.server.gateway.access import WebAccess
 from leasehold.server.gateway.gateway import Gateway
 from leasehold.server.health_page import HealthPage
 from leasehold.server.leases.service import Leases
@@ -85,9 +86,11 @@ class LeaseholdServer:
         methods = self._methods(settings)
         health = HealthPage(self._alarms, lambda: self.failure)
         pages: Pages = {"/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
+        self._access = WebAccess(settings.cors, settings.host_whitelist)
+        called_as_json = methods if settings.has_gateway else None
         self._server = Server(
             methods,
-            web=Gateway(methods, POOL, pages, health.page),
+            web=Gateway(called_as_json, POOL, pages, health.page, self._access),
             gate=self._gate,
             enter=self.store.leases.enter,
         )
@@ -127,7 +130,9 @@ class LeaseholdServer:
     ) -> list[Address]:
         """Begin to serve on several addresses, all with TLS or none; return what was bound."""
         await self._server.bind(addresses, tls)
-        self._cluster.client_urls = client_urls(self._server.addresses, is_tls=tls is not None)
+        bound = self._server.addresses
+        self._cluster.client_urls = client_urls(bound, is_tls=tls is not None)
+        self._access.listens_on(addresses, bound, is_tls=tls is not None)
         if not self._is_started:
             self._is_started = True
             self.runtime.start(is_alone=self._server.is_alone)

@@ -47,6 +47,12 @@ class Settings:
     tls: TlsFiles | None = None
     is_insecure: bool = False
     """Whether others than this machine may be served without TLS."""
+    cors: tuple[str, ...] = ()
+    """Origins whose web pages have access, such as https://app.example.org; * for all."""
+    host_whitelist: tuple[str, ...] = ()
+    """Names that web browsers may call this server by, besides those of `listen`; * for all."""
+    has_gateway: bool = True
+    """Whether calls are taken as JSON, besides gRPC."""
     quota_bytes: int = DEFAULT_QUOTA_BYTES
     compaction: AutoCompaction = field(default_factory=AutoCompaction)
     min_ttl_s: int = MIN_TTL_S

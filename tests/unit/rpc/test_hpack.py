@@ -5,6 +5,7 @@ import pytest
 
 from leasehold.rpc.hpack import (
     DEFAULT_TABLE_BYTES,
+    MAX_FIELDS,
     MAX_HEADER_LIST_BYTES,
     MAX_INTEGER_BYTES,
     MAX_MEMO_BLOCK_BYTES,
@@ -293,10 +294,33 @@ def test_an_update_behind_a_field_is_refused(decoder: HeaderDecoder, fields: byt
 
 
 def test_an_update_above_what_was_announced_is_refused() -> None:
-    decoder = HeaderDecoder(max_table_bytes=100)
-    decoder.decode(_resized(100))
-    with pytest.raises(HeaderError, match="to 101 bytes, allowed are at most 100"):
-        decoder.decode(_resized(101))
+    decoder = HeaderDecoder(max_table_bytes=2 * DEFAULT_TABLE_BYTES)
+    decoder.decode(_resized(2 * DEFAULT_TABLE_BYTES))
+    with pytest.raises(HeaderError, match="to 8193 bytes, allowed are at most 8192"):
+        decoder.decode(_resized(2 * DEFAULT_TABLE_BYTES + 1))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 32, 128, DEFAULT_TABLE_BYTES])
+def test_the_protocols_own_size_is_tolerated_whatever_was_announced(size_bytes: int) -> None:
+    decoder = HeaderDecoder()
+    decoder.max_table_bytes = 0
+    decoder.decode(_resized(size_bytes) + _added(b"name", b""))
+    assert _dynamic(decoder) == ([(b"name", b"")] if size_bytes > 32 else [])
+
+
+@pytest.mark.parametrize("size_bytes", [1, 31, DEFAULT_TABLE_BYTES + 1])
+def test_other_sizes_above_what_was_announced_are_refused(size_bytes: int) -> None:
+    decoder = HeaderDecoder()
+    decoder.max_table_bytes = 0
+    with pytest.raises(HeaderError, match=f"to {size_bytes} bytes, allowed are at most 0"):
+        decoder.decode(_resized(size_bytes))
+
+
+def test_a_third_update_in_a_block_is_refused(decoder: HeaderDecoder) -> None:
+    """Two can tell all that happened (section 4.2): the smallest size, and the last one."""
+    decoder.decode(_resized(0) + _resized(100))
+    with pytest.raises(HeaderError, match="more than 2 table size updates"):
+        decoder.decode(_resized(0) + _resized(100) + _resized(0))
 
 
 def test_a_larger_table_is_used_only_after_the_peer_said_so() -> None:
@@ -491,6 +515,15 @@ def test_the_limit_counts_timeouts_too() -> None:
     assert decoder.decode(block * 3) == ()
     with pytest.raises(HeaderListTooLarge, match="of 184 bytes"):
         decoder.decode(block * 4)
+
+
+def test_a_list_has_at_most_100_fields() -> None:
+    decoder = HeaderDecoder()
+    most = _added(b"a", b"") + b"\xbe" * (MAX_FIELDS - 1)
+    assert len(decoder.decode(most)) == MAX_FIELDS == 100
+    with pytest.raises(HeaderListTooLarge, match="101 header fields, allowed are at most 100"):
+        decoder.decode(_added(b"b", b"") + b"\xbe" * MAX_FIELDS)
+    assert _pairs(decoder.decode(b"\xbe")) == [(b"b", b"")], "the table is in step"
 
 
 def test_one_literal_over_the_limit_is_too_large(decoder: HeaderDecoder) -> None:

@@ -54,10 +54,31 @@ def test_a_page_is_answered_and_the_connection_kept(line: Line) -> None:
         b"HTTP/1.1 200 OK",
         b"Content-Type: application/json",
         b"Content-Length: 18",
+        b"Date: Thu, 01 Jan 1970 00:00:00 GMT",
         b"Connection: keep-alive",
     ]
     assert body == b'{"health": "true"}'
     assert not line.http.is_closing
+
+
+@pytest.mark.parametrize("host", [b"a b", b"a@b", b"a#b", b"a:b", b"[::1", b"a:99999", b"\xff"])
+def test_a_malformed_host_is_refused(line: Line, host: bytes) -> None:
+    assert line.status(GET.replace(b"test", host)) == 400
+    assert line.http.is_closing
+    assert Line().status(GET.replace(b"/health", b"http://" + host + b"/health")) == 400
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"a", b"a:", b"a.b.:1", b"[::1]:2379", b"%2frun%2fx", b"a_b"]
+)
+def test_a_host_is_a_name_or_an_address(line: Line, host: bytes) -> None:
+    assert line.status(GET.replace(b"test", host)) == 200
+
+
+def test_a_request_has_at_most_100_fields(line: Line) -> None:
+    more = b"\r\n".join([b"a: b"] * 99)
+    assert line.status(GET.replace(b"test", b"test\r\n" + more)) == 200
+    assert line.status(GET.replace(b"test", b"test\r\nx: y\r\n" + more)) == 431
 
 
 def test_a_request_may_come_octet_by_octet(line: Line) -> None:

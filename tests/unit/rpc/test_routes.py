@@ -8,7 +8,7 @@ from leasehold.errors import Status
 from leasehold.rpc.frames import ErrorCode, StreamFailed
 from leasehold.rpc.hpack import Field
 from leasehold.rpc.pages import Reply, plain
-from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, WebHead, resolve
+from leasehold.rpc.routes import MAX_SHOWN_BYTES, Exchange, Head, Subscription, resolve
 from tests.support.h2_peer import MANY, ONCE, WATCH, Service, request_fields
 
 SERVICE = Service()
@@ -89,7 +89,10 @@ def test_what_is_neither_grpc_nor_a_path_of_it_is_for_a_page(method: str) -> Non
 
 def test_connect_has_neither_scheme_nor_path_and_is_for_a_page_that_is_not_there() -> None:
     bare = [(":method", "CONNECT"), (":authority", "elsewhere:443")]
-    assert _resolve(bare).web == WebHead(b"CONNECT", b"", ())
+    web = _resolve(bare).web
+    assert web is not None
+    assert (web.method, web.target) == (b"CONNECT", b"")
+    assert [(each.name, each.value) for each in web.fields] == [(b"host", b"elsewhere:443")]
     for extra in ((":path", "/"), (":scheme", "http")):
         with pytest.raises(StreamFailed, match="CONNECT has no scheme and no path"):
             _resolve([*bare, extra])

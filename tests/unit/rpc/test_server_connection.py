@@ -286,7 +286,12 @@ def test_a_page_is_answered_once_its_request_has_ended() -> None:
     peer.client.end_stream(number)
     peer.pump()
     reply = peer.reply(number)
-    assert reply.head == {":status": "200", "content-type": "text/plain", "content-length": "7"}
+    assert reply.head == {
+        ":status": "200",
+        "content-type": "text/plain",
+        "date": "Thu, 01 Jan 1970 00:00:00 GMT",
+        "content-length": "7",
+    }
     assert (reply.body, reply.is_ended, reply.reset) == (b"healthy", True, None)
     assert no_leak(peer.server)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from leasehold.cli.settings.shown import shown
 from leasehold.rpc.addresses import Address, parse_address
+from leasehold.rpc.authority import ANY, parse_origin
 
 OFF: Final = "off"
 
@@ -18,6 +19,10 @@ MAX_ADDRESS_CHARS: Final = 300
 """A host has 253, and the path of a Unix socket less."""
 
 _ANY_ADDRESS: Final = "127.0.0.1:2379"
+_ANY_HOST: Final = "leasehold.example.org"
+_ANY_ORIGIN: Final = "https://app.example.org"
+
+_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 _SIZE: Final = re.compile(r"([0-9]{1,18}) ?([A-Za-z]*)")
 _SIZE_UNITS: Final = {
@@ -75,12 +80,37 @@ def _file(text: str) -> Path:
 def _address(text: str) -> Address:
     if len(text) > MAX_ADDRESS_CHARS:
         raise ValueError(f"{shown(text)} is no address: write HOST:PORT, such as {_ANY_ADDRESS}")
-    if "," in text and not text.startswith("unix:"):
-        raise ValueError(
-            f"{shown(text)} has a comma: write several addresses one by one, as in "
-            "--listen A --listen B; in a variable with a space, in the file as a list"
-        )
+    if not text.startswith("unix:"):
+        _refuse_comma(text, "addresses", "listen")
     return parse_address(text)
+
+
+def _refuse_comma(text: str, what: str, name: str) -> None:
+    if "," in text:
+        raise ValueError(
+            f"{shown(text)} has a comma: write several {what} one by one, as in "
+            f"--{name} A --{name} B; in a variable with a space, in the file as a list"
+        )
+
+
+def _origin(text: str) -> str:
+    _refuse_comma(text, "origins", "cors")
+    if text == ANY:
+        return text
+    try:
+        return str(parse_origin(text))
+    except ValueError:
+        why = "is not an origin: write SCHEME://HOST or SCHEME://HOST:PORT without a path"
+        raise ValueError(f"{shown(text)} {why}, such as {_ANY_ORIGIN}, or *") from None
+
+
+def _host(text: str) -> str:
+    _refuse_comma(text, "hosts", "host-whitelist")
+    host = text.lower().removesuffix(".")
+    if host != ANY and not _HOST.fullmatch(host):
+        why = "is not the name of a host without a port"
+        raise ValueError(f"{shown(text)} {why}: write one such as {_ANY_HOST}, or *")
+    return host
 
 
 def _switch(text: str) -> bool:
@@ -94,6 +124,8 @@ DIRECTORY: Final = Kind(
 )
 FILE: Final = Kind("FILE", "./server.pem", _file)
 ADDRESS: Final = Kind("ADDRESS", _ANY_ADDRESS, _address, is_list=True)
+ORIGIN: Final = Kind("ORIGIN", _ANY_ORIGIN, _origin, is_list=True)
+HOST: Final = Kind("HOST", _ANY_HOST, _host, is_list=True)
 SWITCH: Final = Kind(
     "", "true", _switch, lambda value: str(value).lower(), takes=(bool,), is_bare=True
 )

@@ -21,6 +21,7 @@ OF_ETCD: Final = {
     "quota-backend-bytes": "that is --quota here",
     "auto-compaction-retention": "that is --compaction-age or --compaction-revisions here",
     "auto-compaction-mode": "that is --compaction-age or --compaction-revisions here",
+    "enable-grpc-gateway": "that is --gateway here",
     "enable-v2": "there is only v3, so leave it out",
     "config-file": "that is --config here",
     "log-outputs": "logs go to standard error, so leave it out",

@@ -11,6 +11,8 @@ from leasehold.cli.settings.kinds import (
     ADDRESS,
     DIRECTORY,
     FILE,
+    HOST,
+    ORIGIN,
     SWITCH,
     Kind,
     choice,
@@ -135,6 +137,30 @@ OPTIONS: Final = (
         NETWORK,
     ),
     Option(
+        "cors",
+        ORIGIN,
+        _STANDARD.cors,
+        "an origin whose web pages have access, such as https://app.example.org; * is all of them; "
+        "may be given several times",
+        NETWORK,
+    ),
+    Option(
+        "host-whitelist",
+        HOST,
+        _STANDARD.host_whitelist,
+        "a name by which HTTP clients may address the server, besides IP addresses, localhost and "
+        "the names in listen; * is all of them; not checked by default unless all addresses are "
+        "loopback without TLS; may be given several times",
+        NETWORK,
+    ),
+    Option(
+        "gateway",
+        SWITCH,
+        _STANDARD.has_gateway,
+        "take calls as JSON over HTTP, besides gRPC",
+        NETWORK,
+    ),
+    Option(
         "min-ttl",
         term("2s", 1000, MAX_TTL_S * 1000, unit_ms=1000),
         float(_STANDARD.min_ttl_s),
@@ -178,6 +204,9 @@ def settings_of(values: dict[str, Any]) -> Settings:
         listen=values["listen"],
         tls=None if cert is None or key is None else TlsFiles(cert, key, values["client-ca"]),
         is_insecure=values["insecure"],
+        cors=values["cors"],
+        host_whitelist=values["host-whitelist"],
+        has_gateway=values["gateway"],
         quota_bytes=values["quota"],
         compaction=AutoCompaction(values["compaction-age"], values["compaction-revisions"]),
         min_ttl_s=int(values["min-ttl"]),

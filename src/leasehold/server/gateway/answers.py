@@ -18,7 +18,7 @@ from leasehold.rpc.rope import Rope
 from leasehold.rpc.web import Visit
 from leasehold.server.gateway import refusals
 from leasehold.server.gateway.long_answers import LONG_BYTES, SHORT_BYTES, Writer
-from leasehold.server.gateway.replies import CORS, JSON
+from leasehold.server.gateway.replies import JSON
 from leasehold.server.gateway.routes import Route
 from leasehold.server.gateway.writing import written
 
@@ -61,15 +61,15 @@ class _Answer:
         self._fields = (*self._fields, *named)
 
     def _begin(self, fields: Fields) -> None:
-        self._visit.begin(HTTPStatus.OK, (_JSON_FIELD, *fields, *CORS))
+        self._visit.begin(HTTPStatus.OK, (_JSON_FIELD, *fields))
 
 
 def refused(error: RpcError) -> Reply:
     """Answer with an error."""
-    fields: Fields = CORS
+    fields: Fields = ()
     if error.status == Status.UNAUTHENTICATED:
         shown = "".join(filter(str.isprintable, error.message)).encode("ascii", "replace")
-        fields = (*CORS, (b"Www-Authenticate", shown))
+        fields = ((b"Www-Authenticate", shown),)
     return Reply(refusals.HTTP_STATUS[error.status], JSON, refusals.document(error), fields)
 
 
@@ -106,7 +106,7 @@ class Document(_Answer):
         return None
 
     def _reply(self, body: bytes) -> None:
-        self._visit.reply(Reply(HTTPStatus.OK, JSON, body, (*self._fields, *CORS)))
+        self._visit.reply(Reply(HTTPStatus.OK, JSON, body, self._fields))
 
     async def _write_whole(self, message: bytes | Rope) -> None:
         try:

@@ -19,11 +19,12 @@ from leasehold.rpc.pages import Pages, Reply, find_page
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.timeouts import parse_timeout
 from leasehold.rpc.web import Ask, Visit, Visitor
+from leasehold.server.gateway.access import WebAccess
 from leasehold.server.gateway.answers import refused
 from leasehold.server.gateway.calls import Call
 from leasehold.server.gateway.documents import Documents, Unreadable
 from leasehold.server.gateway.reading import fill_steps
-from leasehold.server.gateway.replies import CORS, JSON, empty, plain
+from leasehold.server.gateway.replies import JSON, empty, plain
 from leasehold.server.gateway.routes import OLD_PREFIX, PREFIX, Route, find_routes
 from leasehold.server.version import CLUSTER_VERSION, ETCD_VERSION
 
@@ -46,17 +47,23 @@ _ALLOW_GET: Final = ((b"Allow", b"GET"),)
 
 
 class Gateway:
-    """Answers what is no gRPC: calls as JSON, and pages."""
+    """Answers requests that are not gRPC: calls as JSON, and pages."""
 
     def __init__(
         self,
-        methods: Methods,
+        methods: Methods | None,
         pool: DescriptorPool,
         pages: Pages,
         health: Callable[[str], Reply],
+        access: WebAccess | None = None,
     ) -> None:
-        """Answer with the methods, and with pages; `health` is given the query of its request."""
-        self._routes = find_routes(methods, pool)
+        """Serve the methods, and pages; `health` is called with the query of its request.
+
+        Without methods there are pages only. `access` decides which requests of web browsers are
+        answered.
+        """
+        self._access = access or WebAccess()
+        self._routes = {} if methods is None else find_routes(methods, pool)
         self._pages = {**pages, "/version": _version}
         self._health = health
 
@@ -66,6 +73,12 @@ class Gateway:
 
     def handle(self, ask: Ask, visit: Visit) -> Visitor | None:
         """Answer a request."""
+        refusal, fields = self._access.judge(ask.fields)
+        if fields:
+            visit.add_fields(fields)
+        if refusal is not None:
+            visit.reply(refusal)
+            return None
         if ask.method == b"OPTIONS":
             visit.reply(empty(HTTPStatus.OK))
             return None
@@ -94,10 +107,8 @@ class Gateway:
         if ask.method != b"GET" and (ask.method != b"HEAD" or path in _WITHOUT_HEAD):
             return plain(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed", _ALLOW_GET)
         if path == _HEALTH:
-            page = self._health(ask.target.partition(b"?")[2].decode(errors="replace"))
-        else:
-            page = find_page(self._pages, ask.method, path.encode())
-        return page._replace(fields=(*page.fields, *CORS))
+            return self._health(ask.target.partition(b"?")[2].decode(errors="replace"))
+        return find_page(self._pages, ask.method, path.encode())
 
 
 def _version() -> Reply:

@@ -59,6 +59,9 @@ class FakeVisit:
         assert self.head is None
         self.replies.append(reply)
 
+    def add_fields(self, fields: Fields) -> None:
+        raise AssertionError("no origin is listed")
+
     def begin(self, status: HTTPStatus, fields: Fields) -> None:
         assert self.head is None
         self.head = status, fields

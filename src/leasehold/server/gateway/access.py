@@ -1,0 +1,170 @@
+"""Which requests of web browsers are answered.
+
+A page of any site can have the browser send requests to every address that the browser reaches,
+127.0.0.1 included, and a form or a `text/plain` POST needs no consent of the server. Two checks
+keep such pages out, and programs that are not browsers pass both:
+
+- `Origin` and `Sec-Fetch-Site`, which browsers add and pages cannot change: the origin must be
+  listed (`--cors`), or be this server itself.
+- `Host`: with DNS rebinding, the name of a hostile site resolves to our address, and its pages are
+  of the same origin as we are. Its name remains in `Host`, so only known names are accepted.
+"""
+
+from collections.abc import Collection, Sequence
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
+from leasehold.rpc.authority import (
+    ANY,
+    Authority,
+    Origin,
+    is_ip_address,
+    parse_authority,
+    parse_origin,
+)
+from leasehold.rpc.header_encoder import Fields
+from leasehold.rpc.pages import Reply
+from leasehold.server.gateway.replies import plain
+from leasehold.server.settings import is_local
+
+MAX_SHOWN_BYTES: Final = 100
+"""How much of a header field a refusal repeats."""
+
+_ALLOWED: Final[Fields] = (
+    (b"Access-Control-Allow-Headers", b"accept, content-type, authorization"),
+    (b"Access-Control-Allow-Methods", b"POST, GET, OPTIONS, PUT, DELETE"),
+)
+"""What etcd allows to listed origins."""
+
+_ALLOW_ORIGIN: Final = b"Access-Control-Allow-Origin"
+_VARY: Final[Fields] = ((b"Vary", b"Origin"),)
+_OWN_SITES: Final = (b"same-origin", b"none")
+"""`none`: an address that the user has typed, or a bookmark."""
+
+
+class Verdict(NamedTuple):
+    """Whether a request is refused, and which fields its answer gets in any case."""
+
+    refusal: Reply | None
+    fields: Fields
+
+
+class WebAccess:
+    """Decides on requests by their `Host`, `Origin` and `Sec-Fetch-Site`.
+
+    `origins` and `hosts` are what `--cors` and `--host-whitelist` list.
+    """
+
+    def __init__(self, origins: Collection[str] = (), hosts: Collection[str] = ()) -> None:
+        self._allows_all_origins = ANY in origins
+        self._origins = frozenset(parse_origin(each) for each in origins if each != ANY)
+        self._allows_all_hosts = ANY in hosts
+        self._listed_hosts = frozenset(parse_authority(each).host for each in hosts if each != ANY)
+        self._own_hosts: set[str] = set()
+        self._has_tls_only = True
+        self._checks_hosts = bool(self._listed_hosts) and not self._allows_all_hosts
+
+    def listens_on(
+        self, given: Sequence[Address], bound: Sequence[Address], *, is_tls: bool
+    ) -> None:
+        """Take the addresses of the server, as they were given and as they were bound.
+
+        Hosts are checked if some are listed, and otherwise only where DNS rebinding is what gives
+        a stranger access: all addresses are loopback, browsers can reach one, and there is no TLS,
+        whose certificates are checked against the name.
+        """
+        names = [each.host for each in given if isinstance(each, TcpAddress)]
+        self._own_hosts.update(
+            parse_authority(name.encode("idna").decode()).host for name in names if ":" not in name
+        )
+        self._has_tls_only = self._has_tls_only and is_tls
+        only_unix = all(isinstance(each, UnixAddress) for each in bound)
+        is_exposed = all(map(is_local, bound)) and not only_unix and not self._has_tls_only
+        listed = self._listed_hosts
+        self._checks_hosts = not self._allows_all_hosts and bool(listed or is_exposed)
+
+    def judge(self, request_fields: Sequence[tuple[bytes, bytes]]) -> Verdict:
+        """Decide on a request by its header fields, whose names are in lower case."""
+        hosts, origins, sites = [], [], []
+        for name, value in request_fields:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origins.append(value)
+            elif name == b"sec-fetch-site":
+                sites.append(value)
+        fields: Fields = ()
+        if self._allows_all_origins:
+            fields = ((_ALLOW_ORIGIN, b"*"), *_ALLOWED)
+        elif self._origins:
+            fields = _VARY
+        for host in hosts if self._checks_hosts else ():
+            if host and not self._is_ours(_authority(host)):
+                return Verdict(_misdirected(host), _VARY if self._origins else ())
+        if self._allows_all_origins or not (origins or sites):
+            return Verdict(None, fields)
+        if origins:
+            origin = _origin(origins)
+            if origin is not None and origin in self._origins:
+                return Verdict(None, ((_ALLOW_ORIGIN, origins[0]), *_ALLOWED, *_VARY))
+            if origin is None or not self._is_own_page(origin, hosts):
+                return Verdict(_foreign(b"Origin", origins[0]), fields)
+        for site in sites:
+            if site not in _OWN_SITES:
+                return Verdict(_foreign(b"Sec-Fetch-Site", site), fields)
+        return Verdict(None, fields)
+
+    def _is_ours(self, authority: Authority | None) -> bool:
+        """Say whether a host is one that no other site can have in the DNS."""
+        if authority is None:
+            return False
+        host = authority.host
+        return (
+            host == "localhost"
+            or host in self._listed_hosts
+            or host in self._own_hosts
+            or is_ip_address(host)
+        )
+
+    def _is_own_page(self, origin: Origin, hosts: Sequence[bytes]) -> bool:
+        authorities = [_authority(each) for each in hosts]
+        return bool(authorities) and all(
+            each is not None and self._is_ours(each) and origin.is_at(each) for each in authorities
+        )
+
+
+def _authority(value: bytes) -> Authority | None:
+    try:
+        return parse_authority(value.decode("ascii"))
+    except ValueError:
+        return None
+
+
+def _origin(values: Sequence[bytes]) -> Origin | None:
+    """Read `Origin`; None for `null`, for several of them, and for whatever is malformed."""
+    try:
+        (value,) = values
+        return parse_origin(value.decode("ascii"))
+    except ValueError:
+        return None
+
+
+def _misdirected(host: bytes) -> Reply:
+    why = (
+        f"the request is for the host {_shown(host)}, which this server does not know; use an IP "
+        "address or localhost, or list the name with --host-whitelist"
+    )
+    return plain(HTTPStatus.MISDIRECTED_REQUEST, why)
+
+
+def _foreign(name: bytes, value: bytes) -> Reply:
+    why = (
+        f"the request comes from a web page of another site ({_shown(name)}: {_shown(value)}); "
+        "only origins that are listed with --cors have access"
+    )
+    return plain(HTTPStatus.FORBIDDEN, why)
+
+
+def _shown(value: bytes) -> str:
+    return value[:MAX_SHOWN_BYTES].decode("ascii", "backslashreplace")
