@@ -13,15 +13,17 @@ __version__ = "0.1.0.dev0"
 if typing.TYPE_CHECKING:
     from leasehold.api import *  # noqa: F403  the same names
     from leasehold.api import __all__ as __all__
+    from leasehold.api import open as open  # noqa: A004  it reads as it is used
 else:
 
     def __getattr__(name: str) -> typing.Any:
         found = importlib.import_module("leasehold.api")
-        if name not in ("__all__", *found.__all__):
+        names = ("__all__", "open", *found.__all__)  # `import *` keeps the builtin `open`
+        if name not in names:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals().update({each: getattr(found, each) for each in ("__all__", *found.__all__)})
+        globals().update({each: getattr(found, each) for each in names})
         return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *importlib.import_module("leasehold.api").__all__})
+    return sorted({*globals(), "open", *importlib.import_module("leasehold.api").__all__})

@@ -8,7 +8,7 @@ from leasehold.client.client import Client
 from leasehold.client.connecting import connect
 from leasehold.client.held_lease import HeldLease
 from leasehold.client.key import Key
-from leasehold.client.opening import open_client as open  # noqa: A004  it reads as it is used
+from leasehold.client.opening import open_client
 from leasehold.client.signal import Signal
 from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
 from leasehold.core.duration import (
@@ -46,6 +46,7 @@ from leasehold.errors import (
     CallFailed,
     CallRefused,
     Closed,
+    ClusterMismatch,
     Compacted,
     ConnectFailed,
     ConnectionLost,
@@ -101,6 +102,8 @@ from leasehold.rpc.tls import client_tls
 from leasehold.server.landlord_service import LandlordServer, LeaseRequest, serve_landlord
 from leasehold.until import UntilPolicy
 
+open = open_client  # noqa: A001  as it is used: `leasehold.open`; not in `__all__`
+
 __all__ = [
     "ANY",
     "FOREVER",
@@ -115,6 +118,7 @@ __all__ = [
     "Client",
     "Clock",
     "Closed",
+    "ClusterMismatch",
     "Compacted",
     "Compare",
     "ConnectFailed",
@@ -222,7 +226,6 @@ __all__ = [
     "is_definite",
     "lazy",
     "make_fence_table",
-    "open",
     "open_engine",
     "per_lease",
     "polling",

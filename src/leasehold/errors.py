@@ -20,6 +20,7 @@
     ├── NoSpace            RESOURCE_EXHAUSTED   the size quota is used up; deletes still work
     ├── TooBusy            RESOURCE_EXHAUSTED   too much waits for the disk; try again
     ├── HistoryLost        DATA_LOSS            not the keyspace that was there before
+    │   └── ClusterMismatch DATA_LOSS           endpoints of a client belong to different clusters
     ├── Unhealthy          ABORTED              a holder's own check says no: no renewal
     ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
@@ -385,6 +386,27 @@ class HistoryLost(LeaseholdError):
     """
 
     status = Status.DATA_LOSS
+
+
+class ClusterMismatch(HistoryLost):
+    """Two endpoints of a client belong to different clusters, and so have separate lock tables.
+
+    `addresses` and `cluster_ids` have those of the first endpoint and of the other one.
+    """
+
+    status = Status.DATA_LOSS
+
+    def __init__(self, addresses: tuple[str, str], cluster_ids: tuple[int, int]) -> None:
+        super().__init__(addresses, cluster_ids)
+        self.addresses = addresses
+        self.cluster_ids = cluster_ids
+
+    def __str__(self) -> str:
+        (first, other), (its_id, other_id) = self.addresses, self.cluster_ids
+        return (
+            f"endpoints belong to different clusters: {first} to {its_id:x}, {other} to "
+            f"{other_id:x}; list several endpoints only if they are members of one etcd cluster"
+        )
 
 
 class Unhealthy(LeaseholdError):

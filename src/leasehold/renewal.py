@@ -35,6 +35,7 @@ from leasehold.core.renewal_plan import Call, Departure, NoticeKind, RenewalPlan
 from leasehold.core.renewal_times import PatientTiming, Timing
 from leasehold.errors import Closed
 from leasehold.lease import Lease
+from leasehold.owner_loop import OwnerLoop
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +131,7 @@ class RenewalManager:
         self._plan: RenewalPlan[Lease] = RenewalPlan(_view, timing or patient)
         check_plain_callback(on_trouble, "on_trouble")
         self._on_trouble = on_trouble
+        self._owner = OwnerLoop("renewal manager")
         self._alarm = Alarm(self._wake)
         self._calls: dict[_CallTask, _OpenCall] = {}
         self._given_up: dict[_CallTask, None] = {}
@@ -238,6 +240,7 @@ class RenewalManager:
         loop = asyncio._get_running_loop()  # noqa: SLF001  the other one raises if there is none
         if loop is None:
             raise RuntimeError("a renewal manager needs a running event loop; add from async code")
+        self._owner.check()
         terms, now = Terms(end, requested, tag), self._clock.boottime()
         if lease in self._plan:
             self._plan.managed(lease).unwatch(self._watcher)

@@ -6,13 +6,15 @@ from contextlib import suppress
 import pytest
 
 import leasehold
-from leasehold import ConnectionLost, HistoryLost
+from leasehold import ClusterMismatch, ConnectionLost, HistoryLost
 from leasehold.errors import Status
 from leasehold.rpc.grpc import RpcError
 from leasehold.testing import LocalServer
 from leasehold.testing.virtual import run_virtual
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import CLUSTER, KEEP_ALIVE, RANGE, ScriptedChannel, header
+
+PUT = "/etcdserverpb.KV/Put"
 
 
 def reconnected(channel: ScriptedChannel, revision: int) -> None:
@@ -98,3 +100,31 @@ def test_a_read_is_not_made_again_on_a_connection_that_was_not_looked_at() -> No
             assert [each.count_only for each in asked] == [False, True], "it was made again there"
 
     run_virtual(main)
+
+
+def test_endpoints_of_two_clusters_are_refused_by_name() -> None:
+    """Two separate servers are two lock tables: nothing is written to the second."""
+
+    async def main() -> None:
+        with LocalServer() as first, LocalServer() as second:
+            async with leasehold.connect([first.endpoint, second.endpoint]) as client:
+                await client.kv.put("a", "ours")
+                ours = client.engine.cluster_id
+                first.stop()
+                with suppress(ConnectionLost, ClusterMismatch):  # on the old connection
+                    await client.kv.put("b", "theirs")
+                with pytest.raises(ClusterMismatch) as raised:
+                    await client.kv.put("b", "theirs")
+                with pytest.raises(ClusterMismatch):
+                    await client.lock("x").acquire()
+            error = raised.value
+            assert error.addresses == (first.endpoint, second.endpoint)
+            assert first.endpoint in str(error)
+            assert second.endpoint in str(error)
+            async with leasehold.connect(second.endpoint) as other:
+                assert error.cluster_ids == (ours, other.engine.cluster_id)
+                assert f"{ours:x}" in str(error)
+                assert await other.kv.get("b") is None
+                assert await other.leases() == []
+
+    asyncio.run(main())

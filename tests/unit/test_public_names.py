@@ -1,5 +1,7 @@
 """The names that users import, and the tree of errors as errors.py draws it."""
 
+import builtins
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -39,7 +41,17 @@ def test_all_is_complete() -> None:
         for name, value in vars(leasehold).items()
         if not name.startswith("_") and not inspect.ismodule(value)
     }
-    assert imported == set(leasehold.__all__)
+    assert imported == {"open", *leasehold.__all__}
+
+
+@pytest.mark.parametrize("module", ["leasehold", "leasehold.sync"])
+def test_importing_everything_replaces_no_builtin(module: str) -> None:
+    names: dict[str, object] = {}
+    exec(f"from {module} import *", names)  # noqa: S102  as users write it
+    assert "connect" in names
+    replaced = set(names) & set(vars(builtins)) - {"__builtins__"}
+    assert replaced == set()
+    assert callable(importlib.import_module(module).open)
 
 
 @pytest.mark.parametrize("name", _public_objects())

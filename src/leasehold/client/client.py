@@ -39,7 +39,8 @@ from leasehold.recipes.sessions import SESSION_TTL_MIN_S, SESSION_TTL_S, Session
 class Client:
     """Leases, keys and watches. Made by `leasehold.connect` and `leasehold.open`.
 
-    It belongs to the event loop and the process that made it.
+    It belongs to the event loop and the process that made it. Calls from another event loop raise
+    `RuntimeError`, calls in a child process raise `Forked`; neither has any other effect.
     """
 
     def __init__(
@@ -280,6 +281,7 @@ class Client:
         """
         if self._keeper.is_forked:
             return  # all of it is the parent's
+        self._patience.owner.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)

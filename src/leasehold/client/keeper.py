@@ -29,6 +29,7 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.lease import Lease
+from leasehold.owner_loop import OwnerLoop
 from leasehold.renewal import RenewalManager, RenewalNotice
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Keeper:
     ) -> None:
         self.engine = engine
         self.clock = clock
+        self._owner = OwnerLoop("client")
         self._held: dict[HeldLease, None] = {}
         self._granting: dict[int, None] = {}
         """Leases that were asked for, and not answered yet."""
@@ -70,6 +72,10 @@ class Keeper:
         self.engine.check()
         if self._is_closed:
             raise Closed("the client was closed")
+
+    def _check_call(self) -> None:
+        self.check()
+        self._owner.check()
 
     @property
     def is_forked(self) -> bool:
@@ -96,7 +102,7 @@ class Keeper:
         on_renewed: Callable[[], object] | None = None,
     ) -> HeldLease:
         """Begin a lease, and keep it. `on_renewed` is told of each renewal that is answered."""
-        self.check()
+        self._check_call()
         lease = self._random.randint(1, MAX_ID)
         sent_at = self.clock.boottime()
         granted_s = await self._ask_for(lease, ttl_s)
@@ -131,7 +137,7 @@ class Keeper:
 
     async def begin(self, ttl_s: float) -> tuple[int, float]:
         """Grant a lease that is not kept here; return its id and its TTL."""
-        self.check()
+        self._check_call()
         lease = self._random.randint(1, MAX_ID)
         return lease, await self._ask_for(lease, ttl_s)
 
@@ -144,7 +150,7 @@ class Keeper:
         on_renewed: Callable[[], object] | None = None,
     ) -> HeldLease:
         """Renew an existing lease and keep it. `on_renewed` is called after later renewals."""
-        self.check()
+        self._check_call()
         sent_at = self.clock.boottime()
         term_s = await self.engine.renew(lease)
         self.check()
@@ -215,9 +221,11 @@ class Keeper:
         if lease.is_ended or lease.lost:
             return False
         left_s = lease.holding.promised_end - self.clock.boottime()
-        self.release(lease)
         if self.is_forked:
+            self.release(lease)
             return False  # it is the parent's
+        self._owner.check()
+        self.release(lease)
         task = self._start(end_one(self.engine, lease.id, max(END_S, left_s)))
         await asyncio.wait([task], timeout=wait_s)
         if not task.done():

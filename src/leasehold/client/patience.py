@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from leasehold.core.duration import check_seconds
 from leasehold.engine.interface import Engine
+from leasehold.owner_loop import OwnerLoop, running_loop
 from leasehold.rpc.deadlines import Deadlines
 
 TIMEOUT_S: Final = 10.0
@@ -72,10 +73,11 @@ class _Limit:
 class Patience:
     """How long the calls of a client wait for their engine."""
 
-    __slots__ = ("_deadlines", "_engine", "_loop", "timeout_s")
+    __slots__ = ("_deadlines", "_engine", "_loop", "owner", "timeout_s")
 
     def __init__(self, engine: Engine, timeout: float | timedelta) -> None:
         self._engine = engine
+        self.owner = OwnerLoop("client")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadlines: Deadlines[_Limit]
         self.timeout_s = check_seconds(timeout, "timeout")
@@ -90,14 +92,10 @@ class Patience:
         What became of a call that has changed something is not known then.
         """
         seconds = self.timeout_s if timeout is None else _checked(timeout, call)
-        try:
-            loop = get_running_loop()
-        except RuntimeError:
-            call.close()
-            self._engine.check()  # in a child process there is no loop either, which says less
-            raise
-        if loop is not self._loop:
-            self._loop, self._deadlines = loop, Deadlines(loop, _Limit.expire)
+        if running_loop() is not self._loop:
+            self._begin(call)
+        loop = self._loop
+        assert loop is not None
         deadlines = self._deadlines
         task = asyncio.current_task(loop)
         assert task is not None, "calls are made in tasks"
@@ -114,6 +112,24 @@ class Patience:
         if limit.is_over:
             limit.take_back()
         return answer
+
+    def check(self) -> None:
+        """Refuse to work in another event loop, after the end, and in a child process."""
+        try:
+            self.owner.check()
+        except RuntimeError:
+            self._engine.check()  # in a child process the loop is another one, which says less
+            raise
+
+    def _begin(self, call: Coroutine[Any, Any, object]) -> None:
+        """Prepare for the first call; any other one that comes here is refused, and not made."""
+        try:
+            self.check()
+        except BaseException:
+            call.close()
+            raise
+        self._loop = get_running_loop()
+        self._deadlines = Deadlines(self._loop, _Limit.expire)
 
     def close(self) -> None:
         """Leave no alarm behind, unless there is somebody who waits."""

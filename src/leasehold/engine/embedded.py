@@ -116,6 +116,7 @@ class EmbeddedEngine(Engine):
         """
         if self._runtime.is_forked:
             return
+        self._runtime.owner.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -138,7 +139,7 @@ class EmbeddedEngine(Engine):
         force: bool = False,
     ) -> Backup:
         """Make a copy of everything in a file, for `leasehold restore`; other calls go on."""
-        self._runtime.check()
+        self._runtime.check_call()
         return await self._runtime.backups.make(path, on_progress, force=force)
 
     def _end_watches(self, error: LeaseholdError) -> None:
@@ -250,7 +251,7 @@ class EmbeddedEngine(Engine):
         deletes: bool = True,
     ) -> Watch:
         """Watch keys from a revision on, or with 0 from now on."""
-        self._runtime.check()
+        self._runtime.check_call()
         check_watch(key, end, start)
         watch = EmbeddedWatch(
             self._runtime, key, end, start=start, previous=previous, puts=puts, deletes=deletes
@@ -288,7 +289,7 @@ class EmbeddedEngine(Engine):
 
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
         """Renew any number of leases, each for itself."""
-        self._runtime.check()
+        self._runtime.check_call()
         terms: dict[int, float] = {}
         failures: dict[int, Exception] = {}
         slicer, last = Slicer(self._store.leases.monotonic), 0

@@ -11,6 +11,7 @@ from leasehold.engine.interface import Watch
 from leasehold.engine.lazily import Lazily
 from leasehold.engine.values import Events, event_of, event_with_previous
 from leasehold.errors import Closed, Compacted, LeaseholdError
+from leasehold.owner_loop import OwnerLoop
 from leasehold.stored_errors import fresh
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class EmbeddedWatch(Watch):
         "_deletes",
         "_failure",
         "_is_asked",
+        "_owner",
         "_puts",
         "_queue",
         "_queued_bytes",
@@ -66,6 +68,7 @@ class EmbeddedWatch(Watch):
         self._queue: deque[tuple[int, int, Sequence[Change], int]] = deque()
         """Positions, revisions, what they did, and how much that is."""
         self._queued_bytes = 0
+        self._owner = OwnerLoop("watch")
         self._reader: asyncio.Future[None] | None = None
         self._failure: LeaseholdError | None = None
         self._is_asked = False
@@ -134,6 +137,8 @@ class EmbeddedWatch(Watch):
         return self
 
     async def __anext__(self) -> Events:
+        if self._failure is None:
+            self._owner.check()
         if self._reader is not None:
             raise RuntimeError("a watch has one reader; make another watch for another one")
         while not self._is_readable:

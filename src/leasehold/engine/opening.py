@@ -1,7 +1,7 @@
 """`leasehold.open_engine`: an engine in this process, with no network."""
 
 import asyncio
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,23 @@ def _let_go(made: "asyncio.Future[EmbeddedEngine]") -> None:
         made.result().discard()
 
 
+def directory_of(path: str | PathLike[str]) -> Path | None:
+    """Check the path of a data directory; None for `"memory:"`."""
+    if path == MEMORY:
+        return None
+    text = fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"path must be a str or a path of text, got {path!r}")
+    if not text:
+        raise ValueError('path is empty; use "." for the current directory')
+    if text.strip().casefold() == MEMORY:
+        raise ValueError(
+            f"{text!r} is not a directory name: write {MEMORY!r} for a store that keeps nothing, "
+            f"or {'./' + text!r} for a directory of that name"
+        )
+    return Path(text)
+
+
 def open_engine(
     path: str | PathLike[str],
     *,
@@ -51,5 +68,5 @@ def open_engine(
     """
     if quota_bytes < 1:
         raise ValueError(f"quota_bytes must be at least 1, and is {quota_bytes}")
-    directory = None if path == MEMORY else Path(path)
+    directory = directory_of(path)
     return Pending(lambda: _open(directory, quota_bytes=quota_bytes, compaction=compaction))

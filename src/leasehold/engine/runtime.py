@@ -29,6 +29,7 @@ from leasehold.engine.slices import Slicer
 from leasehold.engine.store import DEFAULT_QUOTA_BYTES, Store
 from leasehold.engine.waiting import Waiting
 from leasehold.errors import Closed, Forked, JournalFailed, LeaseholdError
+from leasehold.owner_loop import OwnerLoop
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Runtime:
         self._is_closed = False
         self._is_forked = False
         self._calls = 0
+        self.owner = OwnerLoop("engine")
         self._committer: Committer | None = None
         self._long: set[asyncio.Task[Any]] = set()
         self._directory = directory
@@ -87,6 +89,7 @@ class Runtime:
 
     def start(self) -> None:
         """Begin, on the running event loop."""
+        self.owner = OwnerLoop("engine")  # it may have been made in a thread without a loop
         self.store.start()
         self._committer = Committer(self.store, self.journal, self.fail)
         self.housekeeping.start()
@@ -182,14 +185,20 @@ class Runtime:
         if self._is_closed or self._committer is None:
             raise Closed("the engine was closed" if self._is_closed else "it was not started yet")
 
+    def check_call(self) -> None:
+        """Refuse a call in a child process, after the end, and in another event loop."""
+        self.check()
+        self.owner.check()
+
     # How calls go.
 
     async def breathe(self) -> None:
         """Let others have a turn once in a while, also if nobody here ever has to wait."""
+        self.check_call()
         self._calls += 1
         if not self._calls % CALLS_AT_ONCE:
             await asyncio.sleep(0)
-        self.check()
+            self.check()
 
     async def enter(self) -> None:
         """What comes first in each call that reads or changes keys."""

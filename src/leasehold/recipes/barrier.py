@@ -246,7 +246,7 @@ class Barrier:
         have been counted.
         """
         timeout_s = check_wait(timeout)
-        self._lines.check()
+        self._lines.check_call()
         only_asks = timeout_s == 0.0
         meeting = _Meeting(self._lines, self._line, self.parties, only_asks=only_asks)
         call_s = self._lines.patience.timeout_s

@@ -142,7 +142,7 @@ class Cell:
         """Have a forgotten guard reported and released; from its finalizer, in any thread."""
         locks = self._locks
         wait_s = locks.sessions.ttl_s
-        post_forgotten(locks.loop, tenure.name, wait_s, is_held, release)
+        post_forgotten(locks.owner.loop, tenure.name, wait_s, is_held, release)
 
     def returned(self, tenure: Tenure) -> None:
         """Have the claim in hand: give it to who is next, keep it, or give up the key."""

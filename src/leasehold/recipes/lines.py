@@ -56,6 +56,10 @@ class Lines:
         """Refuse to work after the end, and in a child process."""
         self._locks.check()
 
+    def check_call(self) -> None:
+        """Refuse a call after the end, in a child process and in another event loop."""
+        self._locks.check_call()
+
     def next_number(self) -> int:
         """Give a number that no other place of this client has had."""
         return next(self._numbers)

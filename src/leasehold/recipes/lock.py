@@ -10,6 +10,7 @@ from leasehold.callbacks import check_plain_callback
 from leasehold.client.patience import Timeout
 from leasehold.core.duration import check_seconds
 from leasehold.errors import LockDenied, LockLost, NotHeld, SessionExpired
+from leasehold.owner_loop import running_loop
 from leasehold.recipes.asker import Asker
 from leasehold.recipes.blocks import take
 from leasehold.recipes.cell import Cell
@@ -94,6 +95,8 @@ class Lock:
         """
         if timeout is not None:
             check_wait(timeout)  # whether it is needed or not
+        if running_loop() is not self._locks.owner.loop:
+            self._locks.patience.check()
         task = asyncio.current_task() if self._is_reentrant else None
         guard = self.acquire_cached(task)
         if guard is None:
@@ -160,8 +163,7 @@ class Lock:
     async def _ask_once(self, wait_s: float | None) -> Guard:
         """Wait in line; whatever happens to us, nothing is left behind."""
         locks = self._locks
-        locks.check()
-        locks.check_loop()
+        locks.check_call()
         locks.log.say("application", Kind.ASKED, self.name)
         cell = locks.of(self._name)
         asker = Asker(cell.text, self._options, tries=wait_s == 0.0)
@@ -196,6 +198,8 @@ class Lock:
             raise denial
 
     async def __aenter__(self) -> Guard:
+        if running_loop() is not self._locks.owner.loop:
+            self._locks.patience.check()
         task = asyncio.current_task()
         guard = self.acquire_cached(task)
         if guard is None:

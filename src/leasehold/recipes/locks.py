@@ -52,6 +52,7 @@ class Locks:
         self.engine = engine
         self.sessions = sessions
         self.patience = patience
+        self.owner = patience.owner
         self.who = sessions.who
         self.log = LockLog()
         self.defaults = LockOptions(
@@ -60,7 +61,6 @@ class Locks:
         self.cells: dict[bytes, Cell] = {}
         """May be read in any thread."""
         self.is_forked = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._feeds: Feeds | None = None
         sessions.on_renewed = self._renewed
         sessions.on_jeopardy = self._in_jeopardy
@@ -78,21 +78,10 @@ class Locks:
         """Refuse to work after the client's end, and in a child process."""
         self.sessions.keeper.check()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the client was used in first."""
-        return self._loop
-
-    def check_loop(self) -> None:
-        """Refuse to work in another event loop than before: nothing here could be woken there."""
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif loop is not self._loop:
-            raise RuntimeError(
-                "this client belongs to the event loop in which it was used first: make another "
-                "one for this loop, or use leasehold.sync, which has one for all threads"
-            )
+    def check_call(self) -> None:
+        """Refuse a call after the client's end, in a child process and in another event loop."""
+        self.check()
+        self.owner.check()
 
     def check_process(self) -> None:
         """Refuse to work in a child process."""
@@ -116,8 +105,7 @@ class Locks:
 
     async def count(self, name: bytes) -> int:
         """Ask whoever has a lock how often it was acquired: 0 if nobody has it."""
-        self.check()
-        self.check_loop()
+        self.check_call()
         cell = self.of(name)
         if cell.tenure is not None and cell.tenure.is_live:
             return cell.tenure.total

@@ -130,7 +130,7 @@ class Observation:
         pause_s = AGAIN_MIN_S
         engine = self._lines.engine
         while True:
-            self._lines.check()
+            self._lines.check_call()
             reading = read_candidates(engine, self._line)
             try:
                 revision, self._candidates = await self._lines.patience.wait(reading, None)

@@ -132,7 +132,7 @@ async def stay(
     in_turn: bool = False,
 ) -> G:
     """Be let in: `LockDenied` if that takes longer than allowed, which leaves nothing behind."""
-    lines.check()
+    lines.check_call()
     only_asks = timeout_s == 0.0
     one = Stay(lines, line, value, make_guard, only_asks=only_asks, in_turn=in_turn)
     limit_s = lines.patience.timeout_s if only_asks else timeout_s

@@ -27,7 +27,9 @@ from leasehold.sync.signals import Signal
 from leasehold.sync.watch import Watch
 
 if typing.TYPE_CHECKING:
-    from leasehold.sync.opening import open_client as open  # noqa: A004  it reads as it is used
+    from leasehold.sync.opening import open_client
+
+    open = open_client  # noqa: A001  as it is used: `sync.open`; not in `__all__`
 else:
 
     def __getattr__(name: str) -> typing.Any:
@@ -54,5 +56,4 @@ __all__ = [
     "TxnBuilder",
     "Watch",
     "connect",
-    "open",
 ]

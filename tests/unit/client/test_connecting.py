@@ -1,14 +1,15 @@
 """Where a client connects to, and what it says if nobody is there."""
 
 import asyncio
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import leasehold
-from leasehold import ConnectFailed
+from leasehold import ConnectFailed, sync
 from leasehold.client.connecting import DEFAULT_ENDPOINT, VARIABLE, endpoints_of
 from leasehold.testing.local_server import LocalServer
 
@@ -120,3 +121,19 @@ def test_a_connection_that_is_given_up_leaves_nothing(silent: str) -> None:
 
 async def _connect(endpoint: str) -> leasehold.Client:
     return await leasehold.connect(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("", 'path is empty; use "." for the current directory'),
+        ("Memory:", "write 'memory:' for a store that keeps nothing, or './Memory:' for a dir"),
+        (" memory: ", "write 'memory:' for a store that keeps nothing"),
+    ],
+)
+@pytest.mark.parametrize("opened", [leasehold.open, leasehold.open_engine, sync.open])
+def test_a_path_that_is_probably_a_mistake_is_refused(
+    opened: Callable[[str], object], path: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        opened(path)

@@ -49,6 +49,7 @@ from leasehold.engine.values import (
     TxnResult,
 )
 from leasehold.errors import Closed, Forked, HistoryLost
+from leasehold.owner_loop import OwnerLoop
 from leasehold.rpc.channel import Channel
 from leasehold.wire import rpc_pb2 as pb
 
@@ -70,8 +71,9 @@ class RemoteEngine(Engine):
         self, channel: Channel, random: Random | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._channel = channel
+        self._owner = OwnerLoop("engine")
         self._clock = clock
-        self._history = History(self._history_lost)
+        self._history = History(self._history_lost, lambda: str(channel.address or ""))
         self._caller = Caller(channel, self._history, random)
         self._hub = WatchHub(self._caller, self._trusts_progress, random)
         self._leases: RemoteLeases
@@ -94,6 +96,7 @@ class RemoteEngine(Engine):
         """Let the server go: watches and calls under way are ended, no lease is."""
         if self._is_forked or self._is_closed:
             return
+        self._owner.check()
         self._is_closed = True
         await self._hub.close()
         if hasattr(self, "_leases"):
@@ -136,6 +139,10 @@ class RemoteEngine(Engine):
             raise Closed("the engine was closed")
         self._history.check()
 
+    def _check_call(self) -> None:
+        self.check()
+        self._owner.check()
+
     def abandon(self) -> None:
         """Be of no use in a child process; what the parent has stays as it is."""
         self._is_forked = True
@@ -168,7 +175,7 @@ class RemoteEngine(Engine):
         max_create_revision: int = 0,
     ) -> RangeResult:
         """Read keys, all at one revision."""
-        self.check()
+        self._check_call()
         is_plain = (
             end == b""
             and revision is _NONE
@@ -211,7 +218,7 @@ class RemoteEngine(Engine):
 
     async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
         """Set a key."""
-        self.check()
+        self._check_call()
         put = Put(key, value, lease)
         check_put(put)
         check_size(size_of(put), self.limits)
@@ -226,7 +233,7 @@ class RemoteEngine(Engine):
 
     async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
         """Delete keys, all at one revision."""
-        self.check()
+        self._check_call()
         answer = await self._caller.ask(
             _KV + "DeleteRange",
             messages.delete_request(Delete(key_of(key, end), end)),
@@ -242,7 +249,7 @@ class RemoteEngine(Engine):
         failure: Sequence[Step] = (),
     ) -> TxnResult:
         """If all conditions hold do the one, else the other, everything at one revision."""
-        self.check()
+        self._check_call()
         txn = Txn(compares, success, failure)
         check_txn(txn)
         txns.check(txn, self.limits.txn_operations)
@@ -261,7 +268,7 @@ class RemoteEngine(Engine):
 
     async def compact(self, revision: int, *, wait: bool = False) -> int:
         """Forget what cannot be seen at `revision` or later."""
-        self.check()
+        self._check_call()
         check_revision(revision)
         answer = await self._caller.ask(
             _KV + "Compact",
@@ -283,7 +290,7 @@ class RemoteEngine(Engine):
         deletes: bool = True,
     ) -> Watch:
         """Watch keys from a revision on, or with 0 from when `ready` returns."""
-        self.check()
+        self._check_call()
         check_watch(key, end, start)
         request = pb.WatchCreateRequest(
             key=key,
@@ -303,7 +310,7 @@ class RemoteEngine(Engine):
 
     async def grant(self, ttl: float, *, lease: int = 0) -> LeaseInfo:
         """Begin a lease."""
-        self.check()
+        self._check_call()
         check_lease(lease)
         return await self._leases.grant(ttl_of(ttl, self.limits), lease)
 
@@ -316,7 +323,7 @@ class RemoteEngine(Engine):
 
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
         """Renew any number of leases, each for itself."""
-        self.check()
+        self._check_call()
         wanted = list(dict.fromkeys(leases))
         for lease in wanted:
             check_lease(lease)
@@ -332,19 +339,19 @@ class RemoteEngine(Engine):
 
     async def revoke(self, lease: int) -> int:
         """End a lease, and its keys with it."""
-        self.check()
+        self._check_call()
         check_lease(lease)
         return await self._leases.revoke(lease)
 
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
         """Say how long a lease has to run, and which keys it has."""
-        self.check()
+        self._check_call()
         check_lease(lease)
         return await self._leases.time_to_live(lease, keys=keys)
 
     async def leases(self) -> Sequence[LeaseInfo]:
         """List the leases, those first that end first."""
-        self.check()
+        self._check_call()
         return await self._leases.listed()
 
 

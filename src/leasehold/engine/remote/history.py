@@ -12,17 +12,22 @@ What is found lost stays lost. Whoever has the engine is told by everything that
 
 from collections.abc import Callable
 
-from leasehold.errors import HistoryLost
+from leasehold.errors import ClusterMismatch, HistoryLost
 from leasehold.stored_errors import fresh
 
 
 class History:
     """The id of the cluster, and how far its revisions have come."""
 
-    __slots__ = ("_on_lost", "cluster_id", "floor", "lost")
+    __slots__ = ("_first_address", "_on_lost", "_where", "cluster_id", "floor", "lost")
 
-    def __init__(self, on_lost: Callable[[HistoryLost], None]) -> None:
+    def __init__(
+        self, on_lost: Callable[[HistoryLost], None], where: Callable[[], str] = str
+    ) -> None:
+        """`where` returns the address that is connected to, if it is known."""
         self._on_lost = on_lost
+        self._where = where
+        self._first_address = ""
         self.cluster_id = 0
         """0 until the first answer."""
         self.floor = 0
@@ -39,12 +44,16 @@ class History:
         if not cluster_id or cluster_id == self.cluster_id:
             self.check()
             return
-        if self.cluster_id:
+        address = self._where()
+        if self.cluster_id and address != self._first_address:
+            addresses = self._first_address, address
+            self._lose(ClusterMismatch(addresses, (self.cluster_id, cluster_id)))
+        elif self.cluster_id:
             self._lose(
                 f"cluster {self.cluster_id:x} has become {cluster_id:x}: another server answers "
                 "there, or it was restored from a backup; connect again to go on with that one"
             )
-        self.cluster_id = cluster_id
+        self.cluster_id, self._first_address = cluster_id, address
 
     def saw(self, cluster_id: int, revision: int, floor: int = 0) -> None:
         """Take the header of a linearizable call that was sent at a floor; raises `HistoryLost`."""
@@ -61,8 +70,8 @@ class History:
         if revision > self.floor:
             self.floor = revision
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str | HistoryLost) -> None:
         if self.lost is None:
-            self.lost = HistoryLost(why)
+            self.lost = HistoryLost(why) if isinstance(why, str) else why
             self._on_lost(self.lost)
         self.check()

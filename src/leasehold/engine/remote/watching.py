@@ -23,6 +23,7 @@ from leasehold.engine.lazily import Lazily
 from leasehold.engine.remote.messages import event_of
 from leasehold.engine.values import Events
 from leasehold.errors import Closed
+from leasehold.owner_loop import OwnerLoop
 from leasehold.stored_errors import fresh
 from leasehold.wire import kv_pb2
 from leasehold.wire import rpc_pb2 as pb
@@ -43,6 +44,7 @@ class RemoteWatch(Watch):
         "_floor",
         "_on_cancel",
         "_on_room",
+        "_owner",
         "_partial",
         "_partial_bytes",
         "_queue",
@@ -79,6 +81,7 @@ class RemoteWatch(Watch):
         """What is known of a revision that is not whole yet."""
         self._partial_bytes = 0
         self._created = asyncio.Event()
+        self._owner = OwnerLoop("watch")
         self._reader: asyncio.Future[None] | None = None
         self._wants_progress = False
         self._failure: Exception | None = None
@@ -186,6 +189,8 @@ class RemoteWatch(Watch):
         return self
 
     async def __anext__(self) -> Events:
+        if self._failure is None:
+            self._owner.check()
         if self._reader is not None:
             raise RuntimeError("a watch has one reader; make another watch for another one")
         while not self._queue:
