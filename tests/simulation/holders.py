@@ -82,8 +82,12 @@ class HolderWorld:
         """Let a process begin, on its host."""
         streams = self.sim.random.random() < self._streams
         engine = FarEngine(self.server, holder.host, streams=streams)
-        holder.client = Client(engine, clock=holder.host.clock, timeout=self._patience_s)
-        holder.client._keeper._random = self.sim.random
+        holder.client = Client(
+            engine,
+            clock=holder.host.clock,
+            timeout=self._patience_s,
+            random=self.sim.random,
+        )
         holder.held.clear()
         for _ in range(LEASES):
             holder.host.start(self._hold, holder, holder.client)

@@ -455,11 +455,13 @@ def late_mark(seed: int) -> LockWorld:
         async def ask(process: Process, recall_s: float) -> bool:
             assert process.client is not None
             try:
-                await process.client.lock("a", recall_timeout=recall_s).acquire(timeout=0)
+                lock = process.client.lock("a", recall_timeout=recall_s)
+                guards.append(await lock.acquire(timeout=0))
             except LockDenied:
                 return False
             return True
 
+        guards: list[Guard] = []
         asking = early.host.start(ask, early, 1.0)
         sim.run_until(asking.done, within=10.0)
         world.oracle.released(world.oracle.live["a"][0])

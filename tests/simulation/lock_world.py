@@ -147,8 +147,8 @@ class LockWorld:
             clock=process.host.clock,
             session_ttl=process.ttl_s,
             name=f"{process.host.name}.{process.host.incarnation}",
+            random=self.sim.random,
         )
-        client._keeper._random = self.sim.random
         process.client = client
         return client
 

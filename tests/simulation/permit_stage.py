@@ -124,7 +124,7 @@ class Stage:
         async def connect() -> User:
             line = Line(self.server, host)
             await line.start()
-            return User(host, line, Client(line, clock=host.clock))
+            return User(host, line, Client(line, clock=host.clock, random=self.sim.random))
 
         return self.wait(host.start(connect))
 

@@ -252,15 +252,17 @@ class SleepyClock:
 class World:
     """An engine, and clients on it."""
 
-    def __init__(self, host: Host, engine: EmbeddedEngine) -> None:
+    def __init__(self, host: Host, engine: EmbeddedEngine, random: Random) -> None:
         self.host = host
+        self.random = random
         self.engine = engine
         self.clients: list[Participant] = []
 
     def client(self, name: str, *, clock: Clock | None = None, **options: Any) -> Participant:
         """Make one more client."""
         engine = FaultyEngine(self.engine)
-        client = Participant(engine, clock=clock or self.host.clock, name=name, **options)
+        clock = clock or self.host.clock
+        client = Participant(engine, clock=clock, name=name, random=self.random, **options)
         self.clients.append(client)
         return client
 
@@ -304,7 +306,7 @@ def play(scene: Scene, seed: int = 0, on_turn: Callable[[Host], None] | None = N
         engine = far_disk.open_engine(host, Random(seed), None)
 
         async def main() -> None:
-            world = World(host, engine)
+            world = World(host, engine, Random(seed))
             async with asyncio.timeout(WITHIN_S):
                 await scene(world)
             for client in world.clients:

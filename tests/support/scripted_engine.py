@@ -11,6 +11,7 @@ It knows leases only; what else is asked of it is refused.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from leasehold import Client
@@ -211,7 +212,7 @@ def play(scene: Scene, seed: int = 0) -> None:
     async def main() -> None:
         host = current_host()
         engine = ScriptedEngine(host.clock)
-        client = Client(engine, clock=host.clock)
+        client = Client(engine, clock=host.clock, random=Random(seed))
         async with asyncio.timeout(WITHIN_S):
             await scene(client, engine, host)
         engine.recover()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -51,15 +52,17 @@ class Client:
         session_ttl: float | timedelta = SESSION_TTL_S,
         name: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
     ) -> None:
         """Make one on an engine, which it closes in the end.
 
         `timeout` is for each call; `session_ttl` is the term of the one lease that all its locks
-        are under, and `name` what it is called as their holder.
+        are under, and `name` what it is called as their holder. `random` draws lease ids and the
+        pauses between attempts; a simulation passes one with a seed.
         """
         self.engine = engine
         self._patience = Patience(engine, timeout)
-        self._keeper = Keeper(engine, clock)
+        self._keeper = Keeper(engine, clock, random)
         session_ttl_s, who = check_client(session_ttl, name)
         self._sessions = Sessions(engine, self._keeper, session_ttl_s, who)
         self._locks = Locks(engine, self._sessions, self._patience)

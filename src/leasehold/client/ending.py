@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from random import Random
 from typing import Final
 
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
+from leasehold.rpc.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -15,21 +17,24 @@ END_S: Final = 2.0
 
 PAUSE_MIN_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
-"""Between two attempts, twice as long each time."""
+"""Bounds of the random pauses between attempts while calls fail."""
 
-LOOKS: Final = 4
-"""How often to look for a lease whose grant may be under way still, on a connection that is lost:
-over a second and a half in all."""
+LOOK_PAUSES_S: Final = (0.0, 0.1, 0.4, 1.0)
+"""Pauses before each look for a lease or key whose request had no answer and may still arrive on a
+connection that is lost. They have no jitter: full jitter could shorten the 1.5 s in all to nothing,
+and an attempt that failed before has already spread the clients."""
 
 AT_ONCE: Final = 64
 """Leases that are ended at the same time, where all are."""
 
 
-async def end_one(engine: Engine, lease: int, within_s: float, *, may_come: bool = False) -> bool:
-    """End a lease, trying again if need be; True if it is over. With `may_come` it may appear."""
+async def end_one(
+    engine: Engine, lease: int, within_s: float, random: Random, *, may_come: bool = False
+) -> bool:
+    """Revoke a lease, with retries; return True if it has ended. With `may_come` it may appear."""
     try:
         async with asyncio.timeout(within_s):
-            await _end(engine, lease, LOOKS if may_come else 1)
+            await _end(engine, lease, LOOK_PAUSES_S if may_come else (0.0,), random)
     except (LeaseholdError, OSError) as error:
         why = str(error) or engine.trouble or f"no answer within {within_s:.1f} s"
         logger.warning("lease %s was not ended, and will end by itself: %s", lease, why)
@@ -37,31 +42,30 @@ async def end_one(engine: Engine, lease: int, within_s: float, *, may_come: bool
     return True
 
 
-async def _end(engine: Engine, lease: int, looks: int) -> None:
-    pause_s = PAUSE_MIN_S
-    while True:
-        try:
-            await engine.revoke(lease)
-        except UnknownLease:
-            looks -= 1  # it is over already, or not there yet
-        except (LeaseholdError, OSError) as error:
-            if is_definite(error):
-                raise
-        else:
-            return
-        if not looks:
-            return
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, PAUSE_MAX_S)
+async def _end(engine: Engine, lease: int, looks_s: Iterable[float], random: Random) -> None:
+    backoff = Backoff(random, PAUSE_MIN_S, PAUSE_MAX_S)
+    for look_s in looks_s:
+        await asyncio.sleep(look_s)
+        while True:
+            try:
+                await engine.revoke(lease)
+            except UnknownLease:
+                break  # it has ended already, or has not been granted yet
+            except (LeaseholdError, OSError) as error:
+                if is_definite(error):
+                    raise
+            else:
+                return
+            await asyncio.sleep(backoff.next_s())
 
 
-async def end_all(engine: Engine, leases: Iterable[int]) -> None:
-    """End leases, many at a time; those that are left once the engine does not answer, are left."""
+async def end_all(engine: Engine, leases: Iterable[int], random: Random) -> None:
+    """Revoke leases, many at a time, until the engine does not answer within `END_S`."""
     left = list(leases)
 
     async def end_some() -> None:
         while left:
-            if not await end_one(engine, left.pop(), END_S):
+            if not await end_one(engine, left.pop(), END_S, random):
                 return
 
     await asyncio.gather(*(end_some() for _ in range(min(AT_ONCE, len(left)))))

@@ -55,7 +55,8 @@ class Keeper:
         self._held: dict[HeldLease, None] = {}
         self._granting: dict[int, None] = {}
         """Leases that were asked for, and not answered yet."""
-        self._random = random or SystemRandom()
+        self.random = random or SystemRandom()
+        """Draws lease ids and the pauses between attempts."""
         self._ending: set[asyncio.Task[object]] = set()
         self._turns = asyncio.Semaphore(LATER_AT_ONCE)
         self._is_closed = False
@@ -103,7 +104,7 @@ class Keeper:
     ) -> HeldLease:
         """Begin a lease, and keep it. `on_renewed` is told of each renewal that is answered."""
         self._check_call()
-        lease = self._random.randint(1, MAX_ID)
+        lease = self.random.randint(1, MAX_ID)
         sent_at = self.clock.boottime()
         granted_s = await self._ask_for(lease, ttl_s)
         held = HeldLease(
@@ -138,7 +139,7 @@ class Keeper:
     async def begin(self, ttl_s: float) -> tuple[int, float]:
         """Grant a lease that is not kept here; return its id and its TTL."""
         self._check_call()
-        lease = self._random.randint(1, MAX_ID)
+        lease = self.random.randint(1, MAX_ID)
         return lease, await self._ask_for(lease, ttl_s)
 
     async def adopt(
@@ -226,7 +227,7 @@ class Keeper:
             return False  # it is the parent's
         self._owner.check()
         self.release(lease)
-        task = self._start(end_one(self.engine, lease.id, max(END_S, left_s)))
+        task = self._start(end_one(self.engine, lease.id, max(END_S, left_s), self.random))
         await asyncio.wait([task], timeout=wait_s)
         if not task.done():
             logger.warning("lease %s is not ended yet: the server does not answer", lease.id)
@@ -243,7 +244,7 @@ class Keeper:
         held, self._held = list(self._held), {}
         for lease in held:
             lease.ended()
-        await end_all(self.engine, [lease.id for lease in held])
+        await end_all(self.engine, [lease.id for lease in held], self.random)
         if self._ending:
             await asyncio.wait(self._ending, timeout=END_S)
         for task in list(self._ending):
@@ -257,7 +258,7 @@ class Keeper:
 
     async def _end_in_turn(self, lease: int, *, may_come: bool) -> None:
         async with self._turns:
-            await end_one(self.engine, lease, LOST_S, may_come=may_come)
+            await end_one(self.engine, lease, LOST_S, self.random, may_come=may_come)
 
     def see_to(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Have something ended behind the caller's back; closing waits for it, for a while."""

@@ -30,8 +30,9 @@ from leasehold.recipes.line import Place
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import Claim, name_of, text_of
 from leasehold.recipes.options import check_wait
-from leasehold.recipes.session import AGAIN_MIN_S, OutcomeUnknown
+from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown
 from leasehold.recipes.token import Token
+from leasehold.rpc.backoff import Backoff
 from leasehold.stored_errors import fresh
 
 OPENED: Final = b"opened"
@@ -117,6 +118,7 @@ class _Arrival(Place):
     async def _read_history(self, watch: Watch, until: int) -> bool:
         if until:
             watch.request_progress()
+        backoff = Backoff(self.lines.random, AGAIN_MIN_S, AGAIN_MAX_S)
         while True:
             told = await anext(watch)
             if self._is_opening(told):
@@ -126,7 +128,7 @@ class _Arrival(Place):
             if until and told.revision >= until:
                 return False
             if until and not told.events:
-                await asyncio.sleep(AGAIN_MIN_S)  # who tells is behind
+                await asyncio.sleep(backoff.next_s())  # the watch is behind
                 watch.request_progress()
 
     def _is_opening(self, told: Events) -> bool:
@@ -203,6 +205,7 @@ class _Meeting(Errand[Token]):
     async def _open_if_last(self) -> None:
         """Open it if that is up to this one."""
         place = self._place
+        backoff = Backoff(self._lines.random, AGAIN_MIN_S, AGAIN_MAX_S)
         while place.loss is None and len(place.ahead) == self._parties - 1:
             revisions = {key: pair.create_revision for key, pair in place.ahead.items()}
             revisions[place.key] = place.created
@@ -216,7 +219,7 @@ class _Meeting(Errand[Token]):
             try:
                 done = await place.session.write(compares, [*map(Delete, revisions), put])
             except (OutcomeUnknown, ConnectFailed, NoSpace, TooBusy):
-                await asyncio.sleep(AGAIN_MIN_S)
+                await asyncio.sleep(backoff.next_s())
             else:
                 if done.succeeded:
                     place.token = Token(done.revision, 1)

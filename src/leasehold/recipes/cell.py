@@ -42,6 +42,7 @@ from leasehold.recipes.naming import Claim, text_of, who_has
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, Session
 from leasehold.recipes.standing import Standing
 from leasehold.recipes.tenure import Tenure
+from leasehold.rpc.backoff import Backoff
 
 if TYPE_CHECKING:
     from leasehold.recipes.locks import Locks
@@ -220,12 +221,12 @@ class Cell:
         self._askers.stir.set()
 
     async def _drive(self) -> None:
-        pause_s = AGAIN_MIN_S
+        backoff = Backoff(self._locks.sessions.keeper.random, AGAIN_MIN_S, AGAIN_MAX_S)
         try:
             while self._has_work():
                 try:
                     await self._step()
-                    pause_s = AGAIN_MIN_S
+                    backoff.reset()
                 except (LeaseholdError, OSError, ValueError) as error:
                     self._trouble = error
                     if isinstance(error, SessionExpired) and not self._is_in_line:
@@ -233,8 +234,7 @@ class Cell:
                     elif is_definite(error):
                         self._fail(error)
                         continue
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, AGAIN_MAX_S)
+                    await asyncio.sleep(backoff.next_s())
         except Exception as error:
             logger.exception("lock %r has failed", self.text)
             attempt, self._attempt = self._attempt, None

@@ -26,6 +26,7 @@ from leasehold.recipes.observation import Leader, Observation, leader_of, read_c
 from leasehold.recipes.options import check_wait
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown
 from leasehold.recipes.stay import stay
+from leasehold.rpc.backoff import Backoff
 
 SHOWN: Final = 60
 """How many characters of what is proclaimed are shown in an error."""
@@ -89,7 +90,7 @@ class Leadership(LineGuard):
         place, session = self._place, self._place.session
         mine = Compare(place.key, Target.CREATE_REVISION, Relation.EQUAL, place.created)
         put = Put(place.key, value, session.lease.id)
-        pause_s = AGAIN_MIN_S
+        backoff = Backoff(place.lines.random, AGAIN_MIN_S, AGAIN_MAX_S)
         while True:
             try:
                 done = await session.write([mine], [put])
@@ -103,8 +104,7 @@ class Leadership(LineGuard):
                     place.was_deleted()
                     self.check()
                 return
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
+            await asyncio.sleep(backoff.next_s())
 
 
 class Election:

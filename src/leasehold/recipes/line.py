@@ -42,6 +42,7 @@ from leasehold.recipes.forgotten import post_forgotten
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.naming import text_of, who_has
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, OutcomeUnknown, Session
+from leasehold.rpc.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ class Place:
 
         A caller without a time limit waits for a silent server as long as it takes.
         """
-        pause_s = AGAIN_MIN_S
+        backoff = Backoff(self.lines.random, AGAIN_MIN_S, AGAIN_MAX_S)
         while True:
             try:
                 return await call()
@@ -173,9 +174,8 @@ class Place:
                 if is_definite(error) or isinstance(error, NoSpace) or not self.is_wanted:
                     raise
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
+                async with asyncio.timeout(backoff.next_s()):
                     await self._changed.wait()  # it may be given up in the meantime
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     async def was_absent(self, revision: int) -> None:
         """Consider that a key without an answer is not there, at a revision: so it was not put."""
@@ -347,7 +347,7 @@ class Place:
             mine = Compare(self.key, Target.CREATE_REVISION, Relation.EQUAL, self.created)
         else:  # it may be there, or another's, which is not deleted
             mine = Compare(self.key, Target.VALUE, Relation.EQUAL, self._value)
-        pause_s = AGAIN_MIN_S
+        backoff = Backoff(self.lines.random, AGAIN_MIN_S, AGAIN_MAX_S)
         while True:
             try:
                 done = await self.session.write([mine], [Delete(self.key)])
@@ -361,8 +361,7 @@ class Place:
                     return False
             else:
                 return done.succeeded
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
+            await asyncio.sleep(backoff.next_s())
 
     def _abandon(self, error: BaseException) -> None:
         """Give up the whole session: a key that cannot be deleted must not outlast its place."""

@@ -37,6 +37,7 @@ class Lines:
         self.sessions = locks.sessions
         self.patience = locks.patience
         self.who = locks.who
+        self.random = locks.sessions.keeper.random
         self._numbers = itertools.count(1)
         self._tasks: dict[asyncio.Task[None], Callable[[], object]] = {}
         """What is under way, and how it is told to come to its end."""

@@ -22,6 +22,7 @@ from leasehold.recipes.line import Line
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S
 from leasehold.recipes.token import Token
+from leasehold.rpc.backoff import Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class Observation:
 
     async def _begin(self) -> Watch:
         """Read the candidates, however often that has to be tried, and watch them."""
-        pause_s = AGAIN_MIN_S
+        backoff = Backoff(self._lines.random, AGAIN_MIN_S, AGAIN_MAX_S)
         engine = self._lines.engine
         while True:
             self._lines.check_call()
@@ -137,8 +138,7 @@ class Observation:
             except (LeaseholdError, OSError) as error:
                 if is_definite(error):
                     raise
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, AGAIN_MAX_S)
+                await asyncio.sleep(backoff.next_s())
             else:
                 return engine.watch(*self._line.span, start=revision + 1)
 

@@ -36,6 +36,7 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.recipes.naming import SESSIONS, hex_of
+from leasehold.rpc.backoff import Backoff
 
 if TYPE_CHECKING:
     from leasehold.recipes.sessions import Sessions
@@ -48,7 +49,7 @@ CALL_MAX_S: Final = 10.0
 
 AGAIN_MIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 1.0
-"""The pauses between attempts while there is trouble, twice as long each time."""
+"""Bounds of the random pauses between attempts while calls fail."""
 
 
 _OVER: Final = (Closed, Forked, HistoryLost)
@@ -236,7 +237,7 @@ class Session:
 
     async def _insist(self, compares: Sequence[Compare], steps: Sequence[Step]) -> TxnResult:
         """Ask for what may be done twice until there is an answer, or the session is over."""
-        pause_s = AGAIN_MIN_S
+        backoff = Backoff(self._sessions.keeper.random, AGAIN_MIN_S, AGAIN_MAX_S)
         while True:
             self.check()
             try:
@@ -246,8 +247,7 @@ class Session:
                     raise self._gone() from error
                 if is_definite(error):
                     raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
+            await asyncio.sleep(backoff.next_s())
 
     async def _ask(
         self, compares: Sequence[Compare], success: Sequence[Step], failure: Sequence[Step]

@@ -20,6 +20,7 @@ from leasehold.client.patience import time_limit
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, CALL, CALL_MAX_S, Session
+from leasehold.rpc.backoff import Backoff
 
 SESSION_TTL_S: Final = 10.0
 """The term of a session, unless told otherwise."""
@@ -133,18 +134,18 @@ class Sessions:
         """Put the session's key there, as often as it takes, but not for longer than a while."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self.ttl_s * BEGIN
-        pause_s = AGAIN_MIN_S
+        backoff = Backoff(self.keeper.random, AGAIN_MIN_S, AGAIN_MAX_S)
         while True:
             try:
                 await session.begin(lease)
             except (LeaseholdError, OSError) as error:
+                pause_s = backoff.next_s()
                 is_late = loop.time() + pause_s >= give_up_at
                 if is_definite(error) or is_late or not lease.is_held:
                     raise
             else:
                 return
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     async def _end_former(self, lease: int) -> None:
         with suppress(UnknownLease):

@@ -23,6 +23,7 @@ from leasehold.errors import EndReason, LeaseholdError, UnknownLease, is_definit
 from leasehold.lease_ids import shown_lease
 from leasehold.recipes.permits import naming
 from leasehold.recipes.permits.permit import Permit, end_after, is_over, read, written
+from leasehold.rpc.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Extension:
 
     async def _follow(self) -> None:
         """Extend the permits until there is nothing more to do; retry while the lease is held."""
-        pause_s = PAUSE_MIN_S
+        backoff = Backoff(self._keeper.random, PAUSE_MIN_S, PAUSE_MAX_S)
         try:
             while self._is_due and self._lease.is_held:
                 self._is_due = False
@@ -67,8 +68,7 @@ class Extension:
                     if is_definite(error):
                         return
                     self._is_due = True
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                    await asyncio.sleep(backoff.next_s())
         finally:
             self._is_moving = False
 

@@ -27,9 +27,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from random import Random
 from typing import Any, Final
 
-from leasehold.client.ending import LOOKS, PAUSE_MAX_S, PAUSE_MIN_S, end_one
+from leasehold.client.ending import LOOK_PAUSES_S, PAUSE_MAX_S, PAUSE_MIN_S, end_one
 from leasehold.client.keeper import LOST_S, Keeper
 from leasehold.client.key import Key
 from leasehold.core.ops import Step
@@ -39,6 +40,7 @@ from leasehold.errors import CallFailed, LeaseholdError, UnknownLease, is_defini
 from leasehold.recipes.permits import naming
 from leasehold.recipes.permits.naming import Names
 from leasehold.recipes.permits.permit import Permit, end_after, read, written
+from leasehold.rpc.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +180,9 @@ class Grants:
 
     async def _carry_through(self, names: Names, seen: KeyValue) -> None:
         """Have a revocation done that had no answer."""
-        await _until_answered(lambda: self._delete(seen), f"permit {seen.key!r}")
+        await _until_answered(
+            lambda: self._delete(seen), f"permit {seen.key!r}", self._keeper.random
+        )
         self._on_change(names)
         if (before := read(seen)) is not None:
             await self._end_unused(before)
@@ -202,17 +206,19 @@ class Grants:
             except UnknownLease:
                 return
 
-        await _until_answered(end, f"lease {permit.lease}, which has no permit any more,")
+        await _until_answered(
+            end, f"lease {permit.lease}, which has no permit any more,", self._keeper.random
+        )
 
     async def undo(self, permit: Permit) -> None:
         """Take back a permit that was granted, and that nobody has got."""
         if permit.own_lease:
-            await end_one(self._engine, permit.lease, LOST_S)
+            await end_one(self._engine, permit.lease, LOST_S, self._keeper.random)
 
     async def _take_back(self, attempt: _Attempt) -> None:
         """See to it that a grant that has failed is not done later."""
         if attempt.is_own:
-            await end_one(self._engine, attempt.lease, LOST_S)
+            await end_one(self._engine, attempt.lease, LOST_S, self._keeper.random)
         else:
             await self._hang_up(attempt)
         if attempt.before is not None and attempt.before.lease != attempt.lease:
@@ -222,12 +228,12 @@ class Grants:
         """Delete the key of a call; one whose put had no answer may appear yet."""
 
         async def delete() -> None:
-            for look in range(1 if attempt.has_begun else LOOKS):
-                await asyncio.sleep(PAUSE_MIN_S * (2**look - 1))
+            for look_s in (0.0,) if attempt.has_begun else LOOK_PAUSES_S:
+                await asyncio.sleep(look_s)
                 if (await self._engine.delete(attempt.call)).deleted:
                     return
 
-        await _until_answered(delete, f"key {attempt.call!r}")
+        await _until_answered(delete, f"key {attempt.call!r}", self._keeper.random)
 
     def _settle_later(self, key: bytes, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do what must be done before the permit is written again."""
@@ -254,9 +260,9 @@ class Grants:
             await asyncio.wait([settling])
 
 
-async def _until_answered(call: Callable[[], Awaitable[object]], what: str) -> None:
-    """Ask for the end of something until there is an answer, or it ends by itself."""
-    pause_s = PAUSE_MIN_S
+async def _until_answered(call: Callable[[], Awaitable[object]], what: str, random: Random) -> None:
+    """Repeat a call, with random pauses, until it is answered or `LOST_S` have passed."""
+    backoff = Backoff(random, PAUSE_MIN_S, PAUSE_MAX_S)
     try:
         async with asyncio.timeout(LOST_S):
             while True:
@@ -267,8 +273,7 @@ async def _until_answered(call: Callable[[], Awaitable[object]], what: str) -> N
                         raise
                 else:
                     return
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                await asyncio.sleep(backoff.next_s())
     except (LeaseholdError, OSError) as error:
         logger.warning(
             "%s was not ended, and will end by itself: %s", what, str(error) or "no answer"
