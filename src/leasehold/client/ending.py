@@ -7,6 +7,7 @@ from typing import Final
 
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
+from leasehold.lease_ids import shown_lease
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,9 @@ async def end_one(engine: Engine, lease: int, within_s: float, *, may_come: bool
             await _end(engine, lease, LOOKS if may_come else 1)
     except (LeaseholdError, OSError) as error:
         why = str(error) or engine.trouble or f"no answer within {within_s:.1f} s"
-        logger.warning("lease %s was not ended, and will end by itself: %s", lease, why)
+        logger.warning(
+            "lease %s was not ended, and will end by itself: %s", shown_lease(lease), why
+        )
         return False
     return True
 

@@ -15,6 +15,7 @@ from leasehold.client.patience import Timeout
 from leasehold.core.duration import ANY, Duration, DurationLike, End
 from leasehold.errors import LeaseLost
 from leasehold.lease import Form
+from leasehold.lease_ids import shown_lease
 from leasehold.pending import Pending
 from leasehold.sync import bodies
 from leasehold.sync.call import Call
@@ -241,7 +242,7 @@ class HeldLease:
         except BaseException:
             if self._thread.is_ending:
                 return  # and so is this thread
-            logger.exception("a callback for lease %s has failed", self._held.id)
+            logger.exception("a callback for lease %s has failed", shown_lease(self._held.id))
 
 
 def on_loop_of(lease: HeldLease | int) -> on_loop.HeldLease | int:
