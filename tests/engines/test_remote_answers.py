@@ -34,6 +34,7 @@ from leasehold.engine.remote.refusals import About, about_txn, is_useless, refus
 from leasehold.engine.remote.servers import Server
 from leasehold.errors import STATUS_IS_DEFINITE, LeaseDenied, Status, TooBusy, is_definite
 from leasehold.lease_ids import shown_lease
+from leasehold.rpc.failures import is_refusal
 from leasehold.rpc.grpc import RpcError
 from leasehold.testing.virtual import run_virtual
 from leasehold.wire import rpc_pb2 as pb
@@ -118,6 +119,7 @@ def test_a_lease_in_a_refusal_is_read_in_hexadecimal_and_in_the_decimal_of_earli
     text = f"lease {as_text(lease)} has all the keys it may have: at most 7, with names of 9 bytes"
     full = refusal_of(RpcError(Status.RESOURCE_EXHAUSTED, text))
     assert (type(full), full.args) == (LeaseFull, (lease, 7, 9))
+    assert is_refusal(RpcError(Status.RESOURCE_EXHAUSTED, text))
 
 
 EXHAUSTED = Status.RESOURCE_EXHAUSTED
