@@ -42,7 +42,14 @@ from leasehold.core.duration import (
 )
 from leasehold.core.holding import Send, session_margin_s
 from leasehold.core.renewal_times import JEOPARDY
-from leasehold.errors import CallFailed, EndReason, HistoryLost, LeaseLost, UnknownLease
+from leasehold.errors import (
+    CallFailed,
+    EndReason,
+    HistoryLost,
+    LeaseholdError,
+    LeaseLost,
+    UnknownLease,
+)
 from leasehold.lease import Lease, Outcome
 from leasehold.lease_ids import shown_lease
 
@@ -127,8 +134,15 @@ class HeldLease(Lease):
         return duration_of(max(0.0, min(self._holding.end, self._bound) - self._clock.boottime()))
 
     def check(self) -> None:
-        """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
-        self._keeper.check()
+        """Raise `LeaseLost` unless it can be relied on now, by the clock of this process.
+
+        After the client was closed the cause of that error is `Closed`, in a child process
+        `Forked`, and in another keyspace `HistoryLost`.
+        """
+        try:
+            self._keeper.check()
+        except LeaseholdError as error:
+            raise LeaseLost(self.id, str(error)) from error
         if not self.is_held:
             raise self.as_lost()
 

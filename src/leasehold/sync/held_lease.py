@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 from leasehold.client import held_lease as on_loop
 from leasehold.client.patience import Timeout
 from leasehold.core.duration import ANY, Duration, DurationLike, End
-from leasehold.errors import LeaseLost
+from leasehold.errors import Forked, LeaseLost
 from leasehold.lease import Form
 from leasehold.lease_ids import shown_lease
 from leasehold.pending import Pending
@@ -87,8 +87,16 @@ class HeldLease:
         return self.held.is_ended
 
     def check(self) -> None:
-        """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
-        self.held.check()
+        """Raise `LeaseLost` unless it can be relied on now, by the clock of this process.
+
+        After the client was closed the cause of that error is `Closed`, in a child process
+        `Forked`, and in another keyspace `HistoryLost`.
+        """
+        try:
+            self._thread.check_process()
+        except Forked as error:
+            raise LeaseLost(self._held.id, str(error)) from error
+        self._held.check()
 
     def loss(self) -> LeaseLost | None:
         """Say why it cannot be relied on; None while it can."""
