@@ -32,7 +32,6 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic
 from typing import ClassVar, Final, TypeVar
 
 import apsw
@@ -74,6 +73,7 @@ from leasehold.engine.journal_rows import (
     told_as_ours,
 )
 from leasehold.engine.notes import begin_list, read_list, read_notes, write_note, write_notes
+from leasehold.engine.old_values import OldValues, Wanted
 from leasehold.engine.remaining import Entry
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
 
@@ -104,13 +104,6 @@ MAX_HISTORY_BYTES: Final = 1024 * 1024
 _T = TypeVar("_T")
 
 
-VALUES_S: Final = 0.005
-"""How long the journal reads old values before a commit has its turn."""
-
-VALUES_AT_ONCE: Final = 16
-"""Old values that are read between two looks at the clock."""
-
-
 class Journal:
     """The journal in a directory, which is made if it is not there. One process at a time.
 
@@ -132,8 +125,7 @@ class Journal:
         self._batches = 0
         self._index = BatchIndex()
         self._unfolded: list[Unfolded] = []
-        self._decoded: tuple[int, dict[tuple[bytes, int], Item]] | None = None
-        """The batch that old values were last read from: its number, and what it has put."""
+        self._old_values = OldValues(self._path, self._index)
         self._used_bytes = 0
         self._size_bytes = 0
         self.notes: dict[str, bytes] = {}
@@ -357,44 +349,11 @@ class Journal:
             batch_id = max(batch_id, self.progress.folded) + 1
         return found
 
-    def values(self, wanted: list[tuple[bytes, int]]) -> list[Item]:
-        """Return what some revisions have put to some keys: a beginning of them, at least one.
-
-        Stops after `VALUES_S`, because commits wait for it.
-        """
+    def values(self, wanted: Wanted) -> list[Item]:
+        """Return what some revisions have put to some keys: a beginning of them, at least one."""
         with told_as_ours(self._path):
-            connection, found = self._open_connection(), list[Item]()
-            end = monotonic() + VALUES_S
-            for start in range(0, len(wanted), VALUES_AT_ONCE):
-                found += self._values(connection, wanted[start : start + VALUES_AT_ONCE])
-                if monotonic() >= end:
-                    break
-            return found
-
-    def _values(self, connection: apsw.Connection, wanted: list[tuple[bytes, int]]) -> list[Item]:
-        in_batches: dict[int, set[tuple[bytes, int]]] = {}
-        found: list[Item] = []
-        for key, revision in wanted:
-            batch_id = self._index.find(revision)
-            if revision > self.progress.base_revision and batch_id is not None:
-                in_batches.setdefault(batch_id, set()).add((key, revision))
-            elif (item := folding.read_pair(connection, key)) is not None and item[2] == revision:
-                found.append(item)
-        for batch_id, these in in_batches.items():
-            puts = self._puts_of(connection, batch_id)
-            found += [puts[each] for each in these if each in puts]
-        if len(found) != len(wanted):
-            missing = {*wanted} - {(item[5], item[2]) for item in found}
-            raise DamagedJournal(damage(self._path, f"old values are gone: {missing}"))
-        return found
-
-    def _puts_of(self, connection: apsw.Connection, batch_id: int) -> dict[tuple[bytes, int], Item]:
-        """Decode a batch, unless it was the last one: reads ask for values in this order."""
-        if self._decoded is None or self._decoded[0] != batch_id:
-            changes = records.decode(read_row(connection, self._path, batch_id).changes)
-            items = [record.item for record in changes if isinstance(record, records.Put)]
-            self._decoded = batch_id, {(item[5], item[2]): item for item in items}
-        return self._decoded[1]
+            connection = self._open_connection()
+            return self._old_values.read(connection, wanted, self.progress.base_revision)
 
     def close(self) -> None:
         """Leave a journal without a log, and let others have the directory.

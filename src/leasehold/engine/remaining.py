@@ -29,11 +29,13 @@ A restored backup has no notes, hence no list. No clock but lease time takes par
 from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct, error, unpack
 from struct import pack as pack_values
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from leasehold.engine.folding import Unfolded
 from leasehold.engine.records import Granted, Promised
 from leasehold.errors import DamagedJournal
+
+if TYPE_CHECKING:
+    from leasehold.engine.folding import Unfolded  # at run time it would import apsw for clients
 
 NAME: Final = "leases"
 """The note that describes the valid list. Notes of its parts begin with this name, too."""
@@ -85,7 +87,7 @@ def parts(entries: list[Entry], *, is_clean: bool) -> Iterator[tuple[str, bytes]
         yield f"{_PART_NAMES[is_clean]}{at // PART_LEASES:06}", value
 
 
-def renewed_notes(batches: Iterable[Unfolded], listed: set[int]) -> Iterator[tuple[str, bytes]]:
+def renewed_notes(batches: "Iterable[Unfolded]", listed: set[int]) -> Iterator[tuple[str, bytes]]:
     """Give the notes that keep which listed leases batches have records of; unlist those.
 
     Once folded, a record could not be told from one that is older than the list.

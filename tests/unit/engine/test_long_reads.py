@@ -9,6 +9,7 @@ from leasehold import open_engine
 from leasehold.core.ops import Compare, Put, Range, Relation, Target, Txn
 from leasehold.core.ranges import LONG
 from leasehold.engine import journal as journals
+from leasehold.engine import old_values
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.journal_rows import read_row
 
@@ -65,7 +66,7 @@ def test_a_range_of_the_past_decodes_each_row_once(tmp_path: Path) -> None:
             old = await fill(engine, b"old")
             await fill(engine, b"new")
         async with open_engine(tmp_path) as engine:  # now the past is on disk only
-            with patch.object(journals, "read_row", wraps=read_row) as read:
+            with patch.object(old_values, "read_row", wraps=read_row) as read:
                 found = await engine.range(*ALL, revision=old)
             assert [pair.key for pair in found.pairs] == [b"k%06d" % n for n in range(MANY)]
             assert {pair.value for pair in found.pairs} == {b"old"}
@@ -82,13 +83,13 @@ def test_reading_old_values_stops_for_commits(tmp_path: Path) -> None:
             await fill(engine, b"new", 200)
         async with open_engine(tmp_path) as engine:
             with (
-                patch.object(journals, "VALUES_S", 0.0),
+                patch.object(old_values, "VALUES_S", 0.0),
                 patch.object(journals.Journal, "values", autospec=True) as values,
             ):
                 values.side_effect = _real_values
                 found = await engine.range(*ALL, revision=old)
             assert len(found.pairs) == 200
-            assert values.call_count >= 200 // journals.VALUES_AT_ONCE
+            assert values.call_count >= 200 // old_values.VALUES_AT_ONCE
 
     asyncio.run(main())
 
