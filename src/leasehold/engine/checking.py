@@ -40,6 +40,7 @@ from leasehold.engine.notes import read_list, read_notes
 from leasehold.engine.remaining import Entry, Remaining
 from leasehold.engine.replay import Replay
 from leasehold.errors import DamagedJournal, DirectoryInUse, ForeignJournal, StorageError
+from leasehold.lease_ids import shown_lease
 from leasehold.wire.encode import key_value
 
 MAX_COMPLAINTS: Final = 3
@@ -318,4 +319,5 @@ class Survey:
             )
         for item in keyspace.range(b"", b"\0"):
             if item[4] and item[4] not in leases:
-                raise DamagedJournal(f"key {item[5]!r} belongs to lease {item[4]:x}, which ended")
+                shown = shown_lease(item[4])
+                raise DamagedJournal(f"key {item[5]!r} belongs to lease {shown}, which ended")
