@@ -79,7 +79,7 @@ def check_directory(directory: Path) -> Report:
     """Check a data directory that nobody has open."""
     with reading(directory) as connection:
         size_bytes = sum(file.stat().st_size for file in directory.glob(f"{FILE_NAME}*"))
-        return _examine(connection, directory / FILE_NAME, size_bytes)
+        return examine(connection, directory / FILE_NAME, size_bytes)
 
 
 def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
@@ -87,7 +87,7 @@ def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
     _check_kind(path)
     time_us = backup_digest(path, on_progress or ignore)
     with opened_to_read(path) as connection:
-        found = _examine(connection, path, path.stat().st_size)
+        found = examine(connection, path, path.stat().st_size)
     return replace(found, backup_time_us=time_us)
 
 
@@ -186,7 +186,8 @@ def revision_of(connection: apsw.Connection, path: Path) -> int:
     return progress.base_revision if last is None else int(last)
 
 
-def _examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
+def examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
+    """Check an open journal, and return what is in it."""
     _check_structure(connection, path)
     identity, progress = read_identity(connection, path)
     notes = read_notes(connection, path)
