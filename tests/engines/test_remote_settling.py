@@ -102,14 +102,33 @@ def test_a_read_is_not_made_again_on_a_connection_that_was_not_looked_at() -> No
     run_virtual(main)
 
 
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_endpoints_of_two_clusters_are_refused_when_connecting(order: slice) -> None:
+    """Two clients that list separate servers in different orders would both hold a lock."""
+
+    async def main() -> None:
+        with LocalServer() as one, LocalServer() as other:
+            endpoints = [one.endpoint, other.endpoint][order]
+            with pytest.raises(ClusterMismatch) as raised:
+                await leasehold.connect(endpoints)
+            assert set(raised.value.addresses) == {*endpoints}
+            for server in (one, other):
+                async with leasehold.connect([server.endpoint, server.endpoint]):
+                    pass  # one server twice is one cluster
+
+    asyncio.run(main())
+
+
 def test_endpoints_of_two_clusters_are_refused_by_name() -> None:
     """Two separate servers are two lock tables: nothing is written to the second."""
 
     async def main() -> None:
         with LocalServer() as first, LocalServer() as second:
+            second.stop()  # so that `connect` cannot compare them
             async with leasehold.connect([first.endpoint, second.endpoint]) as client:
                 await client.kv.put("a", "ours")
                 ours = client.engine.cluster_id
+                second.start()
                 first.stop()
                 with suppress(ConnectionLost, ClusterMismatch):  # on the old connection
                     await client.kv.put("b", "theirs")

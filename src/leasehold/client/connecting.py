@@ -3,19 +3,24 @@
 import asyncio
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Final
+
+from google.protobuf.message import DecodeError
 
 from leasehold.client.client import Client, check_client
 from leasehold.client.patience import TIMEOUT_S
 from leasehold.core.duration import check_seconds
 from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.errors import ClusterMismatch, LeaseholdError
 from leasehold.pending import Pending
 from leasehold.recipes.sessions import SESSION_TTL_S
 from leasehold.rpc.channel import Channel
 from leasehold.rpc.endpoints import Endpoints
+from leasehold.rpc.grpc import RpcError
+from leasehold.wire import rpc_pb2 as pb
 
 VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
 """Where servers are, separated by commas, for programs that do not say."""
@@ -29,6 +34,15 @@ KEEPALIVE_S: Final = 6.0
 KEEPALIVE_TIMEOUT_S: Final = 2.0
 """A connection that is dead is noticed in time for leases of ten seconds. etcd takes more than one
 ping in five seconds for an attack."""
+
+
+CLUSTER_CHECK_S: Final = 0.5
+"""How long `connect` waits for the cluster ids of the other endpoints. One that does not answer in
+this time is checked when the client connects to it."""
+
+RANGE: Final = "/etcdserverpb.KV/Range"
+_ANY_MEMBER: Final = pb.RangeRequest(key=b"\0", count_only=True, serializable=True)
+"""Read by any member of a cluster, also by one without a leader."""
 
 
 def endpoints_of(given: Endpoints | None, environment: Mapping[str, str] = os.environ) -> Endpoints:
@@ -56,13 +70,13 @@ def connect(
     and else 127.0.0.1:2379. `tls` is a context as `client_tls` makes it. `timeout` is for
     connecting and for each call. `session_ttl` is the term of the lease that all locks of the
     client are under, and `name` what others see as their holder: `host:pid` unless told otherwise.
-    Raises `ConnectFailed` if nobody answers.
+    Raises `ConnectFailed` if no endpoint answers, and `ClusterMismatch` if they belong to different
+    clusters.
     """
     places = endpoints_of(endpoints)
     timeout_s = check_seconds(timeout, "timeout")
     make_channel = partial(
         Channel,
-        places,
         tls=tls,
         keepalive=KEEPALIVE_S,
         keepalive_timeout=KEEPALIVE_TIMEOUT_S,
@@ -70,13 +84,14 @@ def connect(
     )
     make_client = partial(Client, timeout=timeout_s, session_ttl=session_ttl, name=name)
     check_client(session_ttl, name)
-    make_channel()  # what is wrong is refused here and now
+    make_channel(places)  # what is wrong is refused here and now
 
     async def make() -> Client:
-        engine = RemoteEngine(make_channel())
+        engine = RemoteEngine(make_channel(places))
         try:
             async with asyncio.timeout(timeout_s):
                 await engine.start()
+                await _check_clusters(engine, make_channel)
         except BaseException as error:
             trouble = engine.trouble
             await engine.close()
@@ -87,3 +102,29 @@ def connect(
         return make_client(engine)
 
     return Pending(make, "leasehold.connect()", on_loop_only=False)
+
+
+async def _check_clusters(engine: RemoteEngine, make_channel: Callable[[str], Channel]) -> None:
+    """Raise `ClusterMismatch` if another endpoint belongs to another cluster.
+
+    Separate servers are separate lock tables: two clients that list them in different orders would
+    hold one lock at the same time.
+    """
+    first = engine.address
+    others = [each for each in engine.endpoints if each != first]
+    found = await asyncio.gather(*(_cluster_id(make_channel(each)) for each in others))
+    for endpoint, cluster_id in zip(others, found, strict=True):
+        if cluster_id not in (0, engine.cluster_id):
+            raise ClusterMismatch((first, endpoint), (engine.cluster_id, cluster_id))
+
+
+async def _cluster_id(channel: Channel) -> int:
+    """Ask one endpoint for its cluster id; 0 if it does not answer."""
+    try:
+        async with asyncio.timeout(CLUSTER_CHECK_S):
+            answer = await channel.unary(RANGE, _ANY_MEMBER.SerializeToString())
+        return pb.RangeResponse.FromString(answer).header.cluster_id
+    except (LeaseholdError, RpcError, OSError, DecodeError):
+        return 0
+    finally:
+        await channel.close()

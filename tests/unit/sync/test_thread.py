@@ -128,11 +128,13 @@ def test_a_closed_client_says_so(client: leasehold.sync.Client) -> None:
         partial(client.lease, 10),
         partial(client.kv.watch, "a"),
         client.leases,
-        lease.check,
     ):
         with pytest.raises(leasehold.Closed):
             use()
     assert not lease.is_held
+    with pytest.raises(leasehold.LeaseLost) as lost:
+        lease.check()
+    assert isinstance(lost.value.__cause__, leasehold.Closed)
 
 
 def test_a_call_under_way_when_the_client_is_closed_does_not_hang(

@@ -73,7 +73,7 @@ class RemoteEngine(Engine):
         self._channel = channel
         self._owner = OwnerLoop("engine")
         self._clock = clock
-        self._history = History(self._history_lost, lambda: str(channel.address or ""))
+        self._history = History(self._history_lost, lambda: self.address)
         self._caller = Caller(channel, self._history, random)
         self._hub = WatchHub(self._caller, self._trusts_progress, random)
         self._leases: RemoteLeases
@@ -112,6 +112,11 @@ class RemoteEngine(Engine):
     def endpoints(self) -> tuple[str, ...]:
         """Where its servers are, as far as it was told."""
         return self._channel.endpoints
+
+    @property
+    def address(self) -> str:
+        """The endpoint that it is connected to; empty while there is none."""
+        return str(self._channel.address or "")
 
     @property
     def cluster_id(self) -> int:
