@@ -1,7 +1,9 @@
 """The grace period of a command that runs under a lock ends before the lock's lease does."""
 
 import asyncio
+import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -11,11 +13,13 @@ from hypothesis import strategies as st
 
 from leasehold.cli import words
 from leasehold.cli.holding import chosen_grace_s
-from leasehold.cli.supervising import End, Supervised
+from leasehold.cli.supervising import WARDEN, End, Supervised
 from leasehold.client.signal import Signal
+from leasehold.clock import SYSTEM_CLOCK
 from tests.support.serve_command import WITHIN_S
 
 TERMS_S = st.integers(1, 10**9).map(lambda length_ms: length_ms / 1000)
+IGNORES_SIGTERM = ["sh", "-c", "trap '' TERM; echo ready; exec sleep 100"]
 
 
 @pytest.mark.parametrize(
@@ -59,8 +63,30 @@ class ShortLease:
 
 def test_the_grace_period_is_shortened_to_fit_into_a_shorter_lease() -> None:
     """A server may grant less than the requested TTL, for which the options were checked."""
-    ignores_sigterm = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
-    command = [sys.executable, "-c", ignores_sigterm]
-    supervised = Supervised(ShortLease(2.0), command, grace_s=600.0, term_s=1800.0)
+    supervised = Supervised(ShortLease(2.0), IGNORES_SIGTERM, grace_s=600.0, term_s=1800.0)
     outcome = asyncio.run(asyncio.wait_for(supervised.run({}), WITHIN_S))
     assert (outcome.end, outcome.code) == (End.LOST, 128 + signal.SIGKILL)
+
+
+def test_a_delayed_warden_does_not_extend_the_grace_period_beyond_the_lease() -> None:
+    """As after a suspend: the time for SIGTERM and for SIGKILL has passed when the warden runs."""
+    control, our_control = os.pipe()
+    report, their_report = os.pipe()
+    grace_s, now_s = 600.0, SYSTEM_CLOCK.boottime()
+    line = [sys.executable, "-I", "-S", str(WARDEN)]
+    line += [*map(str, (control, their_report, now_s + 600, grace_s, 0)), *IGNORES_SIGTERM]
+    with subprocess.Popen(  # noqa: S603  our own program
+        line, pass_fds=(control, their_report), stdout=subprocess.PIPE
+    ) as warden:
+        os.close(control)
+        os.close(their_report)
+        assert warden.stdout is not None
+        try:
+            assert warden.stdout.readline() == b"ready\n"
+            os.write(our_control, f"until {now_s - grace_s}\n".encode())
+            assert warden.wait(WITHIN_S) == 0
+        finally:
+            os.close(our_control)
+            warden.kill()
+    with os.fdopen(report) as lines:
+        assert lines.read().splitlines()[1:] == ["late", "killed 9"]
