@@ -55,6 +55,8 @@ from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from leasehold.lease_ids import shown_lease
+
 
 class Status(IntEnum):
     """The status codes of gRPC."""
@@ -111,9 +113,12 @@ class UnknownLease(LeaseholdError):
     def __str__(self) -> str:
         match self.reason:
             case EndReason.UNKNOWN:
-                return f"no lease {self.lease!r} is known here (it never was, or ended long ago)"
+                return (
+                    f"no lease {shown_lease(self.lease)} is known here (it never was, or ended "
+                    "long ago)"
+                )
             case _:
-                return f"lease {self.lease!r} is over: {self.reason}"
+                return f"lease {shown_lease(self.lease)} is over: {self.reason}"
 
 
 class LeaseExists(LeaseholdError):
@@ -127,7 +132,10 @@ class LeaseExists(LeaseholdError):
         self.lease = lease
 
     def __str__(self) -> str:
-        return f"lease {self.lease} is there already; take another id, or 0 to have one chosen"
+        return (
+            f"lease {shown_lease(self.lease)} is there already; take another id, or 0 to have one "
+            "chosen"
+        )
 
 
 class LeaseLost(LeaseholdError):
@@ -141,7 +149,7 @@ class LeaseLost(LeaseholdError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"lease {self.lease} is lost: {self.why}"
+        return f"lease {shown_lease(self.lease)} is lost: {self.why}"
 
 
 class SessionExpired(LeaseLost):
@@ -153,7 +161,7 @@ class SessionExpired(LeaseLost):
     status = Status.FAILED_PRECONDITION
 
     def __str__(self) -> str:
-        return f"the session (lease {self.lease:x}) is over: {self.why}"
+        return f"the session (lease {shown_lease(self.lease)}) is over: {self.why}"
 
 
 class LockLost(LeaseLost):
@@ -242,8 +250,9 @@ class LeaseFull(LeaseholdError):
 
     def __str__(self) -> str:
         return (
-            f"lease {self.lease} has all the keys it may have: at most {self.max_keys}, with names "
-            f"of {self.max_bytes} bytes together; spread them over several leases"
+            f"lease {shown_lease(self.lease)} has all the keys it may have: at most "
+            f"{self.max_keys}, with names of {self.max_bytes} bytes together; spread them over "
+            "several leases"
         )
 
 
@@ -429,7 +438,7 @@ class LeaseDenied(LeaseholdError):
 
     def __str__(self) -> str:
         asked = "" if self.requested is None else f" of {self.requested!r}"
-        which = "a grant" if self.lease is None else f"a term for lease {self.lease!r}"
+        which = "a grant" if self.lease is None else f"a term for lease {shown_lease(self.lease)}"
         return f"{which}{asked} was denied: {self.why}"
 
 
@@ -447,7 +456,7 @@ class LeaseBatchError(LeaseholdError):
     def __str__(self) -> str:
         lease, error = next(iter(self.failures.items()))
         more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
-        return f"{len(self.failures)} of the batch failed; {lease!r}: {error}{more}"
+        return f"{len(self.failures)} of the batch failed; {shown_lease(lease)}: {error}{more}"
 
 
 class Closed(LeaseholdError):

@@ -30,6 +30,7 @@ from leasehold.core.table import LeasedResource, LeaseTable
 from leasehold.errors import Closed, EndReason, UnknownLease
 from leasehold.expiry import SLICE_S, ExpiryStrategy, exact
 from leasehold.lease import Lease, Outcome, remaining_s_of
+from leasehold.lease_ids import shown_lease
 
 logger = logging.getLogger(__name__)
 
@@ -297,7 +298,8 @@ class Landlord(Generic[R]):
                 leased, reason, late_s = ended.popleft()
                 self._caretaker.left(leased)
                 if log_expiry and reason is EndReason.EXPIRED:
-                    logger.debug("lease %r expired, %.6f s late", leased.cookie, late_s)
+                    shown = shown_lease(leased.cookie)
+                    logger.debug("lease %s expired, %.6f s late", shown, late_s)
                 if self._on_ended is not None:
                     self._tell(leased, reason)
                 if self.monotonic() >= stop_at and not self._closed:
@@ -314,7 +316,8 @@ class Landlord(Generic[R]):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # a CancelledError, too: it is not this task that was cancelled
-            logger.exception("on_ended failed for lease %r (%s)", leased.cookie, reason)
+            shown = shown_lease(leased.cookie)
+            logger.exception("on_ended failed for lease %s (%s)", shown, reason)
 
 
 def _refuse_lease(cookie: Hashable) -> None:

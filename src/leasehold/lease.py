@@ -25,6 +25,7 @@ from leasehold.core.duration import (
 )
 from leasehold.core.holding import Holding, Margin, Send
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
+from leasehold.lease_ids import shown_lease
 
 Form: TypeAlias = Literal["duration", "absolute"]
 Outcome: TypeAlias = Duration | BaseException
@@ -234,7 +235,9 @@ class Lease(ABC):
     def __repr__(self) -> str:
         left = self.remaining
         left_text = f"{left:.3f} s left" if isinstance(left, float) else "no end"
-        return f"<{type(self).__name__} {self.cookie!r} of {self.grantor!r}, {left_text}>"
+        return (
+            f"<{type(self).__name__} {shown_lease(self.cookie)} of {self.grantor!r}, {left_text}>"
+        )
 
 
 def remaining_s_of(record: codec.LeaseRecord, wall: float) -> float:

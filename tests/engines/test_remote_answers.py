@@ -33,6 +33,8 @@ from leasehold.engine.remote.history import History
 from leasehold.engine.remote.refusals import About, about_txn, is_useless, refusal_of
 from leasehold.engine.remote.servers import Server
 from leasehold.errors import STATUS_IS_DEFINITE, LeaseDenied, Status, TooBusy, is_definite
+from leasehold.lease_ids import shown_lease
+from leasehold.rpc.failures import is_refusal
 from leasehold.rpc.grpc import RpcError
 from leasehold.testing.virtual import run_virtual
 from leasehold.wire import rpc_pb2 as pb
@@ -104,6 +106,20 @@ def test_what_our_server_says_in_its_own_services_is_the_same_error_again(
         assert error.why == said.why
     else:
         assert error.args == said.args
+
+
+@pytest.mark.parametrize("lease", [1, -1, 31249, 2**63 - 1, -(2**63), 0x694D81F5A2C0CA0D, 10**17])
+@pytest.mark.parametrize("as_text", [shown_lease, str])
+def test_a_lease_in_a_refusal_is_read_in_hexadecimal_and_in_the_decimal_of_earlier_servers(
+    lease: int, as_text: Callable[[int], str]
+) -> None:
+    text = f"lease {as_text(lease)} is there already; take another id, or 0 to have one chosen"
+    exists = refusal_of(RpcError(Status.FAILED_PRECONDITION, text))
+    assert (type(exists), exists.args) == (LeaseExists, (lease,))
+    text = f"lease {as_text(lease)} has all the keys it may have: at most 7, with names of 9 bytes"
+    full = refusal_of(RpcError(Status.RESOURCE_EXHAUSTED, text))
+    assert (type(full), full.args) == (LeaseFull, (lease, 7, 9))
+    assert is_refusal(RpcError(Status.RESOURCE_EXHAUSTED, text))
 
 
 EXHAUSTED = Status.RESOURCE_EXHAUSTED

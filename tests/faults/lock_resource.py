@@ -3,7 +3,7 @@
 A server of one connection for each worker, in threads of the test's own process, which no fault
 meets with. Requests and answers are lines of JSON, such as
 
-    {"what": "read", "lock": "a", "token": "12.1", "guard": "…", "key": "…", "late": false,
+    {"what": "read", "lock": "a", "token": "12-1", "guard": "…", "key": "…", "late": false,
      "value": 0, "since": 10.1, "checked": 10.2}
 
 `since` is when the guard was had, `checked` when its last check that passed was begun, both by a

@@ -132,7 +132,7 @@ def test_the_exit_code_is_that_of_the_command_and_nothing_is_left(leasehold: Com
     with locked(leasehold, "ends", *python(script)) as process:
         code, out, err = end_of(process)
     assert (code, err) == (5, "")
-    revision, count = out.strip().split(".")
+    revision, count = out.strip().split("-")
     assert (int(revision) > 1, count) == (True, "1")
     told = leasehold.ok("top", "--once", "--json").json
     assert (told["leases"]["total"], told["locks"]["total"]) == (0, 0)
@@ -143,7 +143,7 @@ def test_a_token_is_higher_each_time(on_ours: Command) -> None:
     for _ in range(3):
         script = "import os; print(os.environ['FENCE'])"
         with locked(on_ours, "higher", "--token-env", "FENCE", *python(script)) as process:
-            tokens.append(int(end_of(process)[1].split(".")[0]))
+            tokens.append(int(end_of(process)[1].split("-")[0]))
     assert tokens == sorted(set(tokens))
 
 
@@ -440,7 +440,7 @@ def test_a_lock_is_held_until_standard_input_ends(leasehold: Command) -> None:
         key, token = said(process), said(process)
         (pair,) = leasehold.ok("kv", "get", key, "--json").json["pairs"]
         assert f"input/{int(pair['lease'], 16):x}" == key
-        assert token == f"{pair['create_revision']}.1"
+        assert token == f"{pair['create_revision']}-1"
         assert end_of(process) == (0, "", "")  # which closes it
     assert leasehold("kv", "get", key).code != 0
 

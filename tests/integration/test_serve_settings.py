@@ -17,6 +17,7 @@ import grpc
 import pytest
 
 from leasehold.cli.settings.reading import read_settings
+from leasehold.lease_ids import shown_lease
 from leasehold.rpc import frames
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
 from tests.conformance.client import Client, fails, put_op
@@ -51,7 +52,7 @@ def test_a_lease_takes_as_many_keys_as_was_set() -> None:
         client.put(b"a", lease=lease)
         client.put(b"b", lease=lease)
         client.put(b"a", b"again", lease=lease)
-        full = f"lease {lease} has all the keys it may have: at most 2,"
+        full = f"lease {shown_lease(lease)} has all the keys it may have: at most 2,"
         with pytest.raises(grpc.RpcError, match=full):
             client.put(b"c", lease=lease)
         with pytest.raises(grpc.RpcError, match=full):

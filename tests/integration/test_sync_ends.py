@@ -416,8 +416,10 @@ if not child:
     for name, use in uses.items():
         try:
             use()
-        except leasehold.Forked:
-            pass
+        except (leasehold.Forked, leasehold.LeaseLost) as error:
+            cause = error.__cause__ if isinstance(error, leasehold.LeaseLost) else error
+            if not isinstance(cause, leasehold.Forked):
+                print(name, "raises", repr(error))
         else:
             print(name, "works in a child")
     print("soon" if time.monotonic() - began < 5 else "late")

@@ -295,8 +295,8 @@ def test_an_owner_that_raises_does_not_stop_the_others(caplog: pytest.LogCapture
     assert told == ["bad", "good", "bad", "good"]
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.getMessage() for record in errors] == [
-        "on_ended failed for lease 1 (expired)",
-        "on_ended failed for lease 3 (expired)",
+        "on_ended failed for lease 0000000000000001 (expired)",
+        "on_ended failed for lease 0000000000000003 (expired)",
     ]
 
 
@@ -341,7 +341,7 @@ def test_every_expiry_is_logged_once_with_cookie_and_lateness(
     _ = town.landlord.now
     _ = town.landlord.now
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (logging.DEBUG, "lease 1 expired, 2.500000 s late")
+        (logging.DEBUG, "lease 0000000000000001 expired, 2.500000 s late")
     ]
 
 

@@ -179,7 +179,7 @@ def told(error: Exception) -> int:
 
 
 def said(error: BaseException) -> str:
-    """Write an error, with leases as they are written here."""
+    """Format an error for the terminal, with advice in terms of the command line."""
     from leasehold import errors  # noqa: PLC0415
 
     match error:
@@ -188,20 +188,12 @@ def said(error: BaseException) -> str:
                 f"lease {words.shown_id(lease)} is not there: it never was, or ended long ago"
                 f"{words.other_reading(lease)}"
             )
-        case errors.UnknownLease(lease=int(lease), reason=reason):
-            return f"lease {words.shown_id(lease)} is over: {reason}"
         case errors.LeaseExists(lease=lease):
             return f"lease {words.shown_id(lease)} is there already: choose another id, or none"
-        case errors.LockLost():
-            return str(error)
-        case errors.LeaseLost(lease=int(lease), why=why):
-            return f"lease {words.shown_id(lease)} is lost: {why}"
         case errors.UnknownKey(key=key):
             return f"there is no key {shown_octets(key)}, so it has nothing to keep"
         case errors.DuplicateKey(key=key):
             return f"{shown_octets(key)} is changed twice in one transaction: change it once"
-        case errors.LeaseFull(lease=int(lease)):
-            return str(error).replace(str(lease), words.shown_id(lease), 1)
     return str(error)
 
 

@@ -12,8 +12,8 @@ example:
   leasehold serve --data-dir ./restored.data
 
 What came after the backup is lost, so the new directory is another cluster. Its revision is at
-least a billion higher than that of the backup, and at least the wall clock in microseconds, so
-fencing tokens and watches never go back, even if one backup is restored twice.
+least the wall clock in microseconds, so fencing tokens and watches never go back, even if one
+backup is restored twice.
 """
 
 

@@ -177,7 +177,7 @@ def _locks(sight: Sight) -> _Table:
 def _holder(each: HeldLock) -> str:
     if each.who:
         return shown_octets(each.who.encode(errors="replace"), MAX_NAME_CHARS)
-    return f"lease {each.lock.holder.lease:x}"
+    return f"lease {shown_id(each.lock.holder.lease)}"
 
 
 def _held_for(tenure: Tenure) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from leasehold.cli.settings.kinds import MAX_ADDRESS_CHARS, parse_term_ms, show_term_ms
 from leasehold.cli.settings.shown import shown
+from leasehold.lease_ids import shown_lease
 from leasehold.rpc.addresses import Address, parse_address
 
 MAX_ID: Final = (1 << 63) - 1
@@ -20,9 +21,9 @@ ID_DIGITS: Final = 16
 
 MAX_DECIMAL_DIGITS: Final = 19
 
-_HEX: Final = re.compile(r"(?:0[xX])?([0-9A-Fa-f]{1,16})")
-_DECIMAL: Final = re.compile(r"dec:([0-9]{1,19})|([0-9]{17,19})")
-_DIGITS: Final = re.compile(r"[0-9]{1,16}")
+_HEX: Final = re.compile(r"(-?)(?:0[xX])?([0-9A-Fa-f]{1,16})")
+_DECIMAL: Final = re.compile(r"dec:(-?[0-9]{1,19})|(-?[0-9]{17,19})")
+_DIGITS: Final = re.compile(r"-?[0-9]{1,16}")
 _ID_FORM: Final = (
     "write it as it is printed, such as 694d81f5a2c0ca0d, with or without 0x; or in decimal after "
     "dec:, such as dec:31249"
@@ -37,24 +38,25 @@ _EXAMPLE_ADDRESS: Final = "127.0.0.1:2379"
 
 
 def shown_id(lease: int) -> str:
-    """Write the id of a lease: in hexadecimal, as etcd's own command does."""
-    return f"{lease:016x}"
+    """Format a lease id as `etcdctl` does."""
+    return shown_lease(lease)
 
 
 def lease_id(text: str) -> int:
-    """Read the id of a lease: in hexadecimal, as it is printed, or in decimal if it must be that.
+    """Parse a lease id: hexadecimal, as it is printed, or decimal after "dec:".
 
-    Programs have it in decimal, and then it nearly always has more than 16 digits.
+    Programs print it in decimal, then usually with more than 16 digits, which need no "dec:".
     """
     if (found := _HEX.fullmatch(text)) is not None:
-        number = int(found[1], 16)
+        number = int(found[1] + found[2], 16)
     elif (found := _DECIMAL.fullmatch(text)) is not None:
         number = int(found[1] or found[2])
     else:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no id of a lease: {_ID_FORM}")
-    if not 0 < number <= MAX_ID:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a lease id: {_ID_FORM}")
+    if not number or not -MAX_ID - 1 <= number <= MAX_ID:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is no id of a lease, which is from 1 to 7fffffffffffffff: {_ID_FORM}"
+            f"{shown(text)} is not a lease id, which fits in a signed 64-bit integer and is not "
+            f"0: {_ID_FORM}"
         )
     return number
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
+from leasehold.lease_ids import shown_lease
 from leasehold.rpc.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,9 @@ async def end_one(
             await _end(engine, lease, LOOK_PAUSES_S if may_come else (0.0,), random)
     except (LeaseholdError, OSError) as error:
         why = str(error) or engine.trouble or f"no answer within {within_s:.1f} s"
-        logger.warning("lease %s was not ended, and will end by itself: %s", lease, why)
+        logger.warning(
+            "lease %s was not ended, and will end by itself: %s", shown_lease(lease), why
+        )
         return False
     return True
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from leasehold.core.renewal_times import SESSION_RETRY, SESSION_RETRY_MIN_S
 from leasehold.errors import Unhealthy
+from leasehold.lease_ids import shown_lease
 
 Check: TypeAlias = Callable[[], bool | Awaitable[bool]]
 """Whether its holder is well: plain, or to be awaited."""
@@ -18,10 +19,10 @@ class Health:
     again: so it holds up no other lease, and may take as long as the term lets it.
     """
 
-    __slots__ = ("_check", "_lease", "_task")
+    __slots__ = ("_check", "_shown", "_task")
 
     def __init__(self, lease: int, check: Check) -> None:
-        self._lease = lease
+        self._shown = shown_lease(lease)
         self._check = check
         self._task: asyncio.Future[bool] | None = None
 
@@ -30,11 +31,11 @@ class Health:
         try:
             is_well = await self._ask(max(SESSION_RETRY_MIN_S, term_s * SESSION_RETRY))
         except Exception as error:
-            raise Unhealthy(f"the check for lease {self._lease} has failed: {error!r}") from error
+            raise Unhealthy(f"the check for lease {self._shown} has failed: {error!r}") from error
         if is_well is None:
-            raise Unhealthy(f"the check for lease {self._lease} has not answered yet")
+            raise Unhealthy(f"the check for lease {self._shown} has not answered yet")
         if not is_well:
-            raise Unhealthy(f"the check for lease {self._lease} says no: it is not renewed")
+            raise Unhealthy(f"the check for lease {self._shown} says no: it is not renewed")
 
     async def _ask(self, patience_s: float) -> bool | None:
         """Give what the check says; None if it does not say anything yet."""

@@ -42,8 +42,16 @@ from leasehold.core.duration import (
 )
 from leasehold.core.holding import Send, session_margin_s
 from leasehold.core.renewal_times import JEOPARDY
-from leasehold.errors import CallFailed, EndReason, HistoryLost, LeaseLost, UnknownLease
+from leasehold.errors import (
+    CallFailed,
+    EndReason,
+    HistoryLost,
+    LeaseholdError,
+    LeaseLost,
+    UnknownLease,
+)
 from leasehold.lease import Lease, Outcome
+from leasehold.lease_ids import shown_lease
 
 if TYPE_CHECKING:
     from leasehold.client.keeper import Keeper
@@ -126,8 +134,15 @@ class HeldLease(Lease):
         return duration_of(max(0.0, min(self._holding.end, self._bound) - self._clock.boottime()))
 
     def check(self) -> None:
-        """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
-        self._keeper.check()
+        """Raise `LeaseLost` unless it can be relied on now, by the clock of this process.
+
+        After the client was closed the cause of that error is `Closed`, in a child process
+        `Forked`, and in another keyspace `HistoryLost`.
+        """
+        try:
+            self._keeper.check()
+        except LeaseholdError as error:
+            raise LeaseLost(self.id, str(error)) from error
         if not self.is_held:
             raise self.as_lost()
 
@@ -297,7 +312,7 @@ class HeldLease(Lease):
         self._trouble = None
         if self.jeopardy and not self.lost:
             self.jeopardy.clear()
-            logger.warning("lease %s is renewed again", self.id)
+            logger.warning("lease %s is renewed again", shown_lease(self.id))
         if self._on_renewed is not None:
             self._on_renewed()
 
@@ -316,7 +331,10 @@ class HeldLease(Lease):
         self.jeopardy.set()
         silent_s = self._clock.boottime() - self._asked_at
         logger.warning(
-            "lease %s is in jeopardy: no renewal for %.1f s: %s", self.id, silent_s, error
+            "lease %s is in jeopardy: no renewal for %.1f s: %s",
+            shown_lease(self.id),
+            silent_s,
+            error,
         )
         self._tell(self._on_jeopardy, error)
 
@@ -363,4 +381,4 @@ class HeldLease(Lease):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # a CancelledError, too: it is not this task that was cancelled
-            logger.exception("a callback for lease %s has failed", self.id)
+            logger.exception("a callback for lease %s has failed", shown_lease(self.id))

@@ -29,6 +29,7 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.lease import Lease
+from leasehold.lease_ids import shown_lease
 from leasehold.owner_loop import OwnerLoop
 from leasehold.renewal import RenewalManager, RenewalNotice
 
@@ -171,7 +172,8 @@ class Keeper:
             self._end_later(lease.id)
             raise LeaseLost(lease.id, "its term was over before the answer came")
         if lease in self._held:
-            raise ValueError(f"lease {lease.id} is kept by this client already: use that one")
+            shown = shown_lease(lease.id)
+            raise ValueError(f"lease {shown} is kept by this client already: use that one")
         self._held[lease] = None
         self._manager.renew_for(lease, renew_for_s, listener=self._departed)
         return lease
@@ -230,7 +232,8 @@ class Keeper:
         task = self._start(end_one(self.engine, lease.id, max(END_S, left_s), self.random))
         await asyncio.wait([task], timeout=wait_s)
         if not task.done():
-            logger.warning("lease %s is not ended yet: the server does not answer", lease.id)
+            shown = shown_lease(lease.id)
+            logger.warning("lease %s is not ended yet: the server does not answer", shown)
         return task.done() and not task.cancelled() and task.result() is True
 
     async def close(self) -> None:

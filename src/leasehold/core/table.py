@@ -25,6 +25,7 @@ from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.policy import LeasePolicy, check_granted, check_policy
 from leasehold.core.remembered_ends import RememberedEnds
 from leasehold.errors import EndReason, LeaseDenied, UnknownLease
+from leasehold.lease_ids import shown_lease
 
 RECHECK_S: Final = 0.250
 """When a lease is looked at again that its policy keeps beyond its deadline."""
@@ -182,7 +183,7 @@ class LeaseTable(Generic[R]):
         """Let a pending lease's term begin now. On any other lease this is a mistake."""
         leased = self.current(cookie)
         if leased.deadline != NEVER:  # one that never ends has nothing to begin
-            raise ValueError(f"lease {cookie!r} was answered already")
+            raise ValueError(f"lease {shown_lease(cookie)} was answered already")
         self.begin(leased)
 
     def begin(self, leased: LeasedResource[R]) -> None:

@@ -40,6 +40,7 @@ from leasehold.engine.notes import read_list, read_notes
 from leasehold.engine.remaining import Entry, Remaining
 from leasehold.engine.replay import Replay
 from leasehold.errors import DamagedJournal, DirectoryInUse, ForeignJournal, StorageError
+from leasehold.lease_ids import shown_lease
 from leasehold.wire.encode import key_value
 
 MAX_COMPLAINTS: Final = 3
@@ -79,7 +80,7 @@ def check_directory(directory: Path) -> Report:
     """Check a data directory that nobody has open."""
     with reading(directory) as connection:
         size_bytes = sum(file.stat().st_size for file in directory.glob(f"{FILE_NAME}*"))
-        return _examine(connection, directory / FILE_NAME, size_bytes)
+        return examine(connection, directory / FILE_NAME, size_bytes)
 
 
 def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
@@ -87,7 +88,7 @@ def check_backup(path: Path, on_progress: OnProgress | None = None) -> Report:
     _check_kind(path)
     time_us = backup_digest(path, on_progress or ignore)
     with opened_to_read(path) as connection:
-        found = _examine(connection, path, path.stat().st_size)
+        found = examine(connection, path, path.stat().st_size)
     return replace(found, backup_time_us=time_us)
 
 
@@ -186,7 +187,8 @@ def revision_of(connection: apsw.Connection, path: Path) -> int:
     return progress.base_revision if last is None else int(last)
 
 
-def _examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
+def examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
+    """Check an open journal, and return what is in it."""
     _check_structure(connection, path)
     identity, progress = read_identity(connection, path)
     notes = read_notes(connection, path)
@@ -317,4 +319,5 @@ class Survey:
             )
         for item in keyspace.range(b"", b"\0"):
             if item[4] and item[4] not in leases:
-                raise DamagedJournal(f"key {item[5]!r} belongs to lease {item[4]:x}, which ended")
+                shown = shown_lease(item[4])
+                raise DamagedJournal(f"key {item[5]!r} belongs to lease {shown}, which ended")

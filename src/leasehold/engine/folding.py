@@ -19,6 +19,7 @@ from leasehold.core.keyspace import Item
 from leasehold.engine import records
 from leasehold.engine.journal_format import Progress, is_lease_whole, lease_checksum
 from leasehold.errors import DamagedJournal
+from leasehold.lease_ids import shown_lease
 from leasehold.wire.kv_pb2 import KeyValue
 
 CHANGES_AT_ONCE: Final = 1_000
@@ -84,7 +85,7 @@ def _terms(connection: apsw.Connection, lease: int) -> tuple[float, str]:
     query = "SELECT ttl_s, holder FROM lease WHERE id = ?"
     found: list[Any] = connection.execute(query, (lease,)).fetchall()
     if not found:
-        raise DamagedJournal(f"lease {lease:x} was never granted; restore a backup")
+        raise DamagedJournal(f"lease {shown_lease(lease)} was never granted; restore a backup")
     ttl_s, holder = found[0]
     return float(ttl_s), str(holder)
 
@@ -177,9 +178,5 @@ def read_leases(connection: apsw.Connection) -> Iterator[StoredLease]:
         found = [(*row, "") for row in found]  # the first formats had no holders
     for lease, ttl_s, promised_s, checksum, holder in found:
         if not is_lease_whole(lease, ttl_s, promised_s, holder, checksum=checksum):
-            raise DamagedJournal(f"lease {_shown(lease)} has the wrong checksum")
+            raise DamagedJournal(f"lease {shown_lease(lease)} has the wrong checksum")
         yield StoredLease(lease, ttl_s, promised_s, holder)
-
-
-def _shown(lease: object) -> str:
-    return f"{lease:x}" if isinstance(lease, int) else repr(lease)

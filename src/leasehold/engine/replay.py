@@ -13,6 +13,7 @@ from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.lease_rows import GRANTED, LeaseChange, read_lease_row
 from leasehold.engine.remaining import Entry, Remaining
 from leasehold.errors import DamagedJournal
+from leasehold.lease_ids import shown_lease
 
 
 class Replay:
@@ -50,7 +51,7 @@ class Replay:
 
     def _lease(self, lease: int) -> LeaseRecord:
         if lease not in self.leases:
-            raise DamagedJournal(f"a key belongs to lease {lease:x}, which is not there")
+            raise DamagedJournal(f"a key belongs to lease {shown_lease(lease)}, which is not there")
         return self.leases[lease]
 
     def restore(self, row: Row, skipped: int) -> None:

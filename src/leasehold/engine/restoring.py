@@ -5,18 +5,22 @@ them as a fencing token, or as the position of a watch. That includes the revisi
 restore of the same backup, of which the backup has no record. So the new directory has other ids,
 everything before its revision is compacted, and that revision is the largest of
 
-- the backup's revision + 10^9 + the microseconds that have passed since the backup was made,
 - the wall clock, in microseconds since the epoch,
-- the revision that the caller names (`above`).
+- the revision that the caller names (`above`),
+- if the backup's revision was ahead of the wall clock when the backup was made: that revision +
+  10^9 + the microseconds that have passed since.
 
-The first two grow with the wall clock, by a million a second, which is faster than a server gives
-revisions out; so a later restore is always ahead of an earlier one, as long as the clock is not set
-back in between. A clock that is certainly wrong is refused unless `above` is given.
+The wall clock grows by a million a second, which is faster than a server gives revisions out. So a
+cluster that was behind the clock stays behind it, and a later restore is ahead of an earlier one,
+whichever backups they are of, as long as the clock is not set back in between. Only `above` takes
+a cluster ahead of the clock; the third rule is for backups of such a cluster. A clock that is
+certainly wrong is refused unless `above` is given.
 
 The directory is locked all the time, and has a journal when everything is on disk, or never.
 """
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -27,7 +31,7 @@ from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.callback import ignore
 from leasehold.engine import records
 from leasehold.engine.backup_file import OnProgress, backup_digest, told_of
-from leasehold.engine.checking import Report, check_backup
+from leasehold.engine.checking import Report, check_backup, examine, opened_to_read
 from leasehold.engine.data_dir import FILE_MODE, LOCK_NAME, DataDirectory, sync_file
 from leasehold.engine.journal import FILE_NAME
 from leasehold.engine.journal_format import (
@@ -88,7 +92,8 @@ def restore(
             draft = directory / _DRAFT_NAME
             try:
                 _copy(backup, draft, lambda done, of: tell(of + done, 2 * of))
-                report = _move_ahead(draft, found, revision)
+                _move_ahead(draft, found, revision)
+                report = _checked(draft, revision)
             except BaseException:
                 for file in directory.glob(f"{_DRAFT_NAME}*"):
                     file.unlink()
@@ -110,8 +115,9 @@ def _restored_revision(backup: Path, found: Report, now_us: int, above: int | No
                 "client may have seen (--above REVISION)"
             )
         now_us = made_us  # a clock that is wrong counts for nothing
-    ahead = found.revision + REVISIONS_AHEAD + now_us - made_us
-    revision = max(ahead, now_us, above or 0)
+    revision = max(now_us, above or 0)
+    if found.revision >= made_us:
+        revision = max(revision, found.revision + REVISIONS_AHEAD + now_us - made_us)
     if revision > MAX_RESTORED_REVISION:
         raise StorageError(
             f"{backup} is at revision {found.revision}, and the restored revision would be "
@@ -152,7 +158,19 @@ def _copy(backup: Path, draft: Path, on_progress: OnProgress) -> None:
         os.close(fd)
 
 
-def _move_ahead(draft: Path, found: Report, last: int) -> Report:
+def _checked(draft: Path, revision: int) -> Report:
+    """Check the journal that was made, before it gets its name."""
+    with opened_to_read(draft) as connection:
+        report = examine(connection, draft, draft.stat().st_size)
+    if (report.revision, report.compacted) != (revision, revision):
+        raise StorageError(
+            f"{draft} is at revision {report.revision} instead of {revision}: this is a defect of "
+            "Leasehold, and nothing was restored"
+        )
+    return replace(report, path=draft.with_name(FILE_NAME))
+
+
+def _move_ahead(draft: Path, found: Report, last: int) -> None:
     """Make a journal one of another cluster, at the revision `last`."""
     first = found.revision + 1
     changes = records.jumped(last) + records.compacted(last)
@@ -168,7 +186,8 @@ def _move_ahead(draft: Path, found: Report, last: int) -> Report:
             identity, progress = read_identity(connection, draft)
             ids = new_identity()
             identity = identity._replace(cluster_id=ids.cluster_id, member_id=ids.member_id)
-            batches = connection.execute("SELECT max(id) FROM batch").get or progress.folded
+            last_id = connection.execute("SELECT max(id) FROM batch").get or 0
+            batches = max(last_id, progress.folded)  # of the folded ones, an older one may be left
             row = (batches + 1, first, last, changes, batch_checksum(first, last, changes))
             with connection:
                 forget_notes(connection)
@@ -178,13 +197,3 @@ def _move_ahead(draft: Path, found: Report, last: int) -> Report:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:
             connection.close()
-    return Report(
-        path=draft.with_name(FILE_NAME),
-        format=found.format,
-        identity=identity,
-        revision=last,
-        compacted=last,
-        keys=found.keys,
-        leases=found.leases,
-        size_bytes=draft.stat().st_size,
-    )

@@ -163,10 +163,9 @@ class Transactions:
         return Outcome(succeeded, results, revision)
 
     def _read_range(self, query: Range, revision: int) -> Steps[Found]:
-        at = revision
-        if query.revision > 0:
+        at = query.revision if query.revision > 0 else revision
+        if query.revision:  # etcd refuses negative ones, too, once there was a compaction
             self.check_revision(query.revision)
-            at = query.revision
         keyspace, found = self._keyspace, None
         if at == keyspace.revision == keyspace.newest:
             found = read_now(keyspace, query)

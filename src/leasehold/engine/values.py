@@ -8,6 +8,7 @@ from leasehold.core.keyspace import Change, Item
 from leasehold.core.txn import MAX_OPERATIONS
 from leasehold.engine.leases import MAX_KEYS
 from leasehold.engine.records import value_of
+from leasehold.lease_ids import shown_lease
 
 
 class KeyValue:
@@ -65,7 +66,7 @@ class KeyValue:
         return hash(self._item)
 
     def __repr__(self) -> str:
-        lease = f", lease {self.lease:x}" if self.lease else ""
+        lease = f", lease {shown_lease(self.lease)}" if self.lease else ""
         return (
             f"<KeyValue {self.key!r}: {self.value!r} (version {self.version}, created at "
             f"{self.create_revision}, changed at {self.mod_revision}{lease})>"

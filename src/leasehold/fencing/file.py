@@ -83,8 +83,8 @@ class FencedFile:
             return Token.parse(found.decode("ascii").removesuffix("\n"))
         except ValueError as error:
             raise StorageError(
-                f"{self._token_path} has no fencing token in it, but {found!r}: nothing is written "
-                f"to {self.path.name} until it has one again, such as '123.4'"
+                f"{self._token_path} must contain a fencing token such as '123-4', got {found!r}; "
+                f"writes to {self.path.name} are refused until it does"
             ) from error
 
     def read(self) -> bytes:

@@ -193,5 +193,5 @@ class AnsweringStream(Stream):
     """How much is to come in, if the client has said so."""
 
     def drop_overdue(self, now: float) -> None:
-        """End the call if a message takes too long to arrive completely."""
+        """End the call if its request takes too long to arrive completely."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ _EXHAUSTED: Final = re.compile(
     r"|mvcc: database space exceeded$"
     r"|[\d,]+ bytes are in use, and the quota is "
     r"|the quota was used up, and the alarm that this has raised"
-    r"|lease -?\d+ has all the keys it may have: "
+    r"|lease -?[0-9a-f]+ has all the keys it may have: "
     r"|the answers on this connection are not taken; "
     r"|\d+ calls wait for a server that takes "
     r"|too much metadata: "

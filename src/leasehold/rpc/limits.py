@@ -45,11 +45,13 @@ class Limits:
     max_message_bytes: int = 2 * MIB
     """A message that comes in, plain; etcd has the same limit."""
     max_buffered_bytes: int = 32 * MIB
-    """Messages that came in in part, or that no handler has taken, on all streams. All connections
-    of a server together may have `rpc.receive_account.SHARES` times as much."""
+    """Messages that are not complete or that no handler has taken, and the large heads of unary
+    calls, on all streams. All connections of a server together may have
+    `rpc.receive_account.SHARES` times as much."""
     message_s: float = 30.0
     """How long a message may take to arrive completely, with the time that it needs at
-    `min_bytes_per_s` on top; then its call is ended."""
+    `min_bytes_per_s` on top; then its call is ended. The first byte of a unary call's message, or
+    of the body of a web request, must arrive within this time after the headers."""
     min_bytes_per_s: int = 16 * KIB
     resets: Rate = _TAKEN_BACK
     """Calls that the peer takes back before there is an answer, or makes us take back: twice all

@@ -5,9 +5,11 @@ sent, or its stream is over. There are `MAX_READS` slots for the whole server. R
 wait in a queue for each connection, and the queues are served round robin. A connection that has a
 slot gets another one only while no connection without one waits, and never the last one.
 
-A read whose peer takes less than `MIN_TAKEN_BYTES` in `PATIENCE_S` loses its slot. Its answer stays
-until the peer takes it or the stream is reset. If such answers come to more than `MAX_HELD_BYTES`,
-the oldest of them are reset before another read begins.
+A read whose peer takes less than `MIN_TAKEN_BYTES` in `PATIENCE_S` loses its slot; so does every
+read that has had its slot for `PATIENCE_S` while others wait, or a few peers that take their
+answers slowly would keep all others waiting. The answer stays until the peer takes it or the stream
+is reset. If answers without a slot come to more than `MAX_HELD_BYTES`, the oldest of them are reset
+before another read begins.
 """
 
 import asyncio
@@ -46,14 +48,25 @@ class Slot:
     `left` tells how much of the answer is unsent, and `reset` gives it up.
     """
 
-    __slots__ = ("_alarm", "_left", "_slots", "connection", "held_bytes", "is_slow", "reset")
+    __slots__ = (
+        "_alarm",
+        "_left",
+        "_slots",
+        "connection",
+        "held_bytes",
+        "is_lost",
+        "is_slow",
+        "reset",
+    )
 
     def __init__(self, slots: "ReadSlots", connection: object) -> None:
         self._slots = slots
         self.connection = connection
         self.held_bytes = 0
-        self.is_slow = False
+        self.is_lost = False
         """Whether the slot was given to another read."""
+        self.is_slow = False
+        """Whether that was because the peer takes too little of the answer."""
         self.reset: Callable[[], None] | None = None
         self._left: Callable[[], int] | None = None
         self._alarm: Alarm | None = None
@@ -74,9 +87,10 @@ class Slot:
     def _look(self, host: Host, left_before: int) -> None:
         assert self._left is not None
         left = self._left()
-        if left > 0 and left_before - left < MIN_TAKEN_BYTES:
+        self.is_slow = left > 0 and left_before - left < MIN_TAKEN_BYTES
+        if self.is_slow or (left > 0 and self._slots.queued):
             self._alarm = None
-            self.is_slow = True
+            self.is_lost = True
             self._slots.lost(self)
         else:
             self._watch(host, left)
@@ -100,7 +114,8 @@ class ReadSlots:
         self._running: Counter[object] = Counter()
         self._queues: dict[object, deque[asyncio.Future[Slot]]] = {}
         self._queued = 0
-        self._slow: dict[Slot, None] = {}
+        self._lost: dict[Slot, None] = {}
+        """Reads that have lost their slot, and whose answers are held."""
         self.held_bytes = 0
         """Answers that are built and not sent, or sent in part."""
 
@@ -115,8 +130,8 @@ class ReadSlots:
         return self._queued
 
     def is_slow(self, connection: object) -> bool:
-        """Return whether a read of this connection has lost its slot, and its answer is held."""
-        return any(slot.connection is connection for slot in self._slow)
+        """Return whether this connection takes too little of an answer that is held."""
+        return any(slot.is_slow and slot.connection is connection for slot in self._lost)
 
     async def acquire(self, connection: object) -> Slot:
         """Wait for a slot; raise `RESOURCE_EXHAUSTED` if too many reads wait already."""
@@ -168,23 +183,23 @@ class ReadSlots:
         return None if self._free == 1 and self._running[connection] else connection
 
     def _make_room(self) -> None:
-        """Reset slow answers, oldest first, while too much is held."""
-        while self._slow and self.held_bytes > MAX_HELD_BYTES:
-            slot = next(iter(self._slow))
+        """Reset answers without a slot, oldest first, while too much is held."""
+        while self._lost and self.held_bytes > MAX_HELD_BYTES:
+            slot = next(iter(self._lost))
             reset = slot.reset
             slot.release()
             if reset is not None:
                 reset()
 
     def lost(self, slot: Slot) -> None:
-        """Take a slot from a read whose peer is too slow; its answer is still held."""
-        self._slow[slot] = None
+        """Take a slot from a read; its answer is still held."""
+        self._lost[slot] = None
         self._give_back(slot)
 
     def released(self, slot: Slot) -> None:
         """Take the slot of a read that is over, unless it was lost before."""
-        if slot.is_slow:
-            self._slow.pop(slot, None)
+        if slot.is_lost:
+            self._lost.pop(slot, None)
         else:
             self._give_back(slot)
 

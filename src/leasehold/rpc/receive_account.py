@@ -1,4 +1,4 @@
-"""What a server holds of messages that have not arrived completely, on all its connections.
+"""Counts the received data that a server holds: incomplete messages and large heads of unary calls.
 
 A connection may hold `Limits.max_buffered_bytes`, and all together `SHARES` times as much. Small
 messages are counted, but never refused: whatever a few clients do with large ones, the renewals of

@@ -187,6 +187,7 @@ class Head:
         "_metadata",
         "call",
         "content_length",
+        "counted_bytes",
         "encoding",
         "ends_by_itself",
         "error",
@@ -215,6 +216,8 @@ class Head:
         self.error = method if isinstance(method, RpcError) else None
         self.web = method if isinstance(method, WebHead) else None
         self.content_length = length
+        self.counted_bytes = 0
+        """The size of a large head, which is counted as received data while its call is open."""
         self.encoding = IDENTITY
         self.takes_gzip = False
         """Whether the answers may be compressed: as the requests are."""

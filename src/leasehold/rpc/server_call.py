@@ -69,6 +69,8 @@ class ServerCall(AnsweringStream):
     """What the call ends with, if not with OK."""
     held_until = 0
     """The position that must be released before all is sent that was said so far."""
+    _head_bytes = 0
+    """The part of the connection's received data that is the head of this call."""
     laters: "Laters | None" = None
     """What finds out answers that take a while."""
 
@@ -99,12 +101,16 @@ class ServerCall(AnsweringStream):
     # What the client does.
 
     def open(self) -> None:
-        """Begin a call that has a handler of its own, or that there is no handler for."""
+        """Begin a call that has its own handler, no handler, or a large head."""
         head = self.head
         if head.error is not None:  # it is stored, and so it must not be raised
             self.end(head.error)
             return
         try:
+            if head.counted_bytes:
+                self.carrier.buffer(head.counted_bytes, head.counted_bytes)
+                self._head_bytes = head.counted_bytes
+                return
             assert head.subscription is not None
             self.set_alarm()
             self.is_events = not head.waits_for_room
@@ -181,9 +187,18 @@ class ServerCall(AnsweringStream):
             self.hear(message)
 
     def drop_overdue(self, now: float) -> None:
-        """End the call if a message takes too long to arrive completely."""
+        """End the call if its request takes too long; the time of a unary one starts with its head.
+
+        A streaming call may stay open without a message.
+        """
         reader, limits = self.reader, self.carrier.limits
-        if reader is None or not reader.buffered_bytes or self.is_ending:
+        if self.is_ending:
+            return
+        if reader is None or not reader.buffered_bytes:
+            is_waiting = self.head.is_unary and not self.remote_done and not self.laters
+            if is_waiting and now - self.began >= limits.message_s:
+                why = f"the message of a unary call did not arrive within {limits.message_s:g} s"
+                self.end(None if self.exchanges else RpcError(Status.DEADLINE_EXCEEDED, why))
             return
         held_bytes = reader.buffered_bytes
         if now - reader.since < limits.message_s + held_bytes / limits.min_bytes_per_s:
@@ -432,6 +447,8 @@ class ServerCall(AnsweringStream):
             self._alarm.cancel()
         if self.reader is not None:
             self.carrier.buffer(-self.reader.buffered_bytes)
+        if self._head_bytes:
+            self.carrier.buffer(-self._head_bytes)
         if self.deferred:
             self.carrier.defer(-self.deferred)
         if self.laters is not None:

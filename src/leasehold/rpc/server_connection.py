@@ -56,7 +56,7 @@ MAX_HEADS: Final = 64
 
 MAX_HEAD_FIELDS: Final = 20
 MAX_HEAD_BYTES: Final = 1024
-"""The fields of a request whose head is remembered."""
+"""The fields of a request whose head is cached. Larger heads of unary calls count as received."""
 
 _GZIPPED: Final = ((b"grpc-encoding", GZIP),)
 _TOO_SLOW: Final = "the answers on this connection are not taken; read them, or open another one"
@@ -184,7 +184,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             stream.body_left = head.content_length
             if head.takes_gzip:
                 stream.head_fields = _GZIPPED
-            if head.call is None and isinstance(stream, ServerCall):
+            if (head.call is None or head.counted_bytes) and isinstance(stream, ServerCall):
                 stream.open()
         if flags & frames.END_STREAM:
             self._remote_ended(stream)
@@ -200,6 +200,9 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
             self._heads[fields] = head
+        elif head.is_unary:
+            head.counted_bytes = size_bytes
+            head.is_short = False  # the short path would not subtract it again
         return head
 
     def _trailers(self, stream: AnsweringStream, flags: int, fields: tuple[Field, ...]) -> None:
@@ -337,8 +340,8 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         return bool(stalled)
 
     def drop_overdue(self, now: float) -> None:
-        """End calls with a message that takes too long to arrive completely."""
-        if self._inbound.buffered_bytes:
+        """End calls whose request takes too long to arrive completely."""
+        if self._streams:
             for stream in list(self._streams.values()):
                 stream.drop_overdue(now)
             self.flush()

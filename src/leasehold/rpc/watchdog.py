@@ -75,7 +75,7 @@ class Watched(Protocol):
         ...
 
     def drop_overdue(self, now: float) -> None:
-        """End calls with a message that takes too long to arrive completely."""
+        """End calls whose request takes too long to arrive completely."""
         ...
 
     def forget_memos(self) -> None:

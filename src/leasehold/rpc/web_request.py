@@ -100,9 +100,9 @@ class WebRequest(AnsweringStream):
         """Refuse the request if its body takes too long to arrive completely."""
         limits = self.carrier.limits
         patience_s = limits.message_s + self._body_bytes / limits.min_bytes_per_s
-        if not self.remote_done and self._body and now - self.began >= patience_s:
+        if not self.remote_done and not self._is_done and now - self.began >= patience_s:
             self._drop_body()
-            self._refusal = plain(HTTPStatus.REQUEST_TIMEOUT)
+            self._refusal = self._refusal or plain(HTTPStatus.REQUEST_TIMEOUT)
             self.reply(self._refusal)
 
     def _drop_body(self) -> bytes:

@@ -13,8 +13,9 @@ from typing import Self, TypeAlias
 from leasehold.client import held_lease as on_loop
 from leasehold.client.patience import Timeout
 from leasehold.core.duration import ANY, Duration, DurationLike, End
-from leasehold.errors import LeaseLost
+from leasehold.errors import Forked, LeaseLost
 from leasehold.lease import Form
+from leasehold.lease_ids import shown_lease
 from leasehold.pending import Pending
 from leasehold.sync import bodies
 from leasehold.sync.call import Call
@@ -86,8 +87,16 @@ class HeldLease:
         return self.held.is_ended
 
     def check(self) -> None:
-        """Raise `LeaseLost` unless it can be relied on now: by the clock, whatever was told."""
-        self.held.check()
+        """Raise `LeaseLost` unless it can be relied on now, by the clock of this process.
+
+        After the client was closed the cause of that error is `Closed`, in a child process
+        `Forked`, and in another keyspace `HistoryLost`.
+        """
+        try:
+            self._thread.check_process()
+        except Forked as error:
+            raise LeaseLost(self._held.id, str(error)) from error
+        self._held.check()
 
     def loss(self) -> LeaseLost | None:
         """Say why it cannot be relied on; None while it can."""
@@ -241,7 +250,7 @@ class HeldLease:
         except BaseException:
             if self._thread.is_ending:
                 return  # and so is this thread
-            logger.exception("a callback for lease %s has failed", self._held.id)
+            logger.exception("a callback for lease %s has failed", shown_lease(self._held.id))
 
 
 def on_loop_of(lease: HeldLease | int) -> on_loop.HeldLease | int:

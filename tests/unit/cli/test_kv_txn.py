@@ -87,7 +87,7 @@ def test_flags_and_lines_are_the_same_words() -> None:
         ("if a version = x", r"version is compared with a number, not 'x': write one"),
         ("if a version = -1", r"version is compared with a number"),
         ("if a version = 9223372036854775808", r"version is compared with a number"),
-        ("if a lease = zz", r"'zz' is no id of a lease"),
+        ("if a lease = zz", r"'zz' is not a lease id"),
         ("then", r"line 1: '' is no step: write put, get or del"),
         ("then move a b", r"'move' is no step: write put, get or del"),
         ("then put a", r"put: the following arguments are required: VALUE"),

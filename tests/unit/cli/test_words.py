@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leasehold.cli import words
 
 
-@given(st.integers(1, words.MAX_ID))
+@given(st.integers(-words.MAX_ID - 1, words.MAX_ID).filter(bool))
 def test_an_id_is_read_back_as_it_is_printed(number: int) -> None:
     assert words.lease_id(words.shown_id(number)) == number
     assert words.lease_id(f"{number:x}") == number
@@ -17,7 +17,7 @@ def test_an_id_is_read_back_as_it_is_printed(number: int) -> None:
     assert words.lease_id(f"dec:{number}") == number
 
 
-@given(st.integers(10**16, words.MAX_ID))
+@given(st.integers(10**16, words.MAX_ID) | st.integers(-words.MAX_ID - 1, -(10**16)))
 def test_an_id_with_more_than_16_digits_is_decimal(number: int) -> None:
     assert words.lease_id(str(number)) == number
 
@@ -25,17 +25,19 @@ def test_an_id_with_more_than_16_digits_is_decimal(number: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "0", "0x", "x", "-5", "7a 11", "0x7a11h", "dec:", "dec:7a", "1" * 20, "8" + "0" * 15),
+        *("", "0", "0x", "x", "-", "--5", "5-", "-0", "-8000000000000001", "dec:-", "-dec:5"),
+        *("7a 11", "0x7a11h", "dec:", "dec:7a", "1" * 20, "8" + "0" * 15),
         *("9223372036854775808", "dec:9223372036854775808", "0x" + "1" * 17, "\u0661", "1_0"),
     ],
 )
 def test_what_is_no_id_is_refused_with_the_right_form(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"is no id of a lease.*: write it as it is print"):
+    with pytest.raises(ArgumentTypeError, match=r"is not a lease id.*: write it as it is print"):
         words.lease_id(text)
 
 
 def test_an_id_that_may_have_been_meant_in_decimal_is_asked_about() -> None:
     assert words.other_reading(0x21) == "; if 21 is decimal, write dec:21"
+    assert words.other_reading(-0x21) == "; if -21 is decimal, write dec:-21"
     assert words.other_reading(0x7A) == ""
 
 

@@ -386,8 +386,8 @@ async def child(client, lease):
     await refused(client.lease(10))
     try:
         lease.check()
-    except leasehold.Forked:
-        pass
+    except leasehold.LeaseLost as error:
+        assert isinstance(error.__cause__, leasehold.Forked), error
     else:
         raise AssertionError("a child relies on its parent's lease")
     await lease.end()

@@ -379,8 +379,9 @@ def test_a_closed_client_gives_no_lease_and_has_ended_all() -> None:
         assert not lease.lost
         with pytest.raises(Closed):
             await client.lease(TTL_S)
-        with pytest.raises(Closed):
+        with pytest.raises(LeaseLost, match="was closed") as lost:
             lease.check()
+        assert isinstance(lost.value.__cause__, Closed)
         await client.close()
 
     play(scene)

@@ -10,6 +10,7 @@ import pytest
 from leasehold import Client, LeaseLost
 from leasehold.core.duration import seconds_of
 from leasehold.errors import CallFailed
+from leasehold.lease_ids import shown_lease
 from leasehold.testing import Host
 from tests.support.scripted_engine import ScriptedEngine, play
 
@@ -136,7 +137,7 @@ def test_a_check_that_does_not_hold_stops_renewals_until_it_holds_again(
         lease.check()
         check[0] = sick
         await lease.lost.wait()
-        assert f"the check for lease {lease.id}" in str(errors[-1])
+        assert f"the check for lease {shown_lease(lease.id)}" in str(errors[-1])
         await asyncio.sleep(GRAIN_S)
         assert not engine.alive(), "its end is not waited for"
         assert engine.given_up == [], "the server is not to blame"

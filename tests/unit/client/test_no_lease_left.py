@@ -10,6 +10,7 @@ import pytest
 from leasehold import Client
 from leasehold.client import ending
 from leasehold.errors import CallFailed, Closed, ConnectionLost, Forked, LeaseLost, UnknownLease
+from leasehold.lease_ids import shown_lease
 from leasehold.testing import Host
 from tests.support.interrupted import Interrupted
 from tests.support.scripted_engine import ScriptedEngine, play
@@ -116,7 +117,7 @@ def test_leaving_with_the_server_gone_does_not_hang_is_logged_and_goes_on_behind
         assert host.clock.boottime() - left_at == pytest.approx(ending.END_S, abs=GRAIN_S)
         assert not lease.lost
         assert not lease.is_held
-        assert f"lease {lease.id} is not ended yet" in caplog.text
+        assert f"lease {shown_lease(lease.id)} is not ended yet" in caplog.text
         await asyncio.sleep(5.0)
         engine.recover()
         await asyncio.sleep(ending.PAUSE_MAX_S + GRAIN_S)
@@ -210,8 +211,9 @@ def test_a_child_process_ends_no_lease_of_its_parent() -> None:
     async def scene(client: Client, engine: ScriptedEngine, _host: Host) -> None:
         lease = await client.lease(TTL_S)
         engine.refusal = Forked(1)
-        with pytest.raises(Forked):
+        with pytest.raises(LeaseLost, match="opened by process 1") as lost:
             lease.check()
+        assert isinstance(lost.value.__cause__, Forked)
         with pytest.raises(Forked):
             await client.lease(TTL_S)
         await lease.end()

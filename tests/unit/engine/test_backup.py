@@ -625,7 +625,7 @@ def test_a_backup_of_a_restored_directory_can_be_restored_again(tmp_path: Path) 
     made = backed_up(tmp_path)
     once = restore(made, tmp_path / "once")
     again = back_up_directory(tmp_path / "once", tmp_path / "again.db")
-    assert restore(again.path, tmp_path / "twice").revision > once.revision + REVISIONS_AHEAD
+    assert restore(again.path, tmp_path / "twice").revision > once.revision
     assert with_engine(tmp_path / "twice", lambda engine: engine.range(b"leased")).total == 1
 
 

@@ -218,7 +218,7 @@ def test_a_rollback_journal_beside_it_is_told(directory: Path) -> None:
         ("DELETE FROM batch WHERE id = 30", "row 30 is missing"),
         ("DELETE FROM batch WHERE id > 30", "row 31 is missing, and all up to row 3"),
         ("UPDATE pair SET checksum = 1", "key b'key 0' has the wrong checksum"),
-        ("UPDATE lease SET promised_s = 1e9", "lease 7 has the wrong checksum"),
+        ("UPDATE lease SET promised_s = 1e9", "lease 0000000000000007 has the wrong checksum"),
         ("UPDATE identity SET term = 99", "its identity has the wrong checksum"),
         ("DELETE FROM identity", "its identity has the wrong checksum"),
         ("DROP TABLE lease", "no such table: lease"),
@@ -271,7 +271,11 @@ def _pair(
         (records.put(_pair(36, 99)), (36, 36), "do not follow from those before"),
         (records.deleted(b"nobody", 36), (36, 36), "do not follow from those before"),
         (records.ended(varint(99)), (36, 35), "do not follow from those before"),
-        (records.ended(varint(7)), (36, 35), "key b'leased' belongs to lease 7, which ended"),
+        (
+            records.ended(varint(7)),
+            (36, 35),
+            "key b'leased' belongs to lease 0000000000000007, which ended",
+        ),
         (records.compacted(99), (36, 35), "revision 99 was compacted before it came"),
         (b"\x0a\xff", (36, 35), "a row cannot be read"),
         (b"\x0a\x02\x7a\x00", (36, 35), "a change of a kind that this version"),
@@ -293,7 +297,7 @@ def _put_pair(directory: Path, key: bytes, pair: bytes) -> None:
     [
         (_pair(25), "a key is at revision 25, but those that are folded are at 20 at most"),
         (_pair(5, create=6), "is at version 1, from revision 6 to 5"),
-        (_pair(5, 99), "a key belongs to lease 63, which is not there"),
+        (_pair(5, 99), "a key belongs to lease 0000000000000063, which is not there"),
     ],
 )
 def test_a_key_in_the_tables_that_makes_no_sense_is_found(

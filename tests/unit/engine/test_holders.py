@@ -107,7 +107,7 @@ def test_a_holder_that_was_changed_on_disk_is_found(durable: DurableStore) -> No
     fold(durable)
     durable.journal.close()
     _sql(durable, "UPDATE lease SET holder = 'somebody else'")
-    with pytest.raises(DamagedJournal, match="lease 1 has the wrong checksum"):
+    with pytest.raises(DamagedJournal, match="lease 0000000000000001 has the wrong checksum"):
         check(_directory(durable))
 
 

@@ -1,6 +1,8 @@
 """The revision of a restored directory: above every revision that was ever given out."""
 
+import asyncio
 import hashlib
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from leasehold import open_engine
 from leasehold.engine.backup import back_up_directory
 from leasehold.engine.checking import check
 from leasehold.engine.journal import Journal
@@ -125,6 +128,40 @@ def test_a_backup_of_a_restored_directory_restored_twice_repeats_no_revision(
     again = back_up_directory(tmp_path / "first", tmp_path / "again").path
     second = restored(again, "second", BASE_US + 62 * SECOND_US)
     assert restored(again, "third", BASE_US + 63 * SECOND_US) == second + SECOND_US
+
+
+def test_a_later_restore_is_ahead_of_an_earlier_one_whichever_backups_they_are_of(
+    clock: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The backup of a directory that was just restored, and then the older backup again."""
+    older = backed_up(tmp_path)
+    restored(older, "first", BASE_US + 60 * SECOND_US)
+    clock.setattr("leasehold.engine.backup.SYSTEM_CLOCK", WallClock(BASE_US + 61 * SECOND_US))
+    newer = back_up_directory(tmp_path / "first", tmp_path / "newer").path
+    second = restored(newer, "second", BASE_US + 62 * SECOND_US)
+    assert restored(older, "third", BASE_US + 63 * SECOND_US) == second + SECOND_US
+
+
+def test_a_backup_whose_last_batches_are_folded_is_restored_ahead(tmp_path: Path) -> None:
+    """The batch of a compaction changes no key: folded, it leaves an older batch as the last."""
+
+    async def main() -> None:
+        async with open_engine(tmp_path / "data") as engine:
+            for number in range(3):
+                await engine.put(b"k%d" % number, b"")
+            await engine.compact(4, wait=True)
+
+    asyncio.run(main())
+    backup = back_up_directory(tmp_path / "data", tmp_path / "backup").path
+    with sqlite3.connect(backup) as file:
+        (last,), (folded,) = file.execute(
+            "SELECT max(id) FROM batch UNION ALL SELECT folded FROM identity"
+        )
+    assert last < folded
+    report = restore(backup, tmp_path / "restored")
+    assert check(tmp_path / "restored").revision == report.revision > REVISIONS_AHEAD
+    again = back_up_directory(tmp_path / "restored", tmp_path / "again").path
+    assert check(again).revision == report.revision
 
 
 @pytest.mark.parametrize("now_us", [0, BASE_US - 1, MAX_RESTORED_REVISION + 1, 2**62])

@@ -97,16 +97,26 @@ def test_a_file_that_is_not_there_has_seen_nothing(path: Path) -> None:
 
 def test_the_token_is_beside_the_file_as_text(path: Path) -> None:
     FencedFile(path).write(b"new", Token(58, 1))
-    assert Path(f"{path}.fence").read_text() == "58.1\n"
+    assert Path(f"{path}.fence").read_text() == "58-1\n"
     names = {each.name for each in path.parent.iterdir()}
     assert names == {path.name, f"{path.name}.fence", f"{path.name}.fence-lock"}
+
+
+def test_a_fence_that_an_earlier_version_wrote_with_a_point_still_refuses(path: Path) -> None:
+    Path(f"{path}.fence").write_bytes(b"58.10\n")
+    file = FencedFile(path)
+    assert file.seen == Token(58, 10)
+    with pytest.raises(StaleToken):
+        file.write(b"old", Token(58, 9))
+    file.write(b"new", Token(58, 11))
+    assert Path(f"{path}.fence").read_text() == "58-11\n"
 
 
 @pytest.mark.parametrize("found", [b"", b"\n", b"58.\n", b"x", b"\xff", b"58.1\n58.1\n", b"1" * 99])
 def test_what_is_no_token_takes_no_fence_down(found: bytes, path: Path) -> None:
     path.write_bytes(b"content")
     Path(f"{path}.fence").write_bytes(found)
-    with pytest.raises(StorageError, match=r"has no fencing token in it, but b'.*such as '123\.4'"):
+    with pytest.raises(StorageError, match=r"must contain a fencing token such as '123-4', got b'"):
         FencedFile(path).write(b"more", Token(99, 1))
     assert path.read_bytes() == b"content"
 
@@ -190,7 +200,7 @@ def test_threads_take_turns_and_the_content_never_goes_back(path: Path) -> None:
         if path.exists():
             read.append(Token.parse(path.read_text()))
     assert read == sorted(read)
-    assert path.read_text() == "14.3"
+    assert path.read_text() == "14-3"
 
 
 WRITER = """
@@ -267,8 +277,8 @@ def test_a_process_that_was_stopped_over_its_lease_is_refused(path: Path) -> Non
         anna.say(Token(41, 1))  # it has decided to write, and does not get to it
         assert bert.write(Token(58, 1)) == "taken"
         go_on(anna.process.pid)
-        assert anna.hear() == "refused 58.1"
-        assert path.read_text() == "58.1 of bert"
+        assert anna.hear() == "refused 58-1"
+        assert path.read_text() == "58-1 of bert"
 
 
 def test_a_process_that_is_stopped_within_its_write_holds_others_up_and_breaks_nothing(
@@ -284,8 +294,8 @@ def test_a_process_that_is_stopped_within_its_write_holds_others_up_and_breaks_n
         go_on(anna.process.pid)
         assert anna.hear() == "taken"
         assert bert.write(Token(58, 1)) == "taken"
-        assert anna.write(Token(41, 1)) == "refused 58.1"
-        assert path.read_text() == "58.1 of bert"
+        assert anna.write(Token(41, 1)) == "refused 58-1"
+        assert path.read_text() == "58-1 of bert"
 
 
 def test_a_process_that_is_killed_within_its_write_holds_nobody_up(path: Path) -> None:
@@ -296,9 +306,9 @@ def test_a_process_that_is_killed_within_its_write_holds_nobody_up(path: Path) -
         anna.process.kill()
         anna.process.wait()
         assert not path.exists()
-        assert bert.write(Token(40, 9)) == "refused 41.1"
+        assert bert.write(Token(40, 9)) == "refused 41-1"
         assert bert.write(Token(42, 1)) == "taken"
-        assert path.read_text() == "42.1 of bert"
+        assert path.read_text() == "42-1 of bert"
 
 
 RACER = """
@@ -353,7 +363,7 @@ def test_of_two_processes_at_once_the_content_never_goes_back(path: Path) -> Non
         ]
     assert read == sorted(read)
     assert set(read) <= set(taken)
-    assert path.read_text() == str(max(taken)) == "40.2"
+    assert path.read_text() == str(max(taken)) == "40-2"
 
 
 def test_a_fenced_file_says_where_it_is(path: Path) -> None:

@@ -58,7 +58,7 @@ def _row(connection: sqlite3.Connection, table: str = "leasehold_fences") -> obj
 def test_equal_and_higher_tokens_pass_and_the_highest_is_kept(shop: sqlite3.Connection) -> None:
     for token in (Token(4, 1), Token(4, 1), Token(4, 2), Token(5, 1), 6):
         _write(shop, token)
-    assert _written(shop) == ["4.1", "4.1", "4.2", "5.1", "6"]
+    assert _written(shop) == ["4-1", "4-1", "4-2", "5-1", "6"]
     assert _row(shop) == [("stock", 6, 0)]
     assert not shop.in_transaction
 
@@ -73,7 +73,7 @@ def test_a_lower_token_is_refused_before_its_block_is_run(
         ran = True
     assert not ran
     assert (refused.value.seen, refused.value.resource) == (Token(58, 2), "stock")
-    assert _written(shop) == ["58.2"]
+    assert _written(shop) == ["58-2"]
     assert _row(shop) == [("stock", 58, 2)]
     assert not shop.in_transaction
 
@@ -455,7 +455,7 @@ def test_each_paramstyle_of_the_db_api_can_be_given(shop: sqlite3.Connection, st
         _write(driver, token, paramstyle=style)
     with pytest.raises(StaleToken):
         _write(driver, Token(41, 1), paramstyle=style)
-    assert _written(shop) == ["41.1", "58.1", "58.1"]
+    assert _written(shop) == ["41-1", "58-1", "58-1"]
 
 
 def test_the_paramstyle_is_found_for_a_subclass_of_the_drivers_connection(

@@ -8,7 +8,7 @@ import pytest
 
 import leasehold
 from leasehold.recipes.permits import permits as permits_module
-from leasehold.recipes.permits.naming import names_of, read_names
+from leasehold.recipes.permits.naming import MAX_NAME_BYTES, names_of, read_names
 from leasehold.recipes.permits.permit import SKEW_ALLOWANCE_S, check_rights, read
 from tests.support.asynchronous import asynchronous
 
@@ -145,9 +145,9 @@ async def test_a_list_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> N
 # What is refused.
 
 
-@pytest.mark.parametrize("name", ["", "\ud800", None, b"anna", 5])
+@pytest.mark.parametrize("name", ["", "\ud800", "\xe9" * 2_049, None, b"anna", 5])
 @asynchronous
-async def test_names_are_texts_and_not_empty(name: Any) -> None:
+async def test_names_are_texts_and_neither_empty_nor_too_long(name: Any) -> None:
     kind = ValueError if isinstance(name, str) else TypeError
     async with leasehold.open("memory:") as client:
         permits = client.permits
@@ -171,6 +171,14 @@ async def test_names_are_texts_and_not_empty(name: Any) -> None:
             with pytest.raises(kind, match=r"subject|resource|right|granted_by"):
                 await call()
         assert not await client.leases()
+
+
+@asynchronous
+async def test_the_longest_names_are_granted() -> None:
+    name = "\xe9" * (MAX_NAME_BYTES // 2)
+    async with leasehold.open("memory:") as client:
+        await client.permits.grant(name, name, [name], 60, granted_by=name)
+        assert await client.permits.check(name, name, name)
 
 
 @pytest.mark.parametrize("rights", ["in", b"in", None, 5])

@@ -39,8 +39,10 @@ class Client:
     def __init__(self, server: Server) -> None:
         self.sent = bytearray()
         self.calls: list[bytes] = []
+        self.position = 0
+        """The position that the gate must release before answers are sent."""
         self.connection = ServerConnection(
-            {"/a.B/C": Exchange(self._call)},
+            {"/a.B/C": Exchange(self._call), "/a.B/Stream": Exchange(self._call, is_unary=False)},
             Gate(),
             self.sent.extend,
             limits=LIMITS,
@@ -52,15 +54,15 @@ class Client:
 
     def _call(self, message: bytes) -> tuple[bytes, int]:
         self.calls.append(message)
-        return b"", 0
+        return b"", self.position
 
-    def begin(self, *fields: tuple[bytes, bytes]) -> None:
+    def begin(self, *fields: tuple[bytes, bytes], path: bytes = b"/a.B/C") -> None:
         self.number += 2
         block = literals(
             (
                 (b":method", b"POST"),
                 (b":scheme", b"http"),
-                (b":path", b"/a.B/C"),
+                (b":path", path),
                 (b"content-type", b"application/grpc"),
                 *fields,
             )
@@ -191,6 +193,130 @@ def test_bodies_over_http1_count_as_well() -> None:
     assert account.used_bytes == HALF_BYTES - 1
     one.lost()
     assert account.used_bytes == 0
+
+
+LARGE = (b"token", b"x" * 15_000)
+"""A metadata field that makes a head too large to be cached."""
+
+NO_MESSAGE = b"the message of a unary call did not arrive"
+
+
+def pass_message_s(server: Server, client: Client) -> None:
+    """Pass the time that a message may take, with the last look just before its end."""
+    server.host.pass_time(LIMITS.message_s - 1.0)
+    client.connection.drop_overdue(server.host.now())
+    assert client.connection.has_streams
+    server.host.pass_time(1.0)
+    client.connection.drop_overdue(server.host.now())
+
+
+@pytest.mark.parametrize("fields", [(), (LARGE,)], ids=["usual head", "large head"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_unary_call_without_a_message_ends(
+    fields: tuple[tuple[bytes, bytes], ...], is_known: bool
+) -> None:
+    server = Server()
+    client = server.connect()
+    if is_known:
+        client.begin(*fields)
+        client.send(PREFIX.pack(0, 0), frames.END_STREAM)
+        server.host.pass_time(5.0)
+    client.begin(*fields)
+    pass_message_s(server, client)
+    assert NO_MESSAGE in client.sent
+    assert b"grpc-status\x01%d" % Status.DEADLINE_EXCEEDED.value in client.sent
+    assert not client.connection.has_streams
+    assert server.account.used_bytes == 0
+    client.send(PREFIX.pack(0, 0), frames.END_STREAM)  # too late, and without an effect
+    assert len(client.calls) == is_known
+    assert client.send_small_in_two()
+
+
+def test_an_empty_data_frame_does_not_extend_the_time_of_a_unary_call() -> None:
+    server = Server()
+    client = server.connect()
+    client.begin()
+    server.host.pass_time(LIMITS.message_s)
+    client.connection.receive(frames.frame(frames.DATA, 0, client.number, b""))
+    client.connection.drop_overdue(server.host.now())
+    assert NO_MESSAGE in client.sent
+    assert not client.connection.has_streams
+
+
+@pytest.mark.parametrize("fields", [(), (LARGE,)], ids=["usual head", "large head"])
+def test_a_unary_call_that_the_client_does_not_end_is_ended_after_its_answer(
+    fields: tuple[tuple[bytes, bytes], ...],
+) -> None:
+    server = Server()
+    client = server.connect()
+    client.begin(*fields)
+    client.send(PREFIX.pack(0, 2) + b"hi")
+    assert client.calls == [b"hi"]
+    pass_message_s(server, client)
+    assert b"did not arrive" not in client.sent
+    assert not client.connection.has_streams
+    assert server.account.used_bytes == 0
+
+
+def test_a_streaming_call_may_stay_open_without_a_message() -> None:
+    server = Server()
+    client = server.connect()
+    client.begin(path=b"/a.B/Stream")
+    server.host.pass_time(100 * LIMITS.message_s)
+    client.connection.drop_overdue(server.host.now())
+    assert client.connection.has_streams
+    client.send(PREFIX.pack(0, 2) + b"hi", frames.END_STREAM)
+    assert client.calls == [b"hi"]
+
+
+def test_a_unary_call_whose_answer_waits_is_not_overdue() -> None:
+    server = Server()
+    client = server.connect()
+    client.position = 1  # which the gate has not released
+    client.begin()
+    client.send(PREFIX.pack(0, 2) + b"hi", frames.END_STREAM)
+    server.host.pass_time(100 * LIMITS.message_s)
+    client.connection.drop_overdue(server.host.now())
+    assert client.connection.has_streams
+    assert b"did not arrive" not in client.sent
+
+
+def test_large_heads_of_unary_calls_count_until_the_calls_are_over() -> None:
+    server = Server()
+    client = server.connect()
+    while str(Status.RESOURCE_EXHAUSTED.value).encode() not in client.sent:
+        assert client.number < 2 * LIMITS.max_streams
+        del client.sent[:]
+        client.begin(LARGE)
+    used_bytes = server.account.used_bytes
+    assert LIMITS.max_buffered_bytes - 16 * KIB < used_bytes <= LIMITS.max_buffered_bytes
+    assert client.send_small_in_two()
+    assert server.account.used_bytes == used_bytes
+    client.number = 1
+    client.send(PREFIX.pack(0, 2) + b"hi", frames.END_STREAM)
+    assert client.calls[-1] == b"hi"
+    assert server.account.used_bytes < used_bytes - len(LARGE[1])
+    client.connection.lost()
+    assert server.account.used_bytes == 0
+
+
+def test_a_usual_head_is_not_counted() -> None:
+    server = Server()
+    server.connect().begin()
+    assert server.account.used_bytes == 0
+
+
+@pytest.mark.parametrize("path", [b"/v3/kv/put", b"/a.B/C"])
+def test_a_request_over_http2_whose_body_never_comes_is_refused(path: bytes) -> None:
+    server = Server()
+    client = server.connect()
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", path)))
+    client.connection.receive(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block))
+    pass_message_s(server, client)
+    is_method = path == b"/a.B/C"  # which is refused, since its content type is missing
+    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE if is_method else HTTPStatus.REQUEST_TIMEOUT
+    assert str(status.value).encode() in client.sent
+    assert not client.connection.has_streams
 
 
 def test_memos_of_an_idle_connection_are_forgotten() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -67,6 +68,33 @@ async def test_no_more_reads_than_slots_and_one_slot_is_left_for_another_connect
     assert reads.names == "a" * (MAX_READS - 1) + "b"
     assert reads.slots.running == MAX_READS
     assert reads.slots.queued == 200 - (MAX_READS - 1)
+
+
+@virtual
+async def test_a_read_that_is_taken_slowly_gives_its_slot_to_others_that_wait() -> None:
+    reads = Reads(ReadSlots())
+    host = LoopHost()
+    for name in "abcd":
+        reads.ask(name)
+    await settle()
+    left = [100 * MIN_TAKEN_BYTES] * MAX_READS
+
+    def take() -> None:
+        left[:] = [octets - 2 * MIN_TAKEN_BYTES for octets in left]
+        host.call_later(PATIENCE_S / 2, take)
+
+    take()
+    for place, (_, slot) in enumerate(reads.got):
+        slot.holds(left[place], host, partial(left.__getitem__, place), lambda: None)
+    await asyncio.sleep(5 * PATIENCE_S)
+    assert reads.slots.running == MAX_READS, "no other read waits"
+    reads.ask("e")
+    await asyncio.sleep(1.5 * PATIENCE_S)
+    assert reads.names == "abcde"
+    ((name, slot),) = [each for each in reads.got if each[1].is_lost]
+    assert not reads.slots.is_slow(name), "it takes enough, so that its next reads are not refused"
+    slot.release()
+    assert reads.slots.running == MAX_READS, "its slot was given away before"
 
 
 @virtual

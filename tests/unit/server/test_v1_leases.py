@@ -40,7 +40,7 @@ async def test_an_id_may_be_chosen_and_not_twice(office: Office) -> None:
     assert (await office.grant(id=-7)).id == -7
     error = await refusal(office.grant(id=7))
     assert error.status is Status.FAILED_PRECONDITION
-    assert error.message.startswith("lease 7 is there already; take another id")
+    assert error.message.startswith("lease 0000000000000007 is there already; take another id")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 import leasehold
 import leasehold.sync
+from leasehold.lease_ids import shown_lease
 from leasehold.sync.loop_thread import NOTICES_AT_ONCE
 from leasehold.sync.process import loop_thread
 from tests.support.scripts import until
@@ -96,7 +97,7 @@ def test_a_lease_is_answered_without_the_loop(client: leasehold.sync.Client, stu
     assert not lease.lost.wait(0.001)
     assert not lease.jeopardy.wait(timedelta(milliseconds=1))
     assert not lease.jeopardy
-    assert str(lease.id) in repr(lease)
+    assert shown_lease(lease.id) in repr(lease)
     lease.check()
     stuck.end()
 

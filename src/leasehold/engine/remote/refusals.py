@@ -32,9 +32,14 @@ _OVERDUE: Final = "request timed out"
 """How one begins that may have lost the others; one that is alone is just slow."""
 
 # What a Leasehold server says in its own services: the texts of `errors`.
-_EXISTS: Final = re.compile(r"lease (-?\d+) is there already")
+_SHOWN: Final = "[0-9a-f]{16}|-[0-9a-f]{15,16}"
+_SHOWN_LEASE: Final = re.compile(_SHOWN)
+"""A lease id as `shown_lease` formats it."""
+_LEASE: Final = f"({_SHOWN}|-?[0-9]{{1,19}})"
+"""Pattern of a lease id; earlier servers sent it in decimal."""
+_EXISTS: Final = re.compile(f"lease {_LEASE} is there already")
 _FULL: Final = re.compile(
-    r"lease (-?\d+) has all the keys it may have: at most (\d+), with names of (\d+) bytes"
+    rf"lease {_LEASE} has all the keys it may have: at most (\d+), with names of (\d+) bytes"
 )
 _NO_SPACE: Final = re.compile(r"([\d,]+) bytes are in use, and the quota is ([\d,]+)")
 _CAPPED: Final = "the quota was used up, and the alarm that this has raised"
@@ -67,17 +72,22 @@ def _worded(status: Status, text: str) -> LeaseholdError | None:
     """Read the words of our own server."""
     if status is Status.RESOURCE_EXHAUSTED:
         if full := _FULL.match(text):
-            return LeaseFull(*map(int, full.groups()))
+            return LeaseFull(_lease_of(full[1]), int(full[2]), int(full[3]))
         if text.startswith(_CAPPED):
             return NoSpace(0, 0)
         if used := _NO_SPACE.match(text):
             return NoSpace(*(int(number.replace(",", "")) for number in used.groups()))
     if status is Status.FAILED_PRECONDITION:
         if exists := _EXISTS.match(text):
-            return LeaseExists(int(exists[1]))
+            return LeaseExists(_lease_of(exists[1]))
         if denied := _DENIED.match(text):
             return LeaseDenied(denied[1])
     return None
+
+
+def _lease_of(text: str) -> int:
+    """Parse a lease id that `_LEASE` matches; a decimal one of 16 digits is taken for `_SHOWN`."""
+    return int(text, 16 if _SHOWN_LEASE.fullmatch(text) else 10)
 
 
 def _named(text: str, about: About) -> Exception | None:

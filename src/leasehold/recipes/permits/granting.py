@@ -37,6 +37,7 @@ from leasehold.core.ops import Step
 from leasehold.engine.interface import Engine
 from leasehold.engine.values import KeyValue, TxnResult
 from leasehold.errors import CallFailed, LeaseholdError, UnknownLease, is_definite
+from leasehold.lease_ids import shown_lease
 from leasehold.recipes.permits import naming
 from leasehold.recipes.permits.naming import Names
 from leasehold.recipes.permits.permit import Permit, end_after, read, written
@@ -207,7 +208,9 @@ class Grants:
                 return
 
         await _until_answered(
-            end, f"lease {permit.lease}, which has no permit any more,", self._keeper.random
+            end,
+            f"lease {shown_lease(permit.lease)}, which has no permit any more,",
+            self._keeper.random,
         )
 
     async def undo(self, permit: Permit) -> None:

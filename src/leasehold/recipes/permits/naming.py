@@ -16,6 +16,10 @@ CALLS: Final = b"leasehold/permit-calls/"
 """Keys that are there while a call is under way, which must not take effect after it was given up.
 """
 
+MAX_NAME_BYTES: Final = 4_096
+"""Limit on the UTF-8 form of a subject, a resource, a right or `granted_by`, as for lock names. In
+a key the escaped name is up to three times as long, and still fits into a request."""
+
 
 class Names(NamedTuple):
     """Who has a permit, and for what."""
@@ -46,15 +50,20 @@ def _escaped(name: str) -> bytes:
 
 
 def check_name(name: str, what: str) -> str:
-    """Refuse what is no name: anything but a text, an empty one, and one that is no Unicode."""
+    """Return a name that can be used in a permit.
+
+    `TypeError` unless it is a str; `ValueError` if it is empty, too long, or cannot be encoded.
+    """
     if not isinstance(name, str):
         raise TypeError(f"{what} must be a str, not {name!r}")
     if not name:
         raise ValueError(f"{what} must not be empty: give it a name, such as 'anna'")
     try:
-        name.encode()
+        size = len(name.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{what} must be text that UTF-8 can say, not {name!r}") from None
+    if size > MAX_NAME_BYTES:
+        raise ValueError(f"{what} must have {MAX_NAME_BYTES} bytes at most, not {size}")
     return name
 
 
