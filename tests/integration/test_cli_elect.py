@@ -125,6 +125,10 @@ def test_listening_ends_after_so_many(on_ours: Command) -> None:
         (["elect", "a", "b", "c"], "'c' is one argument too many: write -- before a command "),
         (["elect", "a", "b", "--listen"], "--listen takes no part in the election: leave out "),
         (["elect", "a", "--listen", "--", "ls"], "--listen takes no part in the election: "),
+        (
+            ["elect", "a", "b", "--ttl", "3", "--grace", "3", "--", "ls"],
+            "--grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
+        ),
         (["elect", "a", "b", "--count", "1"], "--count is for --listen: write that, or leave it"),
     ],
 )

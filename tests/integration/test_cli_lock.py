@@ -348,9 +348,12 @@ def test_a_command_does_not_outlive_a_job_that_was_killed(on_ours: Command) -> N
         gone(*pids)
 
 
-def test_a_command_ends_in_time_while_leasehold_is_stopped(on_ours: Command) -> None:
-    """The other side gets the lock only once the command is gone, whatever leasehold does."""
-    with locked(on_ours, "halted", *SHORT_TTL, "--grace", "300ms", *python(STUBBORN)) as process:
+@pytest.mark.parametrize("grace", [(), ("--grace", "300ms")], ids=["default", "explicit"])
+def test_a_command_ends_in_time_while_leasehold_is_stopped(
+    on_ours: Command, grace: tuple[str, ...]
+) -> None:
+    """Another client acquires the lock only after the command has ended."""
+    with locked(on_ours, "halted", *SHORT_TTL, *grace, *python(STUBBORN)) as process:
         pids = numbers(process)
         process.send_signal(signal.SIGSTOP)
         on_ours.ok("lock", "halted", "--", "true")
@@ -377,25 +380,27 @@ def test_a_stopped_command_is_ended_if_it_goes_on_too_late(on_ours: Command) -> 
 
 
 def test_a_stopped_command_never_runs_after_its_lock_has_ended(on_ours: Command) -> None:
-    """The rest of the grace is not for a command that goes on too late: it is killed."""
-    with locked(on_ours, "frozen", *SHORT_TTL, "--grace", "10m", *python(STUBBORN)) as process:
-        pids = numbers(process)
+    """A command that is continued too late gets no grace period: it prints nothing on SIGTERM."""
+    with locked(on_ours, "frozen", *SHORT_TTL, *python(TELLING)) as process:
+        pid, _ = numbers(process)
         process.send_signal(signal.SIGTSTP)
-        wait_until(lambda: {_state(pid) for pid in (process.pid, *pids)} == {"T"})
+        wait_until(lambda: _state(pid) == _state(process.pid) == "T")
         on_ours.ok("lock", "frozen", "--", "true")
         process.send_signal(signal.SIGCONT)
-        assert end_of(process)[0] == LOST
-        gone(*pids)
+        code, out, _ = end_of(process)
+        gone(pid)
+    assert (code, out) == (LOST, "")
 
 
 def test_a_stopped_command_is_killed_if_leasehold_is_killed_too_late(on_ours: Command) -> None:
-    with locked(on_ours, "jobs", *SHORT_TTL, "--grace", "10m", *python(STUBBORN)) as process:
-        pids = numbers(process)
+    with locked(on_ours, "jobs", *SHORT_TTL, *python(TELLING)) as process:
+        pid, _ = numbers(process)
         process.send_signal(signal.SIGTSTP)
-        wait_until(lambda: {_state(pid) for pid in (process.pid, *pids)} == {"T"})
+        wait_until(lambda: _state(pid) == _state(process.pid) == "T")
         on_ours.ok("lock", "jobs", "--", "true")
         process.kill()
-        gone(*pids)
+        gone(pid)
+        assert end_of(process)[1] == ""
 
 
 def test_a_command_ends_before_the_term_if_no_server_answers(tmp_path: Path) -> None:
@@ -543,6 +548,10 @@ def test_a_job_of_the_background_is_stopped_until_it_has_the_terminal(on_ours: C
         (["lock", "a", "-l"], "there is no option -l"),
         (["lock", "a", "--wait", "-1", "--", "ls"], "--wait: '-1' is no length of time: "),
         (["lock", "a", "--ttl", "0", "--", "ls"], "argument --ttl: '0' is no length of time: "),
+        (
+            ["lock", "a", "--ttl", "3", "--grace", "3", "--", "ls"],
+            "--grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
+        ),
         (["lock", "a", "--token-env", "a=b"], "'a=b' is no name of a variable: write one, such "),
         (["lock", "a", "--denied-code", "256"], "'256' is no exit code: write a number from 0 "),
         (["lock", "a", "--holder", "\n"], "is no name of a holder: write up to 200 characters, "),

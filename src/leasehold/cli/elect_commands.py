@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from leasehold.cli.connection import note, until_told, with_client
 from leasehold.cli.exits import OK, USAGE_ERROR
-from leasehold.cli.holding import hold, run_under
+from leasehold.cli.holding import hold, run_under, with_session
 from leasehold.cli.printing import emit as emit_octets
 from leasehold.cli.printing import emit_json, emit_lines, named, raw_or_shown, shown_octets
 from leasehold.cli.reporting import complain
@@ -59,7 +59,7 @@ def _lead(arguments: argparse.Namespace) -> int:
             with contextlib.suppress(LockLost):
                 leadership.resign()
 
-    return with_client(arguments, work, session_ttl=arguments.ttl, name=arguments.holder)
+    return with_session(arguments, work)
 
 
 async def _elected(election: Election, arguments: argparse.Namespace) -> Leadership:

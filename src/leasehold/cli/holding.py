@@ -9,16 +9,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from leasehold.cli.connection import said
-from leasehold.cli.exits import FAILURE, LOST, OK
+from leasehold.cli.connection import Work, said, with_client
+from leasehold.cli.exits import FAILURE, LOST, OK, USAGE_ERROR
+from leasehold.cli.lock import GRACE_S
 from leasehold.cli.reporting import complain
 from leasehold.cli.settings.shown import shown
 from leasehold.cli.signals import SIGNALS
 from leasehold.cli.supervising import End, Guarded, Supervised
+from leasehold.cli.words import shown_term
 from leasehold.errors import LeaseLost
 from leasehold.recipes.token import Token
 
 MAX_READ_BYTES: Final = 4096
+
+TTL_PER_GRACE: Final = 3
+"""`--ttl` is at least this many times `--grace`: a command is ended one grace period before the end
+of the lease, and while renewals are answered more than that always remains."""
 
 _STDIN: Final = 0
 
@@ -32,6 +38,36 @@ class Held(Guarded, Protocol):
 
     def check(self) -> None:
         """Raise why it cannot be relied on, if it cannot."""
+
+
+def with_session(arguments: argparse.Namespace, work: Work) -> int:
+    """Connect with a session of `--ttl` and run `work`; return the exit code.
+
+    The options are checked first: if `--grace` is too long, nothing is started.
+    """
+    try:
+        arguments.grace = chosen_grace_s(arguments.grace, arguments.ttl)
+    except ValueError as error:
+        complain(str(error))
+        return USAGE_ERROR
+    return with_client(arguments, work, session_ttl=arguments.ttl, name=arguments.holder)
+
+
+def chosen_grace_s(grace_s: float | None, ttl_s: float) -> float:
+    """Return the grace period, which is `GRACE_S` or less by default.
+
+    Raises `ValueError` if a given one is more than a third of the TTL: a command that ignores
+    SIGTERM would still run when the lease has ended.
+    """
+    longest_s = round(ttl_s * 1000) // TTL_PER_GRACE / 1000
+    if grace_s is None:
+        return min(GRACE_S, longest_s)
+    if grace_s > longest_s:
+        raise ValueError(
+            f"--grace {shown_term(grace_s)} is more than a third of --ttl {shown_term(ttl_s)}: "
+            f"use --ttl {shown_term(TTL_PER_GRACE * grace_s)} or --grace {shown_term(longest_s)}"
+        )
+    return grace_s
 
 
 async def run_under(held: Held, what: str, arguments: argparse.Namespace) -> int:

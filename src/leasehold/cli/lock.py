@@ -38,9 +38,10 @@ def add_command(commands: Commands) -> None:
             DENIED,
             notes="If the lock is lost the command is ended, with all that it has started in its "
             "process group: by SIGTERM, and after --grace by SIGKILL. So it is if leasehold itself "
-            "is killed. A --ttl of three times --grace or more has it ended before anybody else "
-            "can get the lock. What the command leaves behind when it ends by itself runs on "
-            "without the lock. `etcdctl lock` waits in the same line.",
+            "is killed. If no server answers, SIGTERM is sent early enough for the command to end "
+            "before the lock does, so --grace is limited to a third of --ttl. What the command "
+            "leaves behind when it ends by itself runs on without the lock. `etcdctl lock` waits "
+            "in the same line.",
         ),
         takes_command=True,
     )
@@ -69,9 +70,9 @@ def add_holding(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--grace",
         type=words.term_or_0_s,
-        default=GRACE_S,
         metavar="TIME",
-        help="how long the command has between SIGTERM and SIGKILL (default: 3s)",
+        help="how long the command has between SIGTERM and SIGKILL "
+        "(default: 3s, or a third of --ttl if that is less)",
     )
     parser.add_argument(
         "--token-env",

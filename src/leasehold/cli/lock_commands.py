@@ -5,8 +5,8 @@ import asyncio
 import contextlib
 from typing import Final
 
-from leasehold.cli.connection import note, with_client
-from leasehold.cli.holding import hold, run_under
+from leasehold.cli.connection import note
+from leasehold.cli.holding import hold, run_under, with_session
 from leasehold.cli.printing import emit_json, emit_lines, named, shown_octets
 from leasehold.cli.reporting import complain, count
 from leasehold.client.client import Client
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             with contextlib.suppress(LockLost):
                 guard.release()
 
-    return with_client(arguments, work, session_ttl=arguments.ttl, name=arguments.holder)
+    return with_session(arguments, work)
 
 
 async def _acquired(lock: Lock, arguments: argparse.Namespace) -> Guard:

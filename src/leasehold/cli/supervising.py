@@ -4,10 +4,12 @@ Theory of operation. `warden` starts the command and ends it in time, even if th
 Here it is told until when the lock may be relied on, over and over, and what signals to pass on;
 what it says becomes an exit code.
 
-The command is ended somewhat before the lock cannot be relied on any longer (`lead_s`), so that it
-has had its grace by then. At a terminal it is in the foreground, as if a shell had started it: keys
-such as Ctrl-C are its own. If it is stopped there (Ctrl-Z) we stop as well, and have it go on only
-if the lock is still there when we do.
+Invariant: the command ends before the lock's lease does, whatever TTL the server has granted. The
+warden sends SIGTERM one grace period before the end of the lease, and SIGKILL by that end.
+
+At a terminal the command is in the foreground, as if a shell had started it: keys such as Ctrl-C
+are its own. If it is stopped there (Ctrl-Z) we stop as well, and have it go on only if the lock is
+still there when we do.
 """
 
 import asyncio
@@ -33,9 +35,9 @@ TELL: Final = 0.05
 TELL_MAX_S: Final = 1.0
 """How often the warden is told: a part of the term."""
 
-LEAD: Final = 1 / 3
-"""How long before its end a lock is taken for lost, as a part of its term, at most: where renewals
-are answered there is always more left."""
+MAX_GRACE: Final = 1 / 2
+"""The longest grace period, as a part of the time that remains when the command is started: the
+command needs time to run before it is ended."""
 
 ENDING_POLL_S: Final = 0.02
 REAP_S: Final = 5.0
@@ -89,11 +91,6 @@ class Outcome(NamedTuple):
     why: str = ""
 
 
-def lead_s(grace_s: float, term_s: float, remaining_s: float) -> float:
-    """Say how long before its end a lock is taken for lost: never at the very beginning."""
-    return min(grace_s, LEAD * term_s, remaining_s / 2)
-
-
 class Supervised:
     """One command, from its start to its end."""
 
@@ -102,8 +99,7 @@ class Supervised:
     ) -> None:
         self._guard = guard
         self._command = list(command)
-        self._grace_s = grace_s
-        self._lead_s = lead_s(grace_s, term_s, seconds_of(guard.remaining))
+        self._grace_s = min(grace_s, MAX_GRACE * seconds_of(guard.remaining))
         self._tell_s = min(TELL_MAX_S, TELL * term_s)
         self._control = -1
         self._pid: int | None = None
@@ -152,7 +148,7 @@ class Supervised:
             os.close(report)
 
     def _until_s(self) -> float:
-        return SYSTEM_CLOCK.boottime() + seconds_of(self._guard.remaining) - self._lead_s
+        return SYSTEM_CLOCK.boottime() + seconds_of(self._guard.remaining) - self._grace_s
 
     # While it runs.
 

@@ -10,7 +10,8 @@ time. So there are three processes, each in a process group of its own:
 The warden reads lines from a pipe: `until T`, by the clock that runs through suspend; `signal N`
 for the process group of the command; `only N` for the command alone; `end`. It ends the process
 group when it reads `end`, when the time is up, and when the pipe is closed, which happens when
-`leasehold` has ended in any way. To end means SIGTERM and, after the grace period, SIGKILL.
+`leasehold` has ended in any way. To end means SIGTERM and, after the grace period, SIGKILL. T is
+one grace period before the end of the lease. A delay of the warden does not postpone SIGKILL.
 
 A command that is stopped (Ctrl-Z) when the time is up is left stopped, and SIGSTOP stops the
 members of its group that have ignored the first stop. From then on it never runs again: SIGKILL
@@ -217,7 +218,8 @@ class Warden:
         if self._is_frozen:
             self._kill_at_s = now_s()
         else:
-            self._kill_at_s = now_s() + self._grace_s
+            # Not later than the end of the lease, even if this process was delayed.
+            self._kill_at_s = min(now_s(), self._until_s) + self._grace_s
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a stopped process does not handle it
 

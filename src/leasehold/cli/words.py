@@ -82,8 +82,8 @@ def term_s(text: str) -> float:
 
 
 def term_or_0_s(text: str) -> float:
-    """Read a length of time, which may be none."""
-    return 0.0 if text == "0" else term_s(text)
+    """Read a length of time, which may be 0 or, as `shown_term` writes it, 0s."""
+    return 0.0 if text in ("0", "0s") else term_s(text)
 
 
 def shown_term(seconds: float) -> str:

@@ -70,6 +70,22 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("permit revoke anna", "the following arguments are required: RESOURCE "),
         ("permit list --subject=", "argument --subject: no name was given: write one, such as "),
         ("permit list --subject \udcff", "argument --subject: '\\udcff' is no text: write it in U"),
+        (
+            "lock a --ttl 3 --grace 3s -- ls",
+            "leasehold: --grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
+        ),
+        (
+            "lock a --grace 5",
+            "--grace 5s is more than a third of --ttl 10s: use --ttl 15s or --grace 3s333ms",
+        ),
+        (
+            "lock a --ttl 2ms --grace 1ms",
+            "--grace 1ms is more than a third of --ttl 2ms: use --ttl 3ms or --grace 0s",
+        ),
+        (
+            "elect a b --ttl 3 --grace 3 -- ls",
+            "leasehold: --grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
+        ),
         ("completion tcsh", "leasehold completion: there is no command 'tcsh': "),
     ],
 )
