@@ -71,6 +71,7 @@ from leasehold.engine.journal_rows import (
     read_row,
     read_rows,
     told_as_ours,
+    transaction,
 )
 from leasehold.engine.notes import begin_list, read_list, read_notes, write_note, write_notes
 from leasehold.engine.old_values import OldValues, Wanted
@@ -272,7 +273,12 @@ class Journal:
     def end_list(self) -> None:
         """Delete the list: all its leases have been renewed, or have ended, on disk as well."""
         connection = self._open_connection()
-        self._must_succeed(lambda: begin_list(connection, [], 0, 0))
+
+        def delete() -> None:
+            with transaction(connection):
+                begin_list(connection, [], 0, 0)
+
+        self._must_succeed(delete)
         self._list, self._listed = None, set()
 
     def note_remaining(self, entries: list[Entry], unrenewed: int) -> Iterator[None]:
@@ -434,7 +440,7 @@ class Journal:
         identity = identity._replace(term=identity.term + 1)
         entries = [] if self._heir is None else self._heir.unrenewed()
         self._listed = {lease for lease, _ in entries}
-        with connection:
+        with transaction(connection):
             self._list = begin_list(connection, entries, identity.term, self._batches)
             self._note_batches(connection, identity)
         return identity

@@ -162,6 +162,18 @@ def damage(path: Path, what: str) -> str:
 
 
 @contextlib.contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """Commit what the block writes; after an error the caller must give the connection up.
+
+    A connection of apsw as a context manager would replace an error of the disk by one of its own:
+    SQLite has rolled back by then, and there is no savepoint left to return to.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    yield
+    connection.execute("COMMIT")
+
+
+@contextlib.contextmanager
 def told_as_ours(path: Path) -> Iterator[None]:
     try:
         yield

@@ -70,14 +70,13 @@ def begin_list(
 ) -> Header | None:
     """Put a start's list of unrenewed leases in the place of any list, and of a clean mark.
 
-    With no entries there is no list. All of it is one transaction, or part of the caller's.
+    With no entries there is no list. Within a transaction of the caller.
     """
     header = Header(False, term, batches, len(entries), len(entries)) if entries else None
-    with connection:
-        delete_notes(connection, NAME)
-        write_notes(connection, parts(entries, is_clean=False))
-        if header is not None:
-            write_notes(connection, [(NAME, header.pack())])
+    delete_notes(connection, NAME)
+    write_notes(connection, parts(entries, is_clean=False))
+    if header is not None:
+        write_notes(connection, [(NAME, header.pack())])
     return header
 
 
