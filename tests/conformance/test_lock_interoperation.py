@@ -85,7 +85,7 @@ def test_a_lock_of_etcdctl_is_waited_for_and_its_lease_is_named(
             end(theirs)
             mine, token = ours.lines(2)
             assert mine.encode() == pairs[1].key
-            assert token == f"{pairs[1].create_revision}.1"
+            assert token == f"{pairs[1].create_revision}-1"
             end(ours)
     locks.waiting(names.lock.encode(), 0)
 

@@ -72,9 +72,9 @@ def test_leaders_follow_each_other_and_are_told(leasehold: Command) -> None:
 def test_who_only_asks_is_denied_and_told_who_leads(leasehold: Command) -> None:
     with electing(leasehold, "asked", "first") as first:
         key, _ = said(first), said(first)
-        lease = key.rpartition("/")[2]
+        lease = int(key.rpartition("/")[2], 16)
         assert leasehold.fails(DENIED, "elect", "asked", "second", "--wait", "0") == (
-            f"leasehold: 'asked' is led by 'first' (lease {lease})"
+            f"leasehold: 'asked' is led by 'first' (lease {lease:016x})"
         )
         quiet = ("--wait", "100ms", "-q", "--denied-code", "9")
         denied = leasehold("elect", "asked", "second", *quiet)

@@ -50,9 +50,9 @@ print(os.getpid(), worker.pid, flush=True)
 time.sleep(600)
 """
 SLOW_TO_STOP = """
-import os, signal, sys, time
+import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: print("stopping", flush=True))
-signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5))
+signal.signal(signal.SIGUSR2, lambda *_: os._exit(5))  # no shutdown: SIGTERM comes twice
 print(os.getpid(), os.getppid(), flush=True)
 while True:
     time.sleep(600)
@@ -248,7 +248,7 @@ def test_who_waits_and_is_interrupted_leaves_the_line(on_ours: Command) -> None:
 def test_a_signal_is_passed_on_however_often_it_comes(
     on_ours: Command, number: signal.Signals
 ) -> None:
-    with locked(on_ours, "signals", *python(TELLING)) as process:
+    with locked(on_ours, f"signal {number.value}", *python(TELLING)) as process:
         pid, _ = numbers(process)
         for _ in range(3):
             process.send_signal(number)

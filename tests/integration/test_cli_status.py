@@ -9,6 +9,7 @@ import trustme
 
 from tests.support.client_command import Command
 from tests.support.clusters import cluster
+from tests.support.scripts import until
 from tests.support.serve_command import WITHIN_S, serving
 from tests.support.servers import etcd_program, free_port, leasehold_command, running
 
@@ -74,8 +75,8 @@ def test_an_alarm_is_a_failure(tmp_path: Path) -> None:
         on = Command(f"127.0.0.1:{server.port}")
         while on("kv", "put", "filling", "-", stdin=b"x" * 1_000_000).code == 0:
             pass
+        until(lambda: on("status").code == FAILURE)  # the alarm is recorded after the refusal
         said = on("status")
-        assert said.code == FAILURE
         assert "NOSPACE" in said.lines[1].split()
         assert on("status", "--json").json["servers"][0]["alarms"] == ["NOSPACE"]
         assert "quota" in on.fails(FAILURE, "kv", "put", "more", "x")
