@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from leasehold.client.client import Client, check_client
 from leasehold.client.patience import TIMEOUT_S
 from leasehold.core.duration import check_seconds
+from leasehold.engine.remote.caller import RANGE
 from leasehold.engine.remote.engine import RemoteEngine
 from leasehold.errors import ClusterMismatch, LeaseholdError
 from leasehold.pending import Pending
@@ -40,7 +41,6 @@ CLUSTER_CHECK_S: Final = 0.5
 """How long `connect` waits for the cluster ids of the other endpoints. One that does not answer in
 this time is checked when the client connects to it."""
 
-RANGE: Final = "/etcdserverpb.KV/Range"
 _ANY_MEMBER: Final = pb.RangeRequest(key=b"\0", count_only=True, serializable=True)
 """Read by any member of a cluster, also by one without a leader."""
 

@@ -235,7 +235,7 @@ class Committer:
         self._work.put(work)
 
     def _complete(self, handover: Handover) -> None:
-        """Learn that a batch is on disk, or has failed; the thread goes on with a checkpoint."""
+        """Complete a commit that succeeded or failed; the thread may go on with a checkpoint."""
         if handover.error is not None:
             self._fail(handover.error)
             return
