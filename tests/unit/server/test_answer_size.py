@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import leasehold
 from leasehold.core.answer_size import MAX_ANSWER_BYTES
-from leasehold.core.ops import Put
+from leasehold.core.ops import Compare, Put, Relation, Target
 from leasehold.core.ranges import LONG
 from leasehold.engine.store import Store
-from leasehold.errors import Status
+from leasehold.errors import Status, TooLarge
 from leasehold.rpc.channel import Channel
+from leasehold.rpc.client_call import UnaryCall
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.limits import MIB
 from leasehold.rpc.read_slots import MAX_HELD_BYTES
@@ -313,17 +315,17 @@ def random_steps(chance: random.Random, depth: int = 0) -> list[pb.RequestOp]:
         first = 20 + 40 * depth + chance.randint(0, 10)
         end = b"k%06d" % (first + chance.randint(1, 9))
         steps.append(delete(b"k%06d" % first, end, prev_kv=chance.random() < 0.5))
-    for _ in range(chance.randint(0, 4)):
-        steps.append(
-            ranged(
-                limit=chance.choice([0, 0, 1, 5, 30]),
-                keys_only=chance.random() < 0.2,
-                count_only=chance.random() < 0.1,
-                sort_order=chance.choice(["NONE", "ASCEND", "DESCEND"]),
-                sort_target=chance.choice(["KEY", "VERSION", "MOD", "VALUE"]),
-                max_mod_revision=chance.choice([0, 0, 60]),
-            )
+    steps += [
+        ranged(
+            limit=chance.choice([0, 0, 1, 5, 30]),
+            keys_only=chance.random() < 0.2,
+            count_only=chance.random() < 0.1,
+            sort_order=chance.choice(["NONE", "ASCEND", "DESCEND"]),
+            sort_target=chance.choice(["KEY", "VERSION", "MOD", "VALUE"]),
+            max_mod_revision=chance.choice([0, 0, 60]),
         )
+        for _ in range(chance.randint(0, 4))
+    ]
     if depth < 2 and chance.random() < 0.5:
         steps.append(nested(*random_steps(chance, depth + 1)))
     chance.shuffle(steps)
@@ -343,16 +345,67 @@ def test_no_transaction_that_is_executed_has_an_answer_above_the_limit() -> None
             limit = stage.store.transactions.max_answer_bytes = chance.randint(1_000, 400_000)
             revision = stage.store.revision
             steps = random_steps(chance)
+            why, answer = "", b""
             try:
                 answer = await stage.call("Txn", pb.TxnRequest(success=steps))
             except RpcError as error:
-                assert "answer would be larger than" in error.message
+                why = error.message
+            assert len(answer) <= limit
+            if why:
+                assert "answer would be larger than" in why
                 assert stage.store.revision == revision
-                refused += 1
-            else:
-                assert len(answer) <= limit
-                executed += 1
+            refused += bool(why)
+            executed += not why
         assert executed > 100
         assert refused > 50
 
     play(scene)
+
+
+# The errors of a client.
+
+
+def test_a_request_above_the_limits_of_a_server_is_too_large_and_not_executed() -> None:
+    async def scene(stage: Stage) -> None:
+        async with leasehold.connect(f"{HOST}:{stage.port}") as client:
+            for size, why in ((MIB * 8 // 5, "request is larger"), (3 * MIB, "larger than max")):
+                large = Compare(b"k", Target.VALUE, Relation.NOT_EQUAL, bytes(size))
+                with pytest.raises(TooLarge, match=why) as refused:
+                    await client.engine.txn([large], [], [Put(b"k", b"")])
+                assert refused.value.not_executed
+                assert stage.store.keyspace.get(b"k") is None
+
+    play(scene)
+
+
+def test_an_answer_above_the_limit_of_a_server_is_too_large_and_not_executed() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.fill(MANY, 1000)
+        async with leasehold.connect(f"{HOST}:{stage.port}") as client:
+            for call in (client.engine.range, client.engine.delete):
+                with pytest.raises(TooLarge, match=f"answer would be larger than {LIMIT}") as why:
+                    await call(b"k", b"l")
+                assert why.value.not_executed
+        assert len(stage.store.keyspace) == MANY
+
+    play(scene)
+
+
+def test_an_answer_that_the_client_does_not_accept_leaves_the_outcome_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(UnaryCall, "max_message_bytes", property(lambda _: 1000, _ignored))
+
+    async def scene(stage: Stage) -> None:
+        stage.fill(FEW, 1000)
+        async with leasehold.connect(f"{HOST}:{stage.port}") as client:
+            with pytest.raises(TooLarge, match="answer larger than this client accepts") as why:
+                await client.engine.delete(b"k", b"l")
+            assert not why.value.not_executed
+        assert not len(stage.store.keyspace)
+
+    play(scene)
+
+
+def _ignored(_call: UnaryCall, _limit: int) -> None:
+    pass
