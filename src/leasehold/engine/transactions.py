@@ -133,28 +133,32 @@ class Transactions:
             used[lease].check_room_for(keys, self._leases.max_keys)
         if keeps:
             yield from _check_deleted(changes)
-        past = yield from self._check_answer(ranges, changes)
+        shown = [step for step in changes if step.prev_kv]
+        past = None
+        if ranges or shown:
+            past = yield from self._check_answer([*shown, *ranges], changes)
         return Writing(self._keyspace, self._leases, used, past)
 
     def _check_answer(
-        self, ranges: list[Range], changes: list[Put | Delete]
+        self, shown: list[Put | Delete | Range], changes: list[Put | Delete]
     ) -> Steps[dict[int, Found]]:
         """Refuse a transaction whose answer may be too large, before anything is changed.
 
-        Ranges of an earlier revision are read here; return what they found, by `id`.
+        `shown` are the operations whose answers contain keys. Ranges of an earlier revision are
+        read here; return what they found, by `id`.
         """
         size = AnswerSize(self.max_answer_bytes)
-        shown: list[Put | Delete | Range] = [step for step in changes if step.prev_kv]
+        current: list[Put | Delete | Range] = []
         past: dict[int, Found] = {}
-        for step in ranges:
-            if step.revision > 0:
+        for step in shown:
+            if isinstance(step, Range) and step.revision > 0:
                 found = yield from scan(self._keyspace, step, step.revision, size.check)
                 yield from size.add_items(found.items, keys_only=step.keys_only)
                 past[id(step)] = found
             else:
-                shown.append(step)
-        if shown:
-            yield from AnswerBound(self._keyspace, size).add(shown, changes)
+                current.append(step)
+        if current:
+            yield from AnswerBound(self._keyspace, size).add(current, changes)
         return past
 
     def carry_out(self, branch: txns.Branch, writing: Writing) -> Steps[list[Any]]:
