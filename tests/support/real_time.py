@@ -80,17 +80,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to record."""
+    """Begin to record; workers of pytest-xdist send their records to the main process."""
     if config.getoption("--list-real-time"):
         config.pluginmanager.register(RealTime(), "real-time")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Merge the record of a worker of pytest-xdist, unless the worker crashed."""
+    seen = node.config.pluginmanager.get_plugin("real-time")
+    if seen is not None:
+        for test, kinds in getattr(node, "workeroutput", {}).get("real_time", {}).items():
+            seen.kinds.setdefault(test, set()).update(kinds)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the list."""
     seen = session.config.pluginmanager.get_plugin("real-time")
-    if seen is not None:
-        lines = sorted(seen.kinds)
-        session.config.getoption("--list-real-time").write_text("".join(f"{x}\n" for x in lines))
+    if seen is None:
+        return
+    if hasattr(session.config, "workeroutput"):
+        kinds = {test: sorted(kinds) for test, kinds in seen.kinds.items()}
+        session.config.workeroutput["real_time"] = kinds
+        return
+    lines = sorted(seen.kinds)
+    session.config.getoption("--list-real-time").write_text("".join(f"{x}\n" for x in lines))
 
 
 def pytest_terminal_summary(
