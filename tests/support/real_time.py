@@ -8,6 +8,8 @@ Only the test process itself is observed. `tools/starved_tests.py` runs such a l
 """
 
 import asyncio
+import functools
+import multiprocessing.process
 import sys
 import threading
 import time
@@ -34,6 +36,7 @@ WRAPPED: Final = (
     (time, "perf_counter", "clock"),
     (time, "clock_gettime", "clock"),
     (threading.Thread, "start", "thread"),
+    (multiprocessing.process.BaseProcess, "start", "process"),
     (asyncio.BaseEventLoop, "call_at", "timer"),
 )
 """Functions that show it, too. Simulated event loops have a `call_at` of their own."""
@@ -57,9 +60,10 @@ class RealTime:
             self.kinds.setdefault(self._test, set()).add(kind)
 
     def _recording(self, function: Any, kind: str) -> Any:
+        @functools.wraps(function)  # pickled by its name, for child processes
         def recording(*args: Any, **kwargs: Any) -> Any:
             is_ours = sys._getframe(1).f_code.co_filename.startswith(OURS)
-            self._record(kind if is_ours or kind == "timer" else None)
+            self._record(kind if is_ours or kind in {"timer", "process"} else None)
             return function(*args, **kwargs)
 
         return recording
