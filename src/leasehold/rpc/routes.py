@@ -157,6 +157,25 @@ class Listener(Protocol):
         ...
 
 
+class _Nobody:
+    """The handler of a call that is over. It does nothing."""
+
+    def heard(self, message: bytes) -> None:
+        """Do nothing."""
+
+    def ended(self) -> None:
+        """Do nothing."""
+
+    def relieved(self) -> None:
+        """Do nothing."""
+
+    def gone(self) -> None:
+        """Do nothing."""
+
+
+NOBODY: Final = _Nobody()
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A method whose server speaks by itself.

@@ -85,8 +85,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         super().__init__(answers, limits, self.host.now, _greeting(limits))
         self.gate = gate
         self.report = report or self.report
-        if account is not None:
-            self._inbound.account = account
+        self.account = self._inbound.account = account or self._inbound.account
         self._methods = methods
         self.web = PagesOnly() if web is None else web
         self._heads: dict[tuple[Field, ...], Head] = {}

@@ -10,6 +10,7 @@ from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Host
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply, date_field, plain
+from leasehold.rpc.receive_account import TOO_MANY, ReceiveAccount
 from leasehold.rpc.routes import WebHead
 from leasehold.rpc.web import MAX_BODY_BYTES, Ask, Visitor, Web, handle_safely
 
@@ -25,6 +26,7 @@ class WebCarrier(Flushable, Protocol):
     gate: Gate
     limits: Limits
     host: Host
+    account: ReceiveAccount
     held_event_bytes: int
     """What waits for the gate, and nobody has asked for right now."""
 
@@ -94,20 +96,31 @@ class WebRequest(AnsweringStream):
             self._drop_body()
             self._refusal = plain(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
         else:
+            is_new = not self._body
             self._body += payload
+            self.carrier.account.track(self, len(self._body), is_new=is_new)
 
     def drop_overdue(self, now: float) -> None:
         """Refuse the request if its body takes too long to arrive completely."""
         limits = self.carrier.limits
         patience_s = limits.message_s + self._body_bytes / limits.min_bytes_per_s
         if not self.remote_done and not self._is_done and now - self.began >= patience_s:
-            self._drop_body()
-            self._refusal = self._refusal or plain(HTTPStatus.REQUEST_TIMEOUT)
-            self.reply(self._refusal)
+            self._refuse(plain(HTTPStatus.REQUEST_TIMEOUT))
+
+    def give_up(self) -> None:
+        """Refuse the request: its body has been incomplete for longest, and there are too many."""
+        self._refuse(plain(HTTPStatus.SERVICE_UNAVAILABLE, TOO_MANY))
+        self.carrier.flush_soon()
+
+    def _refuse(self, refusal: Reply) -> None:
+        self._drop_body()
+        self._refusal = self._refusal or refusal
+        self.reply(self._refusal)
 
     def _drop_body(self) -> bytes:
         body, self._body = bytes(self._body), bytearray()
         self.carrier.buffer(-len(body))
+        self.carrier.account.forget(self)
         return body
 
     def remote_ended(self) -> None:

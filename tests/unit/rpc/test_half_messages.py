@@ -18,7 +18,9 @@ from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
 from leasehold.rpc.web import PagesOnly
 from tests.support.virtual_host import VirtualHost
 
-LIMITS = Limits(max_buffered_bytes=256 * KIB, message_s=30.0, min_bytes_per_s=1 * KIB)
+LIMITS = Limits(
+    max_buffered_bytes=256 * KIB, max_streams=64, message_s=30.0, min_bytes_per_s=1 * KIB
+)
 HALF_BYTES = 100 * KIB
 
 
@@ -27,9 +29,7 @@ class Server:
     """Connections that share an account, as those of one server do."""
 
     host: VirtualHost = field(default_factory=VirtualHost)
-    account: ReceiveAccount = field(
-        default_factory=lambda: ReceiveAccount(SHARES * LIMITS.max_buffered_bytes)
-    )
+    account: ReceiveAccount = field(default_factory=lambda: ReceiveAccount(LIMITS))
 
     def connect(self) -> "Client":
         return Client(self)
@@ -174,7 +174,7 @@ def test_a_body_over_http2_that_does_not_go_on_is_refused() -> None:
 
 
 def test_bodies_over_http1_count_as_well() -> None:
-    account = ReceiveAccount(HALF_BYTES)
+    account = ReceiveAccount(Limits(max_buffered_bytes=HALF_BYTES // SHARES))
     sent = bytearray()
     one, other = (
         HTTP1(PagesOnly({}), sent.extend, host=VirtualHost(), account=account) for _ in range(2)
@@ -193,6 +193,95 @@ def test_bodies_over_http1_count_as_well() -> None:
     assert account.used_bytes == HALF_BYTES - 1
     one.lost()
     assert account.used_bytes == 0
+
+
+MAX_SMALL = SHARES * LIMITS.max_streams
+"""Small messages that may be incomplete on all connections."""
+
+
+def exhaust_small(server: Server, length: int = SMALL_BYTES - 5) -> list[Client]:
+    """Have connections begin more small messages than may be incomplete."""
+    clients = [server.connect() for _ in range(2 * SHARES)]
+    for client in clients:
+        for _ in range(LIMITS.max_streams):
+            client.begin()
+            client.send(PREFIX.pack(0, length + 1) + bytes(length))
+    return clients
+
+
+def test_the_number_of_incomplete_small_messages_is_limited() -> None:
+    server = Server()
+    clients = exhaust_small(server)
+    assert server.account.small_messages == MAX_SMALL
+    assert server.account.used_bytes == MAX_SMALL * SMALL_BYTES
+    # Those that were incomplete for longest are given up; the newest stay.
+    assert not clients[0].connection.has_streams
+    assert b"incomplete for longest" in clients[0].sent
+    assert len(clients[-1].connection._streams) == LIMITS.max_streams
+    for client in clients:
+        client.connection.lost()
+    assert (server.account.small_messages, server.account.used_bytes) == (0, 0)
+
+
+def test_small_messages_are_not_refused_while_the_most_are_incomplete() -> None:
+    server = Server()
+    newcomer = server.connect()
+    clients = exhaust_small(server)
+    assert newcomer.send_small_in_two()
+    assert all(client.send_small_in_two() for client in clients[:SHARES])
+    assert server.account.small_messages <= MAX_SMALL
+
+
+def test_a_message_that_becomes_large_is_not_given_up_as_a_small_one() -> None:
+    server = Server()
+    client = server.connect()
+    client.begin()
+    client.send(PREFIX.pack(0, 2 * SMALL_BYTES))
+    client.send(bytes(2 * SMALL_BYTES - 1))
+    assert server.account.small_messages == 0
+    exhaust_small(server)
+    client.send(b"x", frames.END_STREAM)
+    assert len(client.calls) == 1
+
+
+def test_a_stream_counts_from_its_last_message_on() -> None:
+    """Messages of a stream that goes on are not given up for the age of the stream."""
+    server = Server()
+    old, new = server.connect(), server.connect()
+    for client in (old, new):
+        client.begin(path=b"/a.B/Stream")
+        client.send(PREFIX.pack(0, 2) + b"h")
+    old.send(b"i" + PREFIX.pack(0, 2) + b"h")
+    assert server.account.small_messages == 2
+    for _ in range((MAX_SMALL - 1) // LIMITS.max_streams):
+        client = server.connect()
+        for _ in range(LIMITS.max_streams):
+            client.begin()
+            client.send(b"\0")
+    client = server.connect()
+    for _ in range(MAX_SMALL + 1 - server.account.small_messages):
+        client.begin()
+        client.send(b"\0")
+    assert not new.connection.has_streams
+    old.send(b"i", frames.END_STREAM)
+    assert old.calls == [b"hi", b"hi"]
+
+
+def test_small_bodies_over_http2_count_as_well() -> None:
+    server = Server()
+    client = server.connect()
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/v3/kv/put")))
+    client.connection.receive(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block))
+    client.number = 1
+    client.send(bytes(100))
+    client.send(bytes(100))
+    assert server.account.small_messages == 1
+    exhaust_small(server)
+    assert str(HTTPStatus.SERVICE_UNAVAILABLE.value).encode() in client.sent
+    assert not client.connection.has_streams
+    assert server.account.used_bytes == MAX_SMALL * SMALL_BYTES
+    client.send(bytes(100))
+    assert server.account.used_bytes == MAX_SMALL * SMALL_BYTES
 
 
 LARGE = (b"token", b"x" * 15_000)
