@@ -43,6 +43,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
 
 def writes_within(process: "subprocess.Popen[str]", timeout_s: float) -> bool:
     """Wait for the first output of a process; also True if it has ended."""
+    assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], timeout_s)
     return bool(ready)
 
