@@ -38,6 +38,7 @@ from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.read_slots import NOT_TAKEN
 from leasehold.rpc.receive_account import ReceiveAccount
 from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.server_call import ServerCall
@@ -59,7 +60,6 @@ MAX_HEAD_BYTES: Final = 1024
 """The fields of a request whose head is cached. Larger ones count as received if they are kept."""
 
 _GZIPPED: Final = ((b"grpc-encoding", GZIP),)
-_TOO_SLOW: Final = "the answers on this connection are not taken; read them, or open another one"
 
 
 class ServerConnection(LateFlush, Http2[AnsweringStream]):
@@ -216,7 +216,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
     def web_refusal(self) -> Reply | None:
         """Refuse a request that is no gRPC call, while the peer does not take its answers."""
         if self._outbound.unsent_bytes > self._max_unsent_bytes:
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_SLOW)
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, NOT_TAKEN)
         return None
 
     # Messages.
@@ -316,7 +316,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
     def check_room(self) -> None:
         """Refuse a call while the peer does not take the answers to those before."""
         if self._outbound.unsent_bytes > self._max_unsent_bytes:
-            raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
+            raise RpcError(Status.RESOURCE_EXHAUSTED, NOT_TAKEN)
 
     def has_room_for(self, call: ServerCall) -> bool:
         """Whether the peer takes what is sent; if not, the call is relieved when it does."""
