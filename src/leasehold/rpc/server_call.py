@@ -102,16 +102,15 @@ class ServerCall(AnsweringStream):
     # What the client does.
 
     def open(self) -> None:
-        """Begin a call that has its own handler, no handler, or a large head."""
+        """Begin a call that has its own handler, or no handler."""
         head = self.head
         if head.error is not None:  # it is stored, and so it must not be raised
             self.end(head.error)
             return
         try:
             if head.counted_bytes:
-                self.carrier.buffer(head.counted_bytes, head.counted_bytes)
+                self.carrier.buffer(head.counted_bytes)
                 self._head_bytes = head.counted_bytes
-                return
             assert head.subscription is not None
             self.set_alarm()
             self.is_events = not head.waits_for_room

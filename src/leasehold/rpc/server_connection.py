@@ -57,7 +57,7 @@ MAX_HEADS: Final = 64
 
 MAX_HEAD_FIELDS: Final = 20
 MAX_HEAD_BYTES: Final = 1024
-"""The fields of a request whose head is cached. Larger heads of unary calls count as received."""
+"""The fields of a request whose head is cached. Larger ones count as received if they are kept."""
 
 _GZIPPED: Final = ((b"grpc-encoding", GZIP),)
 
@@ -173,7 +173,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             raise StreamFailed(ErrorCode.REFUSED_STREAM, f"{self._max_streams} streams are open")
         head.tally.begun += 1
         window, began = self._outbound.initial_window, self._read_at
-        stream: AnsweringStream
+        stream: ServerCall | WebRequest
         if head.web is not None:
             stream = WebRequest(self, stream_id, head.web, window, began)
         else:
@@ -183,7 +183,9 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             stream.body_left = head.content_length
             if head.takes_gzip:
                 stream.head_fields = _GZIPPED
-            if (head.call is None or head.counted_bytes) and isinstance(stream, ServerCall):
+            if isinstance(stream, WebRequest):
+                stream.open(head.counted_bytes, is_complete=bool(flags & frames.END_STREAM))
+            elif head.call is None:
                 stream.open()
         if flags & frames.END_STREAM:
             self._remote_ended(stream)
@@ -199,9 +201,8 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
             self._heads[fields] = head
-        elif head.is_unary:
+        elif head.keeps_fields:
             head.counted_bytes = size_bytes
-            head.is_short = False  # the short path would not subtract it again
         return head
 
     def _trailers(self, stream: AnsweringStream, flags: int, fields: tuple[Field, ...]) -> None:

@@ -51,7 +51,7 @@ class Watch:
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
-        return {"/etcdserverpb.Watch/Watch": Subscription(self.open)}
+        return {"/etcdserverpb.Watch/Watch": Subscription(self.open, reads_metadata=False)}
 
     def open(self, speaker: Speaker) -> Listener:
         """Begin a stream."""
