@@ -162,21 +162,21 @@ class Connector:
     async def _greeted(self, endpoint: Endpoint) -> ClientProtocol:
         line = await self._connect(self._make_line, endpoint)
         self._lines.add(line)
-        silent = "accepts connections and sends nothing; is it the right port?"
+        silent = "accepts connections but sends nothing; is it the right port?"
         self._last_error = f"{endpoint} {silent}"
         try:
             async with asyncio.timeout(GREETING_S):
                 await line.ready
         except TimeoutError:
             line.abort()
-            why = f"no SETTINGS of HTTP/2 came within {GREETING_S:g} s"
+            why = f"no HTTP/2 SETTINGS received within {GREETING_S:g} s"
             said = f"cannot connect to {endpoint}: {why}; it {silent}"
             raise ConnectFailed(said) from None
         except BaseException:
             line.abort()
             raise
         if not line.is_ready:
-            why = line.connection.why or "the server hung up at once"
+            why = line.connection.why or "the server closed the connection immediately"
             raise ConnectFailed(f"cannot connect to {endpoint}: {why}")
         return line
 
@@ -184,7 +184,7 @@ class Connector:
         self.line = line
         self._failure = ""
         if self._has_lost:
-            logger.warning("there is a connection again, to %s", line.endpoint)
+            logger.warning("connected again, to %s", line.endpoint)
         for waiter in self._waiting():
             waiter.set_result(line)
 
@@ -209,7 +209,7 @@ class Connector:
         self._first = (self._first + 1) % len(self._endpoints)
         self._last_error = f"{line.endpoint}: {line.why}"
         self._has_lost = True
-        logger.warning("the connection to %s is lost: %s", line.endpoint, line.why)
+        logger.warning("the connection to %s was lost: %s", line.endpoint, line.why)
         if self._loop.time() - line.since >= SETTLED_S:
             self._backoff.reset()
             self._not_before = self._loop.time()
