@@ -120,9 +120,9 @@ def test_listening_ends_after_so_many(on_ours: Command) -> None:
     ("line", "said_then"),
     [
         (["elect"], "the following arguments are required: NAME"),
-        (["elect", ""], "argument NAME: no name was given: "),
+        (["elect", ""], "argument NAME: the name is empty: "),
         (["elect", "a"], "no value was given for others to be told: write one, such as host-1, "),
-        (["elect", "a", "b", "c"], "'c' is one argument too many: write -- before a command "),
+        (["elect", "a", "b", "c"], "unexpected argument 'c': write -- before a command "),
         (["elect", "a", "b", "--listen"], "--listen takes no part in the election: leave out "),
         (["elect", "a", "--listen", "--", "ls"], "--listen takes no part in the election: "),
         (

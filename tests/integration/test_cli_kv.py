@@ -109,7 +109,7 @@ def test_a_key_ends_with_a_lease(leasehold: Command, key: str) -> None:
     said = leasehold.fails(NOT_THERE, "kv", "put", key, "1", "--lease", lease)
     assert said.startswith(f"leasehold: lease {lease} is")
     said = leasehold.fails(NOT_THERE, "kv", "put", key, "1", "--keep-lease")
-    assert said == f"leasehold: there is no key {key}, so it has nothing to keep"
+    assert said == f"leasehold: key {key} does not exist, so it has no lease or value to keep"
 
 
 def test_what_has_happened_is_told_in_order(leasehold: Command, key: str) -> None:

@@ -541,13 +541,16 @@ def test_a_job_of_the_background_is_stopped_until_it_has_the_terminal(on_ours: C
     ("line", "said_then"),
     [
         (["lock"], "the following arguments are required: NAME "),
-        (["lock", ""], "argument NAME: no name was given: write one, such as cron/backup "),
-        (["lock", "a", "ls"], "'ls' is one argument too many: write -- before a command "),
-        (["lock", "a", "--"], "there is no command after --: write one, or leave -- out "),
+        (["lock", ""], "argument NAME: the name is empty: write one, such as cron/backup "),
+        (["lock", "a", "ls"], "unexpected argument 'ls': write -- before a command "),
+        (["lock", "a", "--"], "COMMAND after -- is missing: write one, or leave -- out "),
         (["lock", "--", "ls", "-l"], "the following arguments are required: NAME "),
         (["lock", "a", "-l"], "there is no option -l"),
-        (["lock", "a", "--wait", "-1", "--", "ls"], "--wait: '-1' is no length of time: "),
-        (["lock", "a", "--ttl", "0", "--", "ls"], "argument --ttl: '0' is no length of time: "),
+        (["lock", "a", "--wait", "-1", "--", "ls"], "--wait: '-1' is not a duration: "),
+        (
+            ["lock", "a", "--ttl", "0", "--", "ls"],
+            "argument --ttl: a duration must be more than 0 ",
+        ),
         (
             ["lock", "a", "--ttl", "3", "--grace", "3", "--", "ls"],
             "--grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",

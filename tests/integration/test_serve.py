@@ -53,7 +53,7 @@ def test_no_command_is_an_error_that_names_the_commands() -> None:
         (["--debug"], "write --log-level debug"),
         (["--qota=1"], "did you mean --quota?"),
         (["--quot=1GiB"], "did you mean --quota?"),
-        (["extra"], "'extra' is one argument too many"),
+        (["extra"], "unexpected argument 'extra'"),
     ],
 )
 def test_what_is_no_option_is_one_clear_line(arguments: list[str], said: str) -> None:
@@ -71,7 +71,7 @@ def test_an_unknown_command_is_one_clear_line(name: str, said: str) -> None:
     refused = run(name)
     assert refused.returncode == 2
     assert refused.stderr == (
-        f"leasehold: there is no command {name!r}: {said} (`leasehold --help` says more)\n"
+        f"leasehold: there is no command {name!r}: {said} (see `leasehold --help`)\n"
     )
 
 

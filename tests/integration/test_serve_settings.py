@@ -172,7 +172,7 @@ def test_an_unknown_variable_is_warned_of_and_serving_goes_on() -> None:
     with serving(*MEMORY, variables={"LEASEHOLD_QOTA": "1GiB"}) as server:
         _, errors = server.end(signal.SIGTERM)
     assert errors.count("\n") == 1
-    assert "warning: LEASEHOLD_QOTA is set, and means nothing here: did you mean" in errors
+    assert "warning: LEASEHOLD_QOTA is set, but is not a setting of the server" in errors
 
 
 # What is shown.
@@ -240,7 +240,7 @@ def test_backup_and_check_find_the_directory_where_serve_does(tmp_path: Path) ->
     (tmp_path / "leasehold.toml").write_text("data-dir = \n")
     said = run("check", cwd=tmp_path)
     assert said.returncode == 1
-    assert said.stderr.startswith("leasehold: leasehold.toml:1: this is not TOML")
+    assert said.stderr.startswith("leasehold: leasehold.toml:1: not valid TOML")
     assert run("check", "from-file", cwd=tmp_path).returncode == 0
 
 

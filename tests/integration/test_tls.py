@@ -279,9 +279,9 @@ def test_certificate_and_key_may_be_in_one_file(server: Pems, tmp_path: Path) ->
 
 
 def test_a_client_has_certificate_and_key_or_neither(holder: Pems) -> None:
-    with pytest.raises(ValueError, match="certificate was named without its key: name both"):
+    with pytest.raises(ValueError, match="certificate was given without its key: give both"):
         client_tls(cert=holder.cert)
-    with pytest.raises(ValueError, match="key was named without its certificate: name both"):
+    with pytest.raises(ValueError, match="key was given without its certificate: give both"):
         client_tls(key=holder.key)
 
 

@@ -76,7 +76,7 @@ class Connector:
         """The endpoint to try first."""
         self._not_before = loop.time()
         """When the next round may begin."""
-        self._failure = ""
+        self._failure: ConnectFailed | None = None
         """Why the last round has failed, if it has."""
         self._last_error = ""
         self._has_lost = False
@@ -102,7 +102,7 @@ class Connector:
         if self._closed is not None:  # somebody who wakes up too late
             raise fresh(self._closed)
         if self._failure and not wait_for_ready and self._loop.time() < self._not_before:
-            raise ConnectFailed(self._failure)
+            raise fresh(self._failure)
         waiter: asyncio.Future[ClientProtocol] = self._loop.create_future()
         self._waiters[waiter] = wait_for_ready
         if self._task is None:
@@ -144,9 +144,12 @@ class Connector:
         attempts = [partial(self._open, endpoint) for endpoint in order]
         result = await race(attempts, HEAD_START_S, ClientProtocol.abort)
         if isinstance(result, Lost):
-            self._fail("; ".join(dict.fromkeys(map(str, result.failures))))
+            failure = ConnectFailed("; ".join(dict.fromkeys(map(str, result.failures))))
+            failure.is_refused = all(each.is_refused for each in result.failures)
+            self._fail(failure)
         elif not result.prize.is_ready:  # it was, and is no more
-            self._fail(f"cannot connect to {result.prize.endpoint}: {result.prize.why}")
+            line = result.prize
+            self._fail(ConnectFailed(f"cannot connect to {line.endpoint}: {line.why}"))
         else:
             self._first = (first + result.place) % len(order)
             self._succeed(result.prize)
@@ -182,18 +185,18 @@ class Connector:
 
     def _succeed(self, line: ClientProtocol) -> None:
         self.line = line
-        self._failure = ""
+        self._failure = None
         if self._has_lost:
             logger.warning("connected again, to %s", line.endpoint)
         for waiter in self._waiting():
             waiter.set_result(line)
 
-    def _fail(self, why: str) -> None:
-        self._failure = why
+    def _fail(self, failure: ConnectFailed) -> None:
+        self._failure = failure
         self._not_before = self._loop.time() + self._backoff.next_s()
         for waiter in self._waiting():
             if not self._waiters[waiter]:
-                waiter.set_exception(ConnectFailed(why))
+                waiter.set_exception(fresh(failure))
                 del self._waiters[waiter]
 
     def _waiting(self) -> "list[asyncio.Future[ClientProtocol]]":

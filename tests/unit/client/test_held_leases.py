@@ -221,7 +221,7 @@ def test_it_is_lost_at_its_trusted_end_and_told_once() -> None:
 
 
 def test_the_text_of_a_loss_has_no_time_limit_of_a_single_attempt() -> None:
-    """An attempt may take half of what is left of the lease, such as 0.06 s; nobody has set that."""
+    """An attempt may take half of what is left of the lease, such as 0.06 s."""
 
     async def scene(client: Client, engine: ScriptedEngine, _host: Host) -> None:
         lease = await client.lease(TTL_S)
