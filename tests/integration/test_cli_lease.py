@@ -96,13 +96,13 @@ def test_each_lease_of_several_is_told_by_itself(leasehold: Command, lease: str)
     for command, done in (("renew", "renewed for 1m"), ("revoke", "ended")):
         said = leasehold("lease", command, lease, missing)
         assert (said.code, said.text) == (NOT_THERE, f"lease {lease} {done}\n")
-        assert said.complaint.startswith(f"leasehold: lease {missing} is not there")
+        assert said.complaint.startswith(f"leasehold: lease {missing} does not exist")
 
 
 def test_an_id_that_is_taken_is_refused(leasehold: Command, lease: str) -> None:
     leasehold.ok("lease", "grant", "60", "--id", lease)
     said = leasehold.fails(FAILURE, "lease", "grant", "60", "--id", lease)
-    assert said == f"leasehold: lease {lease} exists already: choose another id, or none"
+    assert said == f"leasehold: lease {lease} exists already: choose another id, or leave out --id"
 
 
 def test_a_term_that_is_too_long_is_refused(leasehold: Command) -> None:

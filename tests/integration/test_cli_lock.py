@@ -213,7 +213,7 @@ def test_who_waits_is_next_and_told_for_whom(on_ours: Command) -> None:
         with locked(on_ours, "next", "--", "echo", "mine") as second:
             assert second.stderr is not None
             assert second.stderr.readline() == (
-                "waiting for anna, who has 'next'; nobody else waits\n"
+                "waiting for 'next', held by anna; 0 other clients waiting\n"
             )
             os.kill(pid, signal.SIGKILL)
             assert end_of(second)[:2] == (0, "mine\n")
@@ -555,9 +555,12 @@ def test_a_job_of_the_background_is_stopped_until_it_has_the_terminal(on_ours: C
             ["lock", "a", "--ttl", "3", "--grace", "3", "--", "ls"],
             "--grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
         ),
-        (["lock", "a", "--token-env", "a=b"], "'a=b' is no name of a variable: write one, such "),
-        (["lock", "a", "--denied-code", "256"], "'256' is no exit code: write a number from 0 "),
-        (["lock", "a", "--holder", "\n"], "is no name of a holder: write up to 200 characters, "),
+        (["lock", "a", "--token-env", "a=b"], "'a=b' is not a variable name: write one, such "),
+        (
+            ["lock", "a", "--denied-code", "256"],
+            "'256' is not an exit code: write a number from 0 ",
+        ),
+        (["lock", "a", "--holder", "\n"], "is not a holder name: write up to 200 characters, "),
     ],
 )
 def test_what_is_wrong_is_one_line(on_ours: Command, line: list[str], said_then: str) -> None:
