@@ -184,9 +184,10 @@ def test_a_message_above_a_limit_was_not_executed_if_it_was_the_request(
     text: str, request_bytes: int, not_executed: bool
 ) -> None:
     error = refusal_of(RpcError(EXHAUSTED, text), ABOUT, request_bytes)
-    assert isinstance(error, TooLarge)
-    assert isinstance(error, ValueError)
+    assert isinstance(error, TooLarge if not_executed else CallFailed)
+    assert isinstance(error, ValueError) is not_executed
     assert error.not_executed is not_executed
+    assert is_definite(error) is not_executed
     assert text in str(error)
 
 
