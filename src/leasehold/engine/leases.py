@@ -47,6 +47,8 @@ CHECKPOINT_PART: Final = 2 / 3
 """And when it has gone unrenewed for this part of its term. Holders that renew in time cause none.
 """
 
+_REST_PART: Final = 1 - CHECKPOINT_PART
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -134,20 +136,21 @@ class Leases:
 
     def _watch_long(self, record: LeaseRecord, left_s: float) -> None:
         """Look at a lease of a long term when it may have gone unrenewed for most of it."""
-        rest_s = record.ttl_s * (1 - CHECKPOINT_PART)
+        rest_s = record.ttl_s * _REST_PART
         if CHECKPOINT_LEFT_S < rest_s < NEVER:
             if record.id in self._long:  # since the start: it was checkpointed before
                 self._unwatch_long(record.id)
             self._look_at(record.id, self.table.clock.now + left_s - rest_s)
 
     def _look_at(self, lease: int, at: float) -> None:
-        second = max(ceil(at), self._long_second)
+        second = ceil(at)
+        if second < self._long_second:
+            second = self._long_second
         self._long[lease] = second
-        leases = self._long_by_second.get(second)
-        if leases is None:
+        try:
+            self._long_by_second[second].add(lease)
+        except KeyError:
             self._long_by_second[second] = {lease}
-        else:
-            leases.add(lease)
 
     def _unwatch_long(self, lease: int) -> None:
         second = self._long.pop(lease, None)
@@ -180,7 +183,7 @@ class Leases:
         leased = self.table.find(lease)
         assert leased is not None, "a lease that has ended is not looked at"
         term_s = leased.resource.ttl_s
-        unrenewed_at = leased.deadline - term_s * (1 - CHECKPOINT_PART)
+        unrenewed_at = leased.deadline - term_s * _REST_PART
         if unrenewed_at <= now:
             self._promise_less(leased)
         elif unrenewed_at < NEVER:
