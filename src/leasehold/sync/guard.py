@@ -9,6 +9,7 @@ from typing import Self, TypeAlias, TypeVar
 
 from leasehold.errors import LockLost, NotHeld
 from leasehold.pending import Pending
+from leasehold.recipes import guard as on_loop
 from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.token import Token
 from leasehold.sync import bodies
@@ -121,6 +122,25 @@ class Guard:
             if self._lost is not None:
                 self._lost.tell()  # who waits for that waits in vain
 
+    def again(self) -> "Guard":
+        """Acquire the lock once more; it is free when both guards are released.
+
+        The token is the same: to a resource they are one holder. Only guards of `client.lock` can
+        do this; others raise `TypeError`.
+        """
+        if not isinstance(self._guard, on_loop.Guard):
+            raise TypeError(f"{self.name!r} cannot be acquired again: it is not a client.lock()")
+        nested = None
+        try:
+            nested = self._guard.again()
+            return twin_of(
+                self._thread, nested, self._on_loss, cancel_on_loss=self._body is not None
+            )
+        except BaseException:  # of a signal handler, for instance: it may have been acquired
+            if nested is not None:
+                abandon(self._thread, nested)
+            raise
+
     def __enter__(self) -> Self:
         try:
             self.check()
@@ -204,6 +224,16 @@ class Guard:
             if self._thread.is_ending:
                 return  # and so is this thread
             logger.exception("a callback for lock %r has failed", self.name)
+
+
+def twin_of(
+    thread: LoopThread, guard: AnyGuard, on_loss: OnLoss | None, *, cancel_on_loss: bool
+) -> Guard:
+    """Return the guard of blocking code for a guard on the loop; made in the caller's thread."""
+    twin = Guard(thread, guard, on_loss, cancel_on_loss=cancel_on_loss)
+    if guard.lost.is_set():  # it may have been lost before there was a twin to be told
+        twin.was_lost(None)
+    return twin
 
 
 leave_block = Guard.__exit__

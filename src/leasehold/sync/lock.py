@@ -10,7 +10,14 @@ from leasehold.recipes.lock import Holder
 from leasehold.recipes.options import check_wait
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.bodies import bodies
-from leasehold.sync.guard import Guard, OnLoss, abandon, leave_block, release_if_held
+from leasehold.sync.guard import (
+    Guard,
+    OnLoss,
+    abandon,
+    leave_block,
+    release_if_held,
+    twin_of,
+)
 from leasehold.sync.loop_thread import LoopThread
 
 
@@ -69,12 +76,7 @@ class Lock:
         )
 
     def _twin_of(self, guard: guard_on_loop.Guard) -> Guard:
-        twin: Guard | None = guard.twin
-        if twin is None:
-            twin = Guard(self._thread, guard, self._on_loss, cancel_on_loss=self._cancel_on_loss)
-            if guard.lost.is_set():  # at this very moment, perhaps before there was a twin
-                twin.was_lost(None)
-        return twin
+        return twin_of(self._thread, guard, self._on_loss, cancel_on_loss=self._cancel_on_loss)
 
     def __enter__(self) -> Guard:
         guard = twin = None
