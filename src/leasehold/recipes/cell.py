@@ -32,6 +32,7 @@ from leasehold.errors import (
     SessionExpired,
     is_definite,
 )
+from leasehold.owner_loop import running_loop
 from leasehold.recipes import yielding
 from leasehold.recipes.asker import Asker, Askers
 from leasehold.recipes.behind import Behind
@@ -188,6 +189,13 @@ class Cell:
                 self.look_at_claim(tenure)
         else:
             self._yield(tenure)
+
+    def look_soon(self, tenure: Tenure) -> None:
+        """Do what `look_at_claim` does; in any thread, since guards are released in any of them."""
+        if running_loop() is self._locks.owner.loop:
+            self.look_at_claim(tenure)
+        else:
+            self.post(self.look_at_claim, tenure)
 
     def look_at_claim(self, tenure: Tenure) -> None:
         """Take the claim if it is idle, and see who gets it."""

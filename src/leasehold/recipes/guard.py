@@ -82,7 +82,7 @@ class Guard(AnyGuard):
 
     def put_by(self) -> None:
         """Have the loop look at the claim: `put_back` has returned False, or was interrupted."""
-        self._tenure.cell.look_at_claim(self._tenure)
+        self._tenure.cell.look_soon(self._tenure)
 
     def note(self) -> None:
         """Have it reported if it is forgotten: `acquire` returns it."""
