@@ -15,6 +15,8 @@
     ├── EmptyKey           INVALID_ARGUMENT     a key has no name
     ├── DuplicateKey       INVALID_ARGUMENT     a transaction changes a key twice
     ├── TooManyOperations  INVALID_ARGUMENT     a transaction is too long
+    ├── TooLarge           INVALID_ARGUMENT     a request or its answer exceeds a size limit
+    │                                           (also a builtin ValueError)
     ├── Compacted          OUT_OF_RANGE         that revision is forgotten; `revision` is the oldest
     ├── FutureRevision     OUT_OF_RANGE         that revision has yet to come
     ├── NoSpace            RESOURCE_EXHAUSTED   the size quota is used up; deletes still work
@@ -310,6 +312,16 @@ class TooManyOperations(LeaseholdError):
             f"{self.operations} conditions or operations in a transaction; at most "
             f"{self.maximum} are left at this place, nested ones included"
         )
+
+
+class TooLarge(LeaseholdError, ValueError):
+    """A request, or the answer to it, is larger than a limit that the text names.
+
+    `not_executed` is False if a server has sent an answer that the client does not accept.
+    """
+
+    status = Status.INVALID_ARGUMENT
+    not_executed = True
 
 
 class Compacted(LeaseholdError):

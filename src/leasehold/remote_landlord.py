@@ -93,7 +93,7 @@ class RemoteLandlord:
         except RpcError as error:
             if error.status is Status.FAILED_PRECONDITION:
                 raise LeaseDenied(error.message, requested=requested) from None
-            raise as_ours(error) from error
+            raise as_ours(error, request.ByteSize()) from error
         try:
             cookie = codec.name_from_bytes(granted.cookie) if granted.cookie else granted.id
             term = check_answer(from_wire_ms(granted.ttl_ms))
@@ -151,7 +151,7 @@ class RemoteLandlord:
         try:
             return await self._call(method, request, kind, idempotent=again)
         except RpcError as error:
-            raise as_ours(error) from error
+            raise as_ours(error, request.ByteSize()) from error
 
     async def _call(
         self, method: str, request: Message, kind: type[M], *, idempotent: bool = False

@@ -32,7 +32,14 @@ from leasehold.engine.remote.caller import AGAIN, decoded
 from leasehold.engine.remote.history import History
 from leasehold.engine.remote.refusals import About, about_txn, is_useless, refusal_of
 from leasehold.engine.remote.servers import Server
-from leasehold.errors import STATUS_IS_DEFINITE, LeaseDenied, Status, TooBusy, is_definite
+from leasehold.errors import (
+    STATUS_IS_DEFINITE,
+    LeaseDenied,
+    Status,
+    TooBusy,
+    TooLarge,
+    is_definite,
+)
 from leasehold.lease_ids import shown_lease
 from leasehold.rpc.failures import is_refusal
 from leasehold.rpc.grpc import RpcError
@@ -62,7 +69,8 @@ ABOUT = About(b"key", 5, 9, 200, 128)
         (Status.OUT_OF_RANGE, "mvcc: required revision is a future revision", FutureRevision(9, 0)),
         (Status.RESOURCE_EXHAUSTED, "mvcc: database space exceeded", NoSpace(0, 0)),
         (Status.RESOURCE_EXHAUSTED, "too many requests", TooBusy),
-        (Status.INVALID_ARGUMENT, "request is too large", ValueError),
+        (Status.INVALID_ARGUMENT, "request is too large", TooLarge),
+        (Status.INVALID_ARGUMENT, "answer would be larger than 9 bytes; read fewer", TooLarge),
         (Status.INVALID_ARGUMENT, "value is provided", CallRefused),
         (Status.INVALID_ARGUMENT, "lease is provided", CallRefused),
         (Status.OUT_OF_RANGE, "too large lease TTL", CallRefused),
@@ -136,6 +144,10 @@ EXHAUSTED = Status.RESOURCE_EXHAUSTED
         (EXHAUSTED, f"etcdserver: {LeaseFull(5, 100_000, 1_000_000)}", True),
         (EXHAUSTED, "the answers on this connection are not taken; read them", True),
         (EXHAUSTED, "grpc: received message larger than max (5000000 vs. 4194304)", False),
+        (EXHAUSTED, "trying to send message larger than max (5000000 vs. 4194304)", False),
+        (EXHAUSTED, "answer larger than this client accepts (2 vs. 1 bytes); read fewer", False),
+        (Status.INVALID_ARGUMENT, "etcdserver: request is too large", True),
+        (Status.INVALID_ARGUMENT, "etcdserver: answer would be larger than 9 bytes", True),
         (EXHAUSTED, "the server reset the call (ENHANCE_YOUR_CALM)", False),
         (EXHAUSTED, "something new", False),
         (EXHAUSTED, "a proxy says: too many requests, it seems", False),
@@ -156,6 +168,26 @@ def test_only_what_is_on_the_list_was_not_executed(
     error = refusal_of(RpcError(status, text), ABOUT)
     assert isinstance(error, LeaseholdError)
     assert error.not_executed is not_executed
+
+
+@pytest.mark.parametrize(
+    ("text", "request_bytes", "not_executed"),
+    [
+        ("grpc: received message larger than max (5000000 vs. 4194304)", 5_000_000, True),
+        ("grpc: received message larger than max (unpacked more vs. 4194304)", 5_000_000, True),
+        # The request is within the limit, so it was the answer that a proxy has received.
+        ("grpc: received message larger than max (5000000 vs. 4194304)", 1_000, False),
+        ("grpc: received message larger than max (5000000 vs. 4194304)", 4_194_304, False),
+    ],
+)
+def test_a_message_above_a_limit_was_not_executed_if_it_was_the_request(
+    text: str, request_bytes: int, not_executed: bool
+) -> None:
+    error = refusal_of(RpcError(EXHAUSTED, text), ABOUT, request_bytes)
+    assert isinstance(error, TooLarge)
+    assert isinstance(error, ValueError)
+    assert error.not_executed is not_executed
+    assert text in str(error)
 
 
 @pytest.mark.parametrize("status", [each for each in Status if each is not Status.OK])

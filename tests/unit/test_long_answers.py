@@ -10,10 +10,9 @@ from typing import Any, Final
 import pytest
 
 from leasehold.core.ops import Deleted, Found, Grant, Outcome, Put, Range
-from leasehold.core.ranges import LONG, SLICE
+from leasehold.core.ranges import LONG, SLICE, Steps
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
-from leasehold.engine.transactions import Steps
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.routes import Answer, Later, Pieces
 from leasehold.server.etcd.desk import Desk

@@ -100,8 +100,11 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
     from leasehold.cli.certificate import names_in  # noqa: PLC0415
     from leasehold.cli.certificate_reload import reload_changed  # noqa: PLC0415
     from leasehold.cli.voice import taken  # noqa: PLC0415
-    from leasehold.rpc.admission import MAX_CONNECTIONS, connections_for  # noqa: PLC0415
-    from leasehold.rpc.file_limit import raise_file_limit  # noqa: PLC0415
+    from leasehold.rpc.admission import (  # noqa: PLC0415
+        MAX_CONNECTIONS,
+        connections_for,
+        raise_file_limit,
+    )
     from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
 
     files = raise_file_limit()

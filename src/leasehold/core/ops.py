@@ -30,6 +30,8 @@ class Put(Op[tuple[int, Item | None]]):
     key: bytes
     value: bytes | None
     lease: int | None = 0
+    prev_kv: bool = False
+    """Whether the answer contains what the key was before: it counts for the answer's size."""
 
 
 class Deleted(NamedTuple):
@@ -46,6 +48,8 @@ class Delete(Op[Deleted]):
 
     key: bytes
     end: bytes = b""
+    prev_kv: bool = False
+    """Whether the answer contains the deleted keys: they count for the answer's size."""
 
 
 class SortBy(IntEnum):
@@ -90,6 +94,8 @@ class Range(Op[Found]):
     max_mod_revision: int = 0
     min_create_revision: int = 0
     max_create_revision: int = 0
+    keys_only: bool = False
+    """Whether the caller needs no values: results may come without them."""
 
     @property
     def is_filtered(self) -> bool:

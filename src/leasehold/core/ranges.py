@@ -15,6 +15,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
+from leasehold.core.callback import ignore
 from leasehold.core.keyspace import Item, Keyspace
 from leasehold.core.ops import Found, Range, SortBy
 from leasehold.core.ordering import in_order
@@ -31,8 +32,10 @@ SLICE: Final = 250
 Wanted = list[tuple[bytes, int]]
 """Keys, and the revisions whose values are needed."""
 
-Scan = Generator[Wanted, list[Item], Found]
-"""Yields what it needs from the past, mostly nothing, and is sent it; returns what was found."""
+Steps = Generator[Wanted, list[Item], T]
+"""An operation in steps: yields what it needs from the history, mostly nothing, and is sent it."""
+
+Scan = Steps[Found]
 
 _COLUMNS: Final = {SortBy.CREATE_REVISION: 1, SortBy.MOD_REVISION: 2, SortBy.VERSION: 3}
 
@@ -98,8 +101,13 @@ def sort_key(keyspace: Keyspace, sort_by: SortBy) -> Callable[[Item], Any]:
     return itemgetter(_COLUMNS.get(sort_by, 5))
 
 
-def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
-    """Read a range as it was at a revision, a slice at a time."""
+def scan(
+    keyspace: Keyspace, query: Range, revision: int, check: Callable[[int], None] = ignore
+) -> Scan:
+    """Read a range as it was at a revision, a slice at a time.
+
+    `check` is called with the octets of the past that are loaded so far, and may raise.
+    """
     items: list[Item] = []
     wanted: Wanted = []
     count = 0
@@ -109,12 +117,15 @@ def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
         name = names[-1]
         here, missing = look_up(keyspace, names, revision)
         count += len(here) + len(missing)
-        if len(items) + len(wanted) <= enough:
+        room = enough + 1 - len(items) - len(wanted)  # one more tells that there are more
+        if 0 < room < len(here) + len(missing):
+            here, missing = _first(here, missing, room)
+        if room > 0:
             items += here
             wanted += missing
         yield []
     if wanted:
-        items = yield from _complete(items, wanted)
+        items = yield from _complete(query, items, wanted, check)
     if query.is_filtered:
         passing: list[Item] = []
         for start in range(0, len(items), SLICE):
@@ -127,11 +138,20 @@ def scan(keyspace: Keyspace, query: Range, revision: int) -> Scan:
     return _cut(query, items, count, revision)
 
 
-def _complete(items: list[Item], wanted: Wanted) -> Generator[Wanted, list[Item], list[Item]]:
-    """Get what has to be got, by revision: so each row on disk is read once; then sort by name."""
+def _complete(
+    query: Range, items: list[Item], wanted: Wanted, check: Callable[[int], None]
+) -> Steps[list[Item]]:
+    """Load past values in the order of revisions, so each row is read once; then sort by name."""
     wanted = yield from pausing(in_order(wanted, itemgetter(1), SLICE))
+    drops_values = query.keys_only and query.sort_by != SortBy.VALUE
+    octets = 0
     for start in range(0, len(wanted), SLICE):
-        items += yield wanted[start : start + SLICE]
+        loaded = yield wanted[start : start + SLICE]
+        if drops_values:
+            loaded = [(b"", *item[1:]) for item in loaded]
+        octets += sum([len(item[0]) for item in loaded])
+        check(octets)
+        items += loaded
     return (yield from pausing(in_order(items, itemgetter(5), SLICE)))
 
 
@@ -148,6 +168,13 @@ def look_up(keyspace: Keyspace, names: list[bytes], revision: int) -> tuple[list
     return here, wanted
 
 
+def _first(here: list[Item], missing: Wanted, most: int) -> tuple[list[Item], Wanted]:
+    """Keep the first of these keys: further ones would be loaded for nothing."""
+    last = sorted([*(item[5] for item in here), *(name for name, _ in missing)])[most - 1]
+    here = [item for item in here if item[5] <= last]
+    return here, [(name, revision) for name, revision in missing if name <= last]
+
+
 def together(here: list[Item], loaded: list[Item]) -> list[Item]:
     """Put what was here and what was got in the order of names."""
     return sorted([*here, *loaded], key=itemgetter(5)) if loaded else here
@@ -161,16 +188,14 @@ def _enough(query: Range) -> int:
     return query.limit if is_first and query.limit else 1 << 62
 
 
-def _in_order(
-    keyspace: Keyspace, query: Range, items: list[Item]
-) -> Generator[Wanted, list[Item], list[Item]]:
+def _in_order(keyspace: Keyspace, query: Range, items: list[Item]) -> Steps[list[Item]]:
     limit = query.limit + 1 if query.limit else None  # one more tells that there are more
     key = sort_key(keyspace, query.sort_by)
     steps = in_order(items, key, SLICE, reverse=query.descending, limit=limit)
     return (yield from pausing(steps))
 
 
-def pausing(steps: Generator[None, None, T]) -> Generator[Wanted, list[Item], T]:
+def pausing(steps: Generator[None, None, T]) -> Steps[T]:
     """Turn pauses into those of somebody who needs nothing from the past."""
     try:
         while True:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Found, Outcome, Range, Txn
-from leasehold.core.ranges import Wanted, scan
+from leasehold.core.ranges import Wanted
 from leasehold.engine.committer import Committer
 from leasehold.engine.journal import Journal
 from leasehold.engine.slices import Slicer
@@ -27,7 +27,7 @@ class Reader:
         store = self._store
         revision = query.revision if query.revision > 0 else store.revision
         position = store.position_of(revision)
-        found = await self.at(revision, scan(store.keyspace, query, revision))
+        found = await self.at(revision, store.transactions.range_steps(query, revision))
         return found, position
 
     async def read_txn(self, txn: Txn) -> tuple[Outcome, int]:

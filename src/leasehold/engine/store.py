@@ -33,7 +33,7 @@ from leasehold.core.ops import (
     Revoke,
     Txn,
 )
-from leasehold.core.ranges import LONG, read_now, read_past
+from leasehold.core.ranges import LONG, Steps, read_now, read_past
 from leasehold.core.recent import Recent, octets_of
 from leasehold.core.txn import choose
 from leasehold.core.watchers import Watchers
@@ -48,7 +48,7 @@ from leasehold.engine.lease_watchers import LeaseWatchers
 from leasehold.engine.leases import Leases
 from leasehold.engine.remaining import Entry, Remaining
 from leasehold.engine.replay import Replay
-from leasehold.engine.transactions import Steps, Transactions
+from leasehold.engine.transactions import Transactions
 from leasehold.engine.writing import Writing
 from leasehold.errors import Compacted, EndReason, FutureRevision, LeaseExists, NoSpace
 from leasehold.wire.encode import key_value
@@ -250,6 +250,8 @@ class Store(Ahead):
         return revision, previous
 
     def _delete_steps(self, op: Delete) -> Steps[Deleted]:
+        if op.prev_kv:
+            yield from self.transactions.check_delete(op)
         writing = Writing(self.keyspace, self.leases)
         previous = yield from writing.delete(op)
         self._close(writing)

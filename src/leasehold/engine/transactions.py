@@ -1,31 +1,27 @@
 """Transactions on a store: checked before anything is changed, then done step by step."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from leasehold.core import txn as txns
+from leasehold.core.answer_size import OPERATION_BYTES, AnswerBound, AnswerSize
 from leasehold.core.keyspace import FROM_KEY, Item, Keyspace
 from leasehold.core.ops import Compare, Delete, Deleted, Found, Outcome, Put, Range, Target, Txn
 from leasehold.core.ordering import in_order
-from leasehold.core.ranges import LONG, SLICE, Wanted, pausing, read_now, scan
+from leasehold.core.ranges import LONG, SLICE, Steps, pausing, read_now, scan
 from leasehold.engine import records
 from leasehold.engine.lease_record import LeaseRecord
 from leasehold.engine.leases import Leases
 from leasehold.engine.writing import Writing
 from leasehold.errors import Compacted, FutureRevision, UnknownKey
 
-T = TypeVar("T")
-
 VALUE_BYTES: Final = 4 * 1024
 """A value that is compared counts as one key for each so many octets: it is decoded for that."""
 
 VALUE_WEIGHT: Final = 16
 """What each key of a range counts whose values are compared; their sizes are not known."""
-
-Steps = Generator[Wanted, list[Item], T]
-"""An operation in steps: yields what it needs from the history, mostly nothing, and is sent it."""
 
 
 class Transactions:
@@ -38,6 +34,8 @@ class Transactions:
         self._keyspace = keyspace
         self._leases = leases
         self._check_room = check_room
+        self.max_answer_bytes: int | None = None
+        """The size above which an answer is refused; a server sets it."""
 
     def check_revision(self, revision: int) -> None:
         """Refuse a revision that is forgotten, or has yet to come."""
@@ -68,6 +66,21 @@ class Transactions:
                 break
         return touched
 
+    def has_long_answer(self, txn: Txn) -> bool:
+        """Return whether the answer may contain very many keys, whichever branches are taken."""
+        return self._shown_by(txn) > LONG
+
+    def _shown_by(self, txn: Txn) -> int:
+        shown = 1
+        for step in (*txn.success, *txn.failure):
+            if isinstance(step, Txn):
+                shown += self._shown_by(step)
+            elif isinstance(step, Range) or step.prev_kv:
+                shown += max(1, self.touched(step))
+            if shown > LONG:
+                break
+        return shown
+
     def _octets(self, key: bytes) -> int:
         item = self._keyspace.get(key)
         return 0 if item is None else len(item[0])
@@ -83,11 +96,15 @@ class Transactions:
     def prepare(self, txn: Txn) -> Steps[tuple[txns.Branch, Writing]]:
         """Decide on the branches, and refuse what would fail half-way."""
         branch = yield from pausing(txns.decide(txn, self._keyspace))
-        used = yield from self._check(branch)
-        return branch, Writing(self._keyspace, self._leases, used)
+        return branch, (yield from self._check(branch))
 
-    def _check(self, branch: txns.Branch) -> Steps[dict[int, LeaseRecord]]:
-        """Refuse what would fail half-way, before anything is changed; return the leases used."""
+    def check_delete(self, delete: Delete) -> Steps[None]:
+        """Refuse a delete whose answer would be too large, before anything is changed."""
+        size = AnswerSize(self.max_answer_bytes)
+        yield from AnswerBound(self._keyspace, size).add([delete], [delete])
+
+    def _check(self, branch: txns.Branch) -> Steps[Writing]:
+        """Refuse what would fail half-way, before anything is changed."""
         used: dict[int, LeaseRecord] = {}
         added: dict[int, set[bytes]] = {}
         ranges: list[Range] = []
@@ -116,7 +133,33 @@ class Transactions:
             used[lease].check_room_for(keys, self._leases.max_keys)
         if keeps:
             yield from _check_deleted(changes)
-        return used
+        shown = [step for step in changes if step.prev_kv]
+        past = None
+        if ranges or shown:
+            past = yield from self._check_answer([*shown, *ranges], changes)
+        return Writing(self._keyspace, self._leases, used, past)
+
+    def _check_answer(
+        self, shown: list[Put | Delete | Range], changes: list[Put | Delete]
+    ) -> Steps[dict[int, Found]]:
+        """Refuse a transaction whose answer may be too large, before anything is changed.
+
+        `shown` are the operations whose answers contain keys. Ranges of an earlier revision are
+        read here; return what they found, by `id`.
+        """
+        size = AnswerSize(self.max_answer_bytes)
+        current: list[Put | Delete | Range] = []
+        past: dict[int, Found] = {}
+        for step in shown:
+            if isinstance(step, Range) and step.revision > 0:
+                found = yield from scan(self._keyspace, step, step.revision, size.check)
+                yield from size.add_items(found.items, keys_only=step.keys_only)
+                past[id(step)] = found
+            else:
+                current.append(step)
+        if current:
+            yield from AnswerBound(self._keyspace, size).add(current, changes)
+        return past
 
     def carry_out(self, branch: txns.Branch, writing: Writing) -> Steps[list[Any]]:
         """Do what was prepared; nothing of it can be refused any more."""
@@ -134,7 +177,7 @@ class Transactions:
                 results.append(Deleted(writing.shown_revision, previous))
                 yield []
             elif isinstance(step, Range):
-                results.append((yield from self._range_steps(step, writing)))
+                results.append((yield from self._range_within(step, writing)))
                 yield []
             else:
                 inner = yield from self.carry_out(step, writing)
@@ -142,12 +185,18 @@ class Transactions:
                 yield []
         return results
 
-    def read_steps(self, txn: Txn, revision: int) -> Steps[Outcome]:
-        """Execute a transaction that changes nothing at a revision, while others change keys."""
+    def read_steps(self, txn: Txn, revision: int, size: AnswerSize | None = None) -> Steps[Outcome]:
+        """Execute a transaction that changes nothing at a revision, while others change keys.
+
+        Raises `TooLarge` as soon as what was found exceeds the limit; `size` counts the ranges of
+        the transaction that this one is nested in.
+        """
+        size = size or AnswerSize(self.max_answer_bytes)
+        size.add(OPERATION_BYTES)
         succeeded = True
         for compare in txn.compares:
             query = Range(compare.key, compare.end)
-            found = yield from scan(self._keyspace, query, revision)
+            found = yield from scan(self._keyspace, query, revision, size.check)
             items: list[Item | None] = [*found.items] or [None]
             succeeded = all(txns.compares(compare, item, self._keyspace) for item in items)
             if not succeeded:
@@ -155,14 +204,23 @@ class Transactions:
         results: list[Any] = []
         for step in txn.success if succeeded else txn.failure:
             if isinstance(step, Txn):
-                results.append((yield from self.read_steps(step, revision)))
+                results.append((yield from self.read_steps(step, revision, size)))
             else:
                 assert isinstance(step, Range)
-                results.append((yield from self._read_range(step, revision)))
+                found = yield from self._read_range(step, revision, size)
+                yield from size.add_items(found.items, keys_only=step.keys_only)
+                results.append(found)
             yield []
         return Outcome(succeeded, results, revision)
 
-    def _read_range(self, query: Range, revision: int) -> Steps[Found]:
+    def range_steps(self, query: Range, revision: int) -> Steps[Found]:
+        """Read a range at a revision; raise `TooLarge` if its answer exceeds the limit."""
+        size = AnswerSize(self.max_answer_bytes)
+        found = yield from scan(self._keyspace, query, revision, size.check)
+        yield from size.add_items(found.items, keys_only=query.keys_only)
+        return found
+
+    def _read_range(self, query: Range, revision: int, size: AnswerSize) -> Steps[Found]:
         at = query.revision if query.revision > 0 else revision
         if query.revision:  # etcd refuses negative ones, too, once there was a compaction
             self.check_revision(query.revision)
@@ -170,7 +228,7 @@ class Transactions:
         if at == keyspace.revision == keyspace.newest:
             found = read_now(keyspace, query)
         if found is None:
-            found = yield from scan(keyspace, query, at)
+            found = yield from scan(keyspace, query, at, size.check)
         return found._replace(revision=revision)
 
     def oldest_read(self, txn: Txn) -> int:
@@ -183,16 +241,16 @@ class Transactions:
                 oldest = min(oldest, step.revision)
         return max(oldest, self._keyspace.compacted)
 
-    def _range_steps(self, query: Range, writing: Writing) -> Steps[Found]:
+    def _range_within(self, query: Range, writing: Writing) -> Steps[Found]:
         """Read within a transaction, which sees what it has done itself, if it reads what is now.
 
-        What is found is said to be of the transaction's revision, as in etcd.
+        Ranges of an earlier revision were read before. All results carry the transaction's
+        revision, as in etcd.
         """
         shown = writing.shown_revision
-        found = read_now(self._keyspace, query) if query.revision <= 0 else None
+        found = writing.past.get(id(query)) or read_now(self._keyspace, query)
         if found is None:
-            revision = query.revision if query.revision > 0 else shown
-            found = yield from scan(self._keyspace, query, revision)
+            found = yield from scan(self._keyspace, query, shown)
         return found._replace(revision=shown)
 
 

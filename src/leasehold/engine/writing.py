@@ -4,7 +4,7 @@ from collections.abc import Generator
 from itertools import islice
 
 from leasehold.core.keyspace import Change, Item, Keyspace
-from leasehold.core.ops import Delete
+from leasehold.core.ops import Delete, Found
 from leasehold.core.ordering import in_order
 from leasehold.core.ranges import SLICE, Wanted, pausing
 from leasehold.core.recent import octets_of
@@ -25,18 +25,25 @@ class Writing:
         "changes",
         "keys",
         "octets",
+        "past",
         "records",
         "rekeyed",
         "revision",
     )
 
     def __init__(
-        self, keyspace: Keyspace, leases: Leases, used: dict[int, LeaseRecord] | None = None
+        self,
+        keyspace: Keyspace,
+        leases: Leases,
+        used: dict[int, LeaseRecord] | None = None,
+        past: dict[int, Found] | None = None,
     ) -> None:
         self._keyspace = keyspace
         self._leases = leases
         self._used = used or {}
         """Leases that keys are put under. One may end meanwhile: then its keys go after this."""
+        self.past = past or {}
+        """What ranges of earlier revisions have found, by the `id` of the range."""
         self.revision = keyspace.revision + 1
         """The revision of all changes, if there are any."""
         self.changes: list[Change] = []

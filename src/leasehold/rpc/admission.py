@@ -8,9 +8,13 @@ is no idle connection the newcomer is refused.
 
 A connection that is told to leave is *parting* until it is gone: it has a moment to finish a call
 that was already on its way. Those have no slot, and their number is limited, too.
+
+A connection is an open file, so the number of slots follows from the limit on open files.
 """
 
+import contextlib
 import heapq
+import resource
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
@@ -56,6 +60,28 @@ def connections_for(files: int) -> int:
     return max(1, min(MAX_CONNECTIONS, files - min(RESERVED_FILES, files // 2)))
 
 
+def open_files() -> int:
+    """Return the limit on open files that is in force (the soft limit)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = MAX_CONNECTIONS + RESERVED_FILES
+    return enough if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_file_limit() -> int:
+    """Raise the soft limit as far as connections need it and the hard limit allows; return it.
+
+    It changes the whole process, so only a program that is a server calls it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + RESERVED_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return open_files()
+
+
 class Admission:
     """The slots of a server."""
 
@@ -65,6 +91,10 @@ class Admission:
         self.max_connections = max_connections
         self.taken = 0
         """Slots in use."""
+        self.evicted = 0
+        """Connections that were closed so far to make room for others."""
+        self.refused = 0
+        """Connections that were refused so far."""
         self._occupants = occupants
         self._host = host
         self._log = log
@@ -81,13 +111,16 @@ class Admission:
 
         `make_room` is tried last: it returns a slot, or False if it cannot.
         """
-        if self.taken >= self.max_connections and not (self.make_room() or make_room()):
-            self._log.warning(
-                "refused a connection from %s: all %d connections are in use, and none is idle",
-                peer,
-                self.max_connections,
-            )
-            return False
+        if self.taken >= self.max_connections and not self.make_room():
+            if not make_room():
+                self.refused += 1
+                self._log.warning(
+                    "refused a connection from %s: all %d connections are in use, and none is idle",
+                    peer,
+                    self.max_connections,
+                )
+                return False
+            self.evicted += 1
         self.taken += 1
         return True
 
@@ -105,6 +138,7 @@ class Admission:
             self.max_connections,
         )
         self.taken -= 1
+        self.evicted += 1
         self._without_slot.add(victim)
         self._parting[victim] = None
         victim.part()

@@ -44,21 +44,25 @@ def is_ip_address(host: str) -> bool:
 
 
 class Origin(NamedTuple):
-    """Where a web page comes from; the port is None only for schemes without a default port."""
+    """Where a web page comes from: pages of one origin agree in scheme, host and port.
+
+    The port is None only for schemes without a default port.
+    """
 
     scheme: str
     host: str
     port: int | None
 
-    def is_at(self, authority: Authority) -> bool:
-        """Say whether a page of this origin was served under the authority."""
-        default = _DEFAULT_PORTS.get(self.scheme)
-        return (self.host, self.port) == (authority.host, authority.port or default)
-
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         is_default = self.port == _DEFAULT_PORTS.get(self.scheme)
         return f"{self.scheme}://{host}" + ("" if is_default else f":{self.port}")
+
+
+def origin_at(scheme: str, authority: Authority) -> Origin:
+    """Return the origin of pages that are served with this scheme under the authority."""
+    port = authority.port
+    return Origin(scheme, authority.host, _DEFAULT_PORTS.get(scheme) if port is None else port)
 
 
 def parse_origin(text: str) -> Origin:
@@ -69,5 +73,4 @@ def parse_origin(text: str) -> Origin:
     authority = parse_authority(rest)
     if not authority.host:
         raise ValueError(f"{text!r} is an origin without a host: write SCHEME://HOST[:PORT]")
-    port = authority.port or _DEFAULT_PORTS.get(scheme.lower())
-    return Origin(scheme.lower(), authority.host, port)
+    return origin_at(scheme.lower(), authority)

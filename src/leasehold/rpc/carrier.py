@@ -6,6 +6,7 @@ from leasehold.rpc.frames import ErrorCode
 from leasehold.rpc.gate import Flushable, Gate
 from leasehold.rpc.host import Host
 from leasehold.rpc.limits import Limits
+from leasehold.rpc.receive_account import ReceiveAccount
 
 if TYPE_CHECKING:
     from leasehold.rpc.server_call import ServerCall
@@ -17,6 +18,7 @@ class Carrier(Flushable, Protocol):
     gate: Gate
     limits: Limits
     host: Host
+    account: ReceiveAccount
     held_event_bytes: int
     """Events that wait for the gate."""
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from leasehold.errors import ConnectionLost, Status
 from leasehold.rpc.answer_block import AnswerBlock
 from leasehold.rpc.frames import ErrorCode
-from leasehold.rpc.grpc import MessageReader, RpcError
+from leasehold.rpc.grpc import MessageReader, RpcError, answer_too_large
 from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.streams import Stream
 
@@ -93,7 +93,9 @@ class ClientCall(Stream):
         """Take octets of the answer."""
         if self.reader is None:
             assert self.head is not None
-            self.reader = MessageReader(self.max_message_bytes, self.head.encoding)
+            self.reader = MessageReader(
+                self.max_message_bytes, self.head.encoding, answer_too_large
+            )
         before = self.reader.buffered_bytes
         messages = self.reader.feed(payload)
         self._buffer(self.reader.buffered_bytes - before)

@@ -7,6 +7,7 @@ A call ends with a block of trailers that carries `grpc-status` and, percent-enc
 
 import gzip
 import zlib
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
@@ -78,10 +79,19 @@ def framed(message: bytes) -> bytes:
 
 
 def too_large(message_bytes: int | str, max_bytes: int) -> RpcError:
-    """Refuse a message in the words of Go's gRPC, which users of etcd have in their logs."""
+    """Return the refusal of a request, in the words of Go's gRPC, for which users search."""
     return RpcError(
         Status.RESOURCE_EXHAUSTED,
         f"grpc: received message larger than max ({message_bytes} vs. {max_bytes})",
+    )
+
+
+def answer_too_large(message_bytes: int | str, max_bytes: int) -> RpcError:
+    """Return the error of a client that does not accept an answer; the call was executed."""
+    return RpcError(
+        Status.RESOURCE_EXHAUSTED,
+        f"answer larger than this client accepts ({message_bytes} vs. {max_bytes} bytes); "
+        "read fewer keys with one call",
     )
 
 
@@ -106,9 +116,15 @@ def percent_decoded(message: bytes) -> str:
 class MessageReader:
     """Cuts the octets of a stream into messages, however they come in."""
 
-    __slots__ = ("_buffer", "_encoding", "_max_bytes", "excess_bytes", "since")
+    __slots__ = ("_buffer", "_encoding", "_max_bytes", "_too_large", "excess_bytes", "since")
 
-    def __init__(self, max_bytes: int, encoding: bytes = IDENTITY) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        encoding: bytes = IDENTITY,
+        too_large: Callable[[int | str, int], RpcError] = too_large,
+    ) -> None:
+        self._too_large = too_large
         self._buffer = bytearray()
         self._max_bytes = max_bytes
         self._encoding = encoding
@@ -135,7 +151,7 @@ class MessageReader:
         while len(self._buffer) - start >= PREFIX_BYTES:
             compressed, length = PREFIX.unpack_from(self._buffer, start)
             if length > self._max_bytes:
-                raise too_large(length, self._max_bytes)
+                raise self._too_large(length, self._max_bytes)
             if compressed > 1:
                 raise RpcError(Status.INTERNAL, f"grpc: {compressed} is no compressed flag")
             end = start + PREFIX_BYTES + length
@@ -153,7 +169,7 @@ class MessageReader:
                 Status.INTERNAL, "grpc: compressed flag set with identity or empty encoding"
             )
         try:
-            plain = decompress(message, self._max_bytes)
+            plain = decompress(message, self._max_bytes, self._too_large)
         except RpcError:
             self.excess_bytes += self._max_bytes  # it may have been as much
             raise
@@ -172,7 +188,11 @@ def packed(message: bytes) -> bytes:
     return compress(message) if len(message) >= COMPRESS_FROM_BYTES else framed(message)
 
 
-def decompress(message: bytes, max_bytes: int) -> bytes:
+def decompress(
+    message: bytes,
+    max_bytes: int,
+    too_large: Callable[[int | str, int], RpcError] = too_large,
+) -> bytes:
     """Unpack a message that is no longer than it may be, whatever it claims."""
     unpacking = zlib.decompressobj(_GZIP_FORMAT)
     try:

@@ -64,7 +64,7 @@ class Health:
         return {
             path + "Check": Exchange(self.check),
             path + "List": Exchange(self.list),
-            path + "Watch": Subscription(self.watch),
+            path + "Watch": Subscription(self.watch, reads_metadata=False),
         }
 
     # What the owner says.

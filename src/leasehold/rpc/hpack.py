@@ -213,7 +213,7 @@ class HeaderDecoder:
                 timeouts_bytes += len(timeout) + _TIMEOUT_BASE_BYTES
             else:
                 fields.append(field)
-        self.timeout = timeout
+        self.timeout = None if timeout is None else timeout[:MAX_KNOWN_TIMEOUT_BYTES]
         if len(fields) > MAX_FIELDS:
             raise HeaderListTooLarge(
                 f"a list of {len(fields)} header fields, allowed are at most {MAX_FIELDS}"

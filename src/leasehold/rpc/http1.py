@@ -10,7 +10,6 @@ What comes in behind a request waits until it is answered, so answers come in th
 requests whatever a client has sent ahead; and if that is much, nothing more is read (`throttle`).
 """
 
-import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -75,7 +74,8 @@ class HTTP1(LateFlush):
         self._web = web
         self._transmit = transmit
         self._throttle = throttle
-        self._max_event_bytes = (limits or Limits()).max_event_bytes
+        limits = limits or Limits()
+        self._max_event_bytes = limits.max_event_bytes
         self._buffer = bytearray()
         self._out: list[bytes] = []
         self._head: RequestHead | None = None
@@ -84,7 +84,7 @@ class HTTP1(LateFlush):
         """Set while a handler has a request."""
         self._in_one_go = 0
         self._held_bytes = 0
-        self._account = account or ReceiveAccount(sys.maxsize)
+        self._account = account or ReceiveAccount(limits)
         self._charged_bytes = 0
         """What this connection holds of the account."""
         self._is_paused = self._is_cramped = self._is_throttled = False

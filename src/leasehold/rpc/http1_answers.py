@@ -54,11 +54,22 @@ class Line(Flushable, Protocol):
 class Http1Answer:
     """The answer to one request; once it is over, nothing that is said has any effect."""
 
-    __slots__ = ("_added", "_has_begun", "_head", "_line", "is_over", "visitor")
+    __slots__ = (
+        "_added",
+        "_has_begun",
+        "_is_head",
+        "_is_old",
+        "_line",
+        "_may_keep_alive",
+        "is_over",
+        "visitor",
+    )
 
     def __init__(self, line: Line, head: RequestHead) -> None:
         self._line = line
-        self._head = head
+        self._is_head = head.method == b"HEAD"
+        self._is_old = head.is_old
+        self._may_keep_alive = head.keeps_alive
         self._added: Fields = ()
         self._has_begun = False
         self.is_over = False
@@ -97,8 +108,8 @@ class Http1Answer:
             *reply.fields,
             (b"Content-Length", b"%d" % len(reply.body)),
         )
-        keeps_alive = self._head.keeps_alive and self._line.takes_more
-        body = b"" if self._head.method == b"HEAD" else reply.body
+        keeps_alive = self._may_keep_alive and self._line.takes_more
+        body = b"" if self._is_head else reply.body
         self._put_head(reply.status, fields, keeps_alive=keeps_alive, body=body)
         self._end(keeps_alive=keeps_alive)
 
@@ -107,13 +118,13 @@ class Http1Answer:
         if self.is_over or self._has_begun:
             return
         self._has_begun = True
-        if not self._head.is_old:
+        if not self._is_old:
             fields = (*fields, (b"Transfer-Encoding", b"chunked"))
         self._put_head(status, fields, keeps_alive=self._keeps_alive)
 
     @property
     def _keeps_alive(self) -> bool:
-        return self._head.keeps_alive and not self._head.is_old
+        return self._may_keep_alive and not self._is_old
 
     def _put_head(
         self, status: HTTPStatus, fields: Fields, *, keeps_alive: bool, body: bytes = b""
@@ -126,12 +137,12 @@ class Http1Answer:
     def write(self, octets: bytes) -> None:
         """Send a piece."""
         if octets and self._has_begun and not self.is_over:
-            self._line.put(octets if self._head.is_old else b"%x\r\n%b\r\n" % (len(octets), octets))
+            self._line.put(octets if self._is_old else b"%x\r\n%b\r\n" % (len(octets), octets))
 
     def finish(self) -> None:
         """End an answer that came in pieces."""
         if self._has_begun and not self.is_over:
-            self._line.put(b"" if self._head.is_old else b"0\r\n\r\n")
+            self._line.put(b"" if self._is_old else b"0\r\n\r\n")
             self._end(keeps_alive=self._keeps_alive)
 
     def _end(self, *, keeps_alive: bool) -> None:

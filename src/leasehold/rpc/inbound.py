@@ -14,7 +14,7 @@ from leasehold.rpc.frames import ConnectionFailed, ErrorCode, StreamFailed
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import Outbound, S
-from leasehold.rpc.receive_account import SHARES, SMALL_BYTES, ReceiveAccount
+from leasehold.rpc.receive_account import SMALL_BYTES, ReceiveAccount
 
 STREAM_WINDOW: Final = 4 * 1024 * 1024
 """What a peer may send on a stream unasked: more than the largest message of a request."""
@@ -48,7 +48,7 @@ class Inbound(Generic[S]):
         """Octets of DATA that came in, on all streams, and were not given back."""
         self.buffered_bytes = 0
         """What came in and nobody has taken: messages that are not complete, or that wait."""
-        self.account = ReceiveAccount(SHARES * limits.max_buffered_bytes)
+        self.account = ReceiveAccount(limits)
         """A server's connections share one."""
         self._deferred_bytes = 0
         """The part of it that is whole messages."""

@@ -45,8 +45,8 @@ class Limits:
     max_message_bytes: int = 2 * MIB
     """A message that comes in, plain; etcd has the same limit."""
     max_buffered_bytes: int = 32 * MIB
-    """Messages that are not complete or that no handler has taken, and the large heads of unary
-    calls, on all streams. All connections of a server together may have
+    """Messages that are not complete or that no handler has taken, and large heads that are kept,
+    on all streams. All connections of a server together may have
     `rpc.receive_account.SHARES` times as much."""
     message_s: float = 30.0
     """How long a message may take to arrive completely, with the time that it needs at

@@ -3,7 +3,9 @@
 Theory of operation. A long read takes a slot before it begins and keeps it until its answer was
 sent, or its stream is over. There are `MAX_READS` slots for the whole server. Reads that find none
 wait in a queue for each connection, and the queues are served round robin. A connection that has a
-slot gets another one only while no connection without one waits, and never the last one.
+slot gets another one only while no connection without one waits, and never the last one; not
+before its last answer is built, and not while it holds `MAX_HELD_OF_CONNECTION_BYTES`. So one
+connection takes no more memory than that and one answer (`core.answer_size`).
 
 A read whose peer takes less than `MIN_TAKEN_BYTES` in `PATIENCE_S` loses its slot; so does every
 read that has had its slot for `PATIENCE_S` while others wait, or a few peers that take their
@@ -39,6 +41,11 @@ MIN_TAKEN_BYTES: Final = 64 * 1024
 MAX_HELD_BYTES: Final = 256 * 1024 * 1024
 """Long answers of the whole server that are built and not sent. A single one may be larger."""
 
+MAX_HELD_OF_CONNECTION_BYTES: Final = 16 * 1024 * 1024
+"""Those of one connection with which another of its reads may begin: as much as it may have
+unsent without having its other calls refused (`Limits.max_unsent_bytes`)."""
+
+NOT_TAKEN: Final = "the answers on this connection are not taken; read them, or open another one"
 _REFUSED: Final = "too many long reads are waiting; try again later"
 
 
@@ -54,6 +61,7 @@ class Slot:
         "_slots",
         "connection",
         "held_bytes",
+        "is_built",
         "is_lost",
         "is_slow",
         "reset",
@@ -63,6 +71,7 @@ class Slot:
         self._slots = slots
         self.connection = connection
         self.held_bytes = 0
+        self.is_built = False
         self.is_lost = False
         """Whether the slot was given to another read."""
         self.is_slow = False
@@ -78,8 +87,8 @@ class Slot:
         self.held_bytes = octets
         self.reset = reset
         self._left = left
-        self._slots.held_bytes += octets
         self._watch(host, octets)
+        self._slots.built(self)
 
     def _watch(self, host: Host, left_before: int) -> None:
         self._alarm = host.call_later(PATIENCE_S, lambda: self._look(host, left_before))
@@ -102,7 +111,6 @@ class Slot:
             self._alarm = None
         slots, self._slots = self._slots, _NONE
         if slots is not _NONE:
-            slots.held_bytes -= self.held_bytes
             slots.released(self)
 
 
@@ -112,6 +120,10 @@ class ReadSlots:
     def __init__(self, reads: int = MAX_READS) -> None:
         self._free = self._reads = reads
         self._running: Counter[object] = Counter()
+        self._building: set[object] = set()
+        """Connections that have an answer under construction."""
+        self._held: Counter[object] = Counter()
+        """The octets of answers that each connection has not taken."""
         self._queues: dict[object, deque[asyncio.Future[Slot]]] = {}
         self._queued = 0
         self._lost: dict[Slot, None] = {}
@@ -172,14 +184,29 @@ class ReadSlots:
                 self._queues[connection] = queue  # behind the others
             if waiting.done():
                 continue
-            self._make_room()
+            if self._held[connection] >= MAX_HELD_OF_CONNECTION_BYTES:
+                waiting.set_exception(RpcError(Status.RESOURCE_EXHAUSTED, NOT_TAKEN))
+                continue
             self._free -= 1
             self._running[connection] += 1
+            self._building.add(connection)
+            self._make_room()
             waiting.set_result(Slot(self, connection))
 
     def _next(self) -> object | None:
-        """Choose the connection whose turn it is: the first that has the fewest slots."""
-        connection = min(self._queues, key=self._running.__getitem__)
+        """Choose the connection whose turn it is: the first that has the fewest slots.
+
+        One that is slow is chosen although it holds much: its reads are refused.
+        """
+        ready = [
+            connection
+            for connection in self._queues
+            if connection not in self._building
+            and (self._held[connection] < MAX_HELD_OF_CONNECTION_BYTES or self.is_slow(connection))
+        ]
+        if not ready:
+            return None
+        connection = min(ready, key=self._running.__getitem__)
         return None if self._free == 1 and self._running[connection] else connection
 
     def _make_room(self) -> None:
@@ -191,6 +218,14 @@ class ReadSlots:
             if reset is not None:
                 reset()
 
+    def built(self, slot: Slot) -> None:
+        """Count an answer that is complete: its connection may have another one built."""
+        slot.is_built = True
+        self._building.discard(slot.connection)
+        self._held[slot.connection] += slot.held_bytes
+        self.held_bytes += slot.held_bytes
+        self._hand_out()
+
     def lost(self, slot: Slot) -> None:
         """Take a slot from a read; its answer is still held."""
         self._lost[slot] = None
@@ -198,10 +233,21 @@ class ReadSlots:
 
     def released(self, slot: Slot) -> None:
         """Take the slot of a read that is over, unless it was lost before."""
+        if slot.is_built:
+            self._drop_held(slot)
+        else:
+            self._building.discard(slot.connection)
         if slot.is_lost:
             self._lost.pop(slot, None)
+            self._hand_out()
         else:
             self._give_back(slot)
+
+    def _drop_held(self, slot: Slot) -> None:
+        self.held_bytes -= slot.held_bytes
+        self._held[slot.connection] -= slot.held_bytes
+        if not self._held[slot.connection]:
+            del self._held[slot.connection]
 
     def _give_back(self, slot: Slot) -> None:
         self._free += 1

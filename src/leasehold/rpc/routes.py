@@ -157,6 +157,25 @@ class Listener(Protocol):
         ...
 
 
+class _Nobody:
+    """The handler of a call that is over. It does nothing."""
+
+    def heard(self, message: bytes) -> None:
+        """Do nothing."""
+
+    def ended(self) -> None:
+        """Do nothing."""
+
+    def relieved(self) -> None:
+        """Do nothing."""
+
+    def gone(self) -> None:
+        """Do nothing."""
+
+
+NOBODY: Final = _Nobody()
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A method whose server speaks by itself.
@@ -168,6 +187,8 @@ class Subscription:
     ends_by_itself: bool = False
     waits_for_room: bool = False
     """Whether nothing is said without `Speaker.has_own_room`."""
+    reads_metadata: bool = True
+    """Whether the handler reads `Speaker.metadata`. If not, a call does not keep its head."""
     tally: Tally = field(default_factory=Tally, compare=False)
 
 
@@ -179,12 +200,14 @@ Methods = Mapping[str, Method]
 class Head:
     """What is known of all requests with the same header fields.
 
-    Exactly one of `call`, `subscription`, `error` and `web` is set.
+    Exactly one of `call`, `subscription`, `error` and `web` is set. The fields themselves are kept
+    only for handlers that read metadata, and for web requests.
     """
 
     __slots__ = (
         "_fields",
         "_metadata",
+        "_shown_path",
         "call",
         "content_length",
         "counted_bytes",
@@ -194,6 +217,7 @@ class Head:
         "hold",
         "is_short",
         "is_unary",
+        "keeps_fields",
         "subscription",
         "takes_gzip",
         "tally",
@@ -202,7 +226,11 @@ class Head:
     )
 
     def __init__(
-        self, method: "Method | RpcError | WebHead", fields: tuple[Field, ...], length: int | None
+        self,
+        method: "Method | RpcError | WebHead",
+        fields: tuple[Field, ...],
+        length: int | None,
+        path: bytes = b"",
     ) -> None:
         self.call = method.call if isinstance(method, Exchange) else None
         self.is_unary = isinstance(method, Exchange) and method.is_unary
@@ -217,26 +245,28 @@ class Head:
         self.web = method if isinstance(method, WebHead) else None
         self.content_length = length
         self.counted_bytes = 0
-        """The size of a large head, which is counted as received data while its call is open."""
+        """The size of a large head whose fields are kept: it counts as received data meanwhile."""
         self.encoding = IDENTITY
         self.takes_gzip = False
         """Whether the answers may be compressed: as the requests are."""
         for each in fields:
             if each.name == b"grpc-encoding":
-                self.encoding = each.value
+                self.encoding = GZIP if each.value == GZIP else IDENTITY
             elif each.name == b"grpc-accept-encoding":
                 self.takes_gzip = GZIP in each.value
         self.takes_gzip = self.takes_gzip and self.encoding == GZIP
         self.is_short = self.call is not None and length is None and not self.takes_gzip
         """Whether a message in one frame can be given to the handler as it is."""
-        self._fields = fields
+        reads_metadata = isinstance(method, Subscription) and method.reads_metadata
+        self.keeps_fields = reads_metadata or self.web is not None
+        self._fields = fields if reads_metadata else ()
+        self._shown_path = path[:MAX_SHOWN_BYTES]
         self._metadata: Metadata | None = None
 
     @property
     def path(self) -> str:
         """The path of the request, for the log."""
-        paths = (each.value for each in self._fields if each.name == b":path")
-        return _shown(next(paths, b"?"))
+        return _shown(self._shown_path)
 
     @property
     def metadata(self) -> Metadata:
@@ -270,7 +300,7 @@ def resolve(fields: tuple[Field, ...], methods: Methods) -> Head:
     content_type = regular.get(b"content-type", b"")
     if method == b"POST" and _is_grpc(content_type):
         encoding = regular.get(b"grpc-encoding", IDENTITY)
-        return Head(_method(target, methods, encoding), fields, length)
+        return Head(_method(target, methods, encoding), fields, length, target)
     refusal = None
     if target.decode(errors="replace") in methods:
         refusal = plain(HTTPStatus.METHOD_NOT_ALLOWED, "gRPC calls are made with POST")

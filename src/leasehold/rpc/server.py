@@ -22,7 +22,7 @@ from leasehold.rpc.host import Alarm, Host, LoopHost
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limited_log import LimitedLog
 from leasehold.rpc.limits import Limits
-from leasehold.rpc.receive_account import SHARES, ReceiveAccount
+from leasehold.rpc.receive_account import ReceiveAccount
 from leasehold.rpc.routes import Methods
 from leasehold.rpc.server_connection import ServerConnection
 from leasehold.rpc.sockets import peer_of
@@ -75,7 +75,7 @@ class Site:
     def __post_init__(self) -> None:
         """Make what connections share."""
         self.turns = Turns(self.host, self.enter)
-        self.account = ReceiveAccount(SHARES * self.limits.max_buffered_bytes)
+        self.account = ReceiveAccount(self.limits)
         self.log = LimitedLog(logger, self.host)
         self.admission = Admission(self.connections, self.max_connections, self.host, self.log)
 

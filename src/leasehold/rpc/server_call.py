@@ -28,8 +28,9 @@ from leasehold.rpc.host import Alarm
 from leasehold.rpc.laters import Laters
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.raised import as_rpc_error
+from leasehold.rpc.receive_account import TOO_MANY
 from leasehold.rpc.rope import Rope
-from leasehold.rpc.routes import Head, Later, Listener, LongRead, Pieces
+from leasehold.rpc.routes import NOBODY, Head, Later, Listener, LongRead, Pieces
 from leasehold.rpc.timeouts import parse_timeout
 
 logger = logging.getLogger(__name__)
@@ -101,16 +102,15 @@ class ServerCall(AnsweringStream):
     # What the client does.
 
     def open(self) -> None:
-        """Begin a call that has its own handler, no handler, or a large head."""
+        """Begin a call that has its own handler, or no handler."""
         head = self.head
         if head.error is not None:  # it is stored, and so it must not be raised
             self.end(head.error)
             return
         try:
             if head.counted_bytes:
-                self.carrier.buffer(head.counted_bytes, head.counted_bytes)
+                self.carrier.buffer(head.counted_bytes)
                 self._head_bytes = head.counted_bytes
-                return
             assert head.subscription is not None
             self.set_alarm()
             self.is_events = not head.waits_for_room
@@ -172,12 +172,13 @@ class ServerCall(AnsweringStream):
         try:
             messages = reader.feed(payload)
             held_bytes = reader.buffered_bytes
-            if held_bytes and (messages or not before):
+            is_new = bool(messages) or not before
+            if held_bytes and is_new:
                 reader.since = self.carrier.host.now()
             self.carrier.buffer(held_bytes - before, held_bytes)
+            self.carrier.account.track(self, held_bytes, is_new=is_new)
         except RpcError as error:
-            self.reader = None
-            self.carrier.buffer(-before)
+            self._drop_reader(before)
             self.end(error)
             messages = []
         if reader.excess_bytes:
@@ -203,10 +204,22 @@ class ServerCall(AnsweringStream):
         held_bytes = reader.buffered_bytes
         if now - reader.since < limits.message_s + held_bytes / limits.min_bytes_per_s:
             return
-        self.reader = None
-        self.carrier.buffer(-held_bytes)
+        self._drop_reader(held_bytes)
         why = f"a message did not arrive completely: {held_bytes} bytes came in"
         self.end(RpcError(Status.DEADLINE_EXCEEDED, f"{why} {now - reader.since:.0f} s"))
+
+    def give_up(self) -> None:
+        """End the call: its message has been incomplete for longest, and there are too many."""
+        if self.reader is not None:
+            self._drop_reader(self.reader.buffered_bytes)
+        self.end(RpcError(Status.RESOURCE_EXHAUSTED, TOO_MANY))
+        self.carrier.flush_soon()
+
+    def _drop_reader(self, counted_bytes: int) -> None:
+        """Forget an incomplete message, of which so much was counted."""
+        self.reader = None
+        self.carrier.buffer(-counted_bytes)
+        self.carrier.account.forget(self)
 
     def hear(self, message: bytes) -> None:
         """Have one message handled."""
@@ -446,7 +459,7 @@ class ServerCall(AnsweringStream):
         if self._alarm is not None:
             self._alarm.cancel()
         if self.reader is not None:
-            self.carrier.buffer(-self.reader.buffered_bytes)
+            self._drop_reader(self.reader.buffered_bytes)
         if self._head_bytes:
             self.carrier.buffer(-self._head_bytes)
         if self.deferred:
@@ -456,7 +469,7 @@ class ServerCall(AnsweringStream):
         if self.listener is not None:
             self.carrier.gate.forget(self)
             self._tell_gone(self.listener)
-            self.listener = _NOBODY  # they know each other, and the collector comes rarely
+            self.listener = NOBODY  # they know each other, and the collector comes rarely
 
     def _count_end(self) -> None:
         tally = self.head.tally
@@ -479,22 +492,3 @@ class ServerCall(AnsweringStream):
                 self.listener.relieved()
             except Exception as error:  # noqa: BLE001  every failure is somebody's answer
                 self.fail(error)
-
-
-class _Nobody:
-    """Who listens to a call that is over."""
-
-    def heard(self, message: bytes) -> None:
-        """Hear nothing."""
-
-    def ended(self) -> None:
-        """Hear nothing."""
-
-    def relieved(self) -> None:
-        """Hear nothing."""
-
-    def gone(self) -> None:
-        """Hear nothing."""
-
-
-_NOBODY: Final = _Nobody()

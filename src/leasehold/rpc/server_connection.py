@@ -38,6 +38,7 @@ from leasehold.rpc.late_flush import LateFlush
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.outbound import HAND_ON_BYTES
 from leasehold.rpc.pages import Reply, plain
+from leasehold.rpc.read_slots import NOT_TAKEN
 from leasehold.rpc.receive_account import ReceiveAccount
 from leasehold.rpc.routes import Head, Methods, resolve
 from leasehold.rpc.server_call import ServerCall
@@ -56,10 +57,9 @@ MAX_HEADS: Final = 64
 
 MAX_HEAD_FIELDS: Final = 20
 MAX_HEAD_BYTES: Final = 1024
-"""The fields of a request whose head is cached. Larger heads of unary calls count as received."""
+"""The fields of a request whose head is cached. Larger ones count as received if they are kept."""
 
 _GZIPPED: Final = ((b"grpc-encoding", GZIP),)
-_TOO_SLOW: Final = "the answers on this connection are not taken; read them, or open another one"
 
 
 class ServerConnection(LateFlush, Http2[AnsweringStream]):
@@ -85,8 +85,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         super().__init__(answers, limits, self.host.now, _greeting(limits))
         self.gate = gate
         self.report = report or self.report
-        if account is not None:
-            self._inbound.account = account
+        self.account = self._inbound.account = account or self._inbound.account
         self._methods = methods
         self.web = PagesOnly() if web is None else web
         self._heads: dict[tuple[Field, ...], Head] = {}
@@ -174,7 +173,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             raise StreamFailed(ErrorCode.REFUSED_STREAM, f"{self._max_streams} streams are open")
         head.tally.begun += 1
         window, began = self._outbound.initial_window, self._read_at
-        stream: AnsweringStream
+        stream: ServerCall | WebRequest
         if head.web is not None:
             stream = WebRequest(self, stream_id, head.web, window, began)
         else:
@@ -184,7 +183,9 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             stream.body_left = head.content_length
             if head.takes_gzip:
                 stream.head_fields = _GZIPPED
-            if (head.call is None or head.counted_bytes) and isinstance(stream, ServerCall):
+            if isinstance(stream, WebRequest):
+                stream.open(head.counted_bytes, is_complete=bool(flags & frames.END_STREAM))
+            elif head.call is None:
                 stream.open()
         if flags & frames.END_STREAM:
             self._remote_ended(stream)
@@ -200,9 +201,8 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
             self._heads[fields] = head
-        elif head.is_unary:
+        elif head.keeps_fields:
             head.counted_bytes = size_bytes
-            head.is_short = False  # the short path would not subtract it again
         return head
 
     def _trailers(self, stream: AnsweringStream, flags: int, fields: tuple[Field, ...]) -> None:
@@ -216,7 +216,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
     def web_refusal(self) -> Reply | None:
         """Refuse a request that is no gRPC call, while the peer does not take its answers."""
         if self._outbound.unsent_bytes > self._max_unsent_bytes:
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_SLOW)
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, NOT_TAKEN)
         return None
 
     # Messages.
@@ -316,7 +316,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
     def check_room(self) -> None:
         """Refuse a call while the peer does not take the answers to those before."""
         if self._outbound.unsent_bytes > self._max_unsent_bytes:
-            raise RpcError(Status.RESOURCE_EXHAUSTED, _TOO_SLOW)
+            raise RpcError(Status.RESOURCE_EXHAUSTED, NOT_TAKEN)
 
     def has_room_for(self, call: ServerCall) -> bool:
         """Whether the peer takes what is sent; if not, the call is relieved when it does."""

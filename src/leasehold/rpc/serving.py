@@ -16,8 +16,7 @@ from typing import Final, Self
 
 from leasehold.errors import Closed, Status
 from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
-from leasehold.rpc.admission import connections_for
-from leasehold.rpc.file_limit import open_files
+from leasehold.rpc.admission import connections_for, open_files
 from leasehold.rpc.gate import Gate
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.limits import Limits
@@ -112,6 +111,16 @@ class Server:
     def received_bytes(self) -> int:
         """What came in from clients so far."""
         return self._site.received_bytes
+
+    @property
+    def evicted_connections(self) -> int:
+        """How many connections were closed so far to make room for others."""
+        return self._site.admission.evicted
+
+    @property
+    def refused_connections(self) -> int:
+        """How many connections were refused so far, because all were in use."""
+        return self._site.admission.refused
 
     @property
     def sent_bytes(self) -> int:

@@ -10,6 +10,7 @@ from leasehold.rpc.header_encoder import Fields
 from leasehold.rpc.host import Host
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.pages import Reply, date_field, plain
+from leasehold.rpc.receive_account import TOO_MANY, ReceiveAccount
 from leasehold.rpc.routes import WebHead
 from leasehold.rpc.web import MAX_BODY_BYTES, Ask, Visitor, Web, handle_safely
 
@@ -25,6 +26,7 @@ class WebCarrier(Flushable, Protocol):
     gate: Gate
     limits: Limits
     host: Host
+    account: ReceiveAccount
     held_event_bytes: int
     """What waits for the gate, and nobody has asked for right now."""
 
@@ -58,7 +60,17 @@ class WebCarrier(Flushable, Protocol):
 class WebRequest(AnsweringStream):
     """A request, from its first octet to the last of its answer."""
 
-    __slots__ = ("_body", "_body_bytes", "_head", "_refusal", "carrier", "visitor")
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_fields",
+        "_held_bytes",
+        "_method",
+        "_refusal",
+        "_target",
+        "carrier",
+        "visitor",
+    )
 
     is_grpc = False
     _is_cramped = False
@@ -72,12 +84,21 @@ class WebRequest(AnsweringStream):
         self.start(stream_id, window, began)
         self.carrier = carrier
         self.visitor: Visitor | None = None
-        self._head = head
+        self._held_bytes = 0
+        """What is counted as received: the body, and a large head."""
+        self._method = head.method
+        self._target = head.target
+        self._fields = head.fields
         self._body = bytearray()
         self._body_bytes = 0
         self._refusal = head.refusal
 
     # What the client does.
+
+    def open(self, head_bytes: int, *, is_complete: bool) -> None:
+        """Begin a request; a large head counts as part of it while the body has yet to come."""
+        if not is_complete:
+            self._hold(head_bytes, is_new=True)
 
     def feed(self, payload: bytes) -> None:
         """Take octets of a body; what is refused is so at its end, when the client listens."""
@@ -85,41 +106,59 @@ class WebRequest(AnsweringStream):
         if self._refusal is not None:
             return
         if self._body_bytes > MAX_BODY_BYTES:
-            self._drop_body()
+            self._drop()
             self._refusal = self.carrier.web.too_large(self._body_bytes)
-            return
-        try:
-            self.carrier.buffer(len(payload), len(self._body) + len(payload))
-        except RpcError as error:
-            self._drop_body()
-            self._refusal = plain(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
-        else:
+        elif self._hold(len(payload)):
             self._body += payload
+
+    def _hold(self, octets: int, *, is_new: bool = False) -> bool:
+        """Count what came in of an incomplete request; False if it is refused."""
+        held_bytes = self._held_bytes + octets
+        try:
+            self.carrier.buffer(octets, held_bytes)
+        except RpcError as error:
+            self._drop()
+            self._refusal = plain(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
+            return False
+        self._held_bytes = held_bytes
+        self.carrier.account.track(self, max(1, held_bytes), is_new=is_new)
+        return True
 
     def drop_overdue(self, now: float) -> None:
         """Refuse the request if its body takes too long to arrive completely."""
         limits = self.carrier.limits
         patience_s = limits.message_s + self._body_bytes / limits.min_bytes_per_s
         if not self.remote_done and not self._is_done and now - self.began >= patience_s:
-            self._drop_body()
-            self._refusal = self._refusal or plain(HTTPStatus.REQUEST_TIMEOUT)
-            self.reply(self._refusal)
+            self._refuse(plain(HTTPStatus.REQUEST_TIMEOUT))
 
-    def _drop_body(self) -> bytes:
-        body, self._body = bytes(self._body), bytearray()
-        self.carrier.buffer(-len(body))
-        return body
+    def give_up(self) -> None:
+        """Refuse the request: its body has been incomplete for longest, and there are too many."""
+        self._refuse(plain(HTTPStatus.SERVICE_UNAVAILABLE, TOO_MANY))
+        self.carrier.flush_soon()
+
+    def _refuse(self, refusal: Reply) -> None:
+        self._drop()
+        self._refusal = self._refusal or refusal
+        self.reply(self._refusal)
+
+    def _drop(self) -> None:
+        """Forget what came in of the request."""
+        self._fields, self._body = (), bytearray()
+        self.carrier.buffer(-self._held_bytes)
+        self._held_bytes = 0
+        self.carrier.account.forget(self)
 
     def remote_ended(self) -> None:
         """Have the request answered."""
         self.remote_done = True
-        body, head = self._drop_body(), self._head
+        fields = [(field.name, field.value) for field in self._fields]
+        ask = Ask(self._method, self._target, fields, bytes(self._body))
+        self._drop()
         refusal = self._refusal or self.carrier.web_refusal()
         if refusal is not None:
             self.reply(refusal)
             return
-        fields = [(field.name, field.value) for field in head.fields]
-        visitor = handle_safely(self.carrier.web, Ask(head.method, head.target, fields, body), self)
+        visitor = handle_safely(self.carrier.web, ask, self)
         if not self._is_done:
             self.visitor = visitor
 
@@ -156,7 +195,7 @@ class WebRequest(AnsweringStream):
             (b"date", date_field()[1]),
             (b"content-length", b"%d" % len(reply.body)),
         )
-        self._append(b"" if self._head.method == _HEAD else reply.body)
+        self._append(b"" if self._method == _HEAD else reply.body)
         self._end()
 
     @property
@@ -241,7 +280,7 @@ class WebRequest(AnsweringStream):
 
     def over(self) -> None:
         """Learn that the stream is gone."""
-        self._drop_body()
+        self._drop()
         visitor, self.visitor = self.visitor, None
         if visitor is not None:
             visitor.gone()

@@ -105,7 +105,7 @@ class LeaseholdServer:
         self._metrics = Metrics(self.runtime, self._gate, self._server, calls, health)
 
     def _methods(self, settings: Settings) -> Methods:
-        desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
+        desk = self._desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
         self._alarms, self._cluster = Alarms(desk), Cluster(desk)
         etcd: dict[str, Method] = {}
         services: tuple[Service, ...] = (

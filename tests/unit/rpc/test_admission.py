@@ -50,6 +50,25 @@ class House:
         self.admission.left(connection)
 
 
+def test_connections_that_are_closed_for_others_or_refused_are_counted() -> None:
+    house = House(2)
+    assert house.come(1.0)
+    assert house.come(None)
+    assert (house.admission.evicted, house.admission.refused) == (0, 0)
+    assert house.come(None)
+    assert (house.admission.evicted, house.admission.refused) == (1, 0)
+    house.host.pass_time(2 * SEARCH_S)
+    assert house.come(None) is None
+    assert (house.admission.evicted, house.admission.refused) == (1, 1)
+
+    def give_up_silent() -> bool:
+        house.admission.release()
+        return True
+
+    assert house.admission.admit("a peer", give_up_silent)
+    assert (house.admission.evicted, house.admission.refused) == (2, 1)
+
+
 def test_the_one_that_is_idle_for_longest_makes_room() -> None:
     house = House(3)
     late, busy, early = house.come(5.0), house.come(None), house.come(1.0)

@@ -1,7 +1,9 @@
 """Messages that have arrived in part: who may hold how much of them, and for how long."""
 
+import tracemalloc
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 
@@ -13,12 +15,15 @@ from leasehold.rpc.header_encoder import literals
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limits import KIB, Limits
 from leasehold.rpc.receive_account import SHARES, SMALL_BYTES, ReceiveAccount
-from leasehold.rpc.routes import Exchange
+from leasehold.rpc.routes import NOBODY, Exchange, Listener, Speaker, Subscription
 from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
-from leasehold.rpc.web import PagesOnly
+from leasehold.rpc.web import Ask, PagesOnly, Visit
+from leasehold.rpc.web_request import WebRequest
 from tests.support.virtual_host import VirtualHost
 
-LIMITS = Limits(max_buffered_bytes=256 * KIB, message_s=30.0, min_bytes_per_s=1 * KIB)
+LIMITS = Limits(
+    max_buffered_bytes=256 * KIB, max_streams=64, message_s=30.0, min_bytes_per_s=1 * KIB
+)
 HALF_BYTES = 100 * KIB
 
 
@@ -27,9 +32,7 @@ class Server:
     """Connections that share an account, as those of one server do."""
 
     host: VirtualHost = field(default_factory=VirtualHost)
-    account: ReceiveAccount = field(
-        default_factory=lambda: ReceiveAccount(SHARES * LIMITS.max_buffered_bytes)
-    )
+    account: ReceiveAccount = field(default_factory=lambda: ReceiveAccount(LIMITS))
 
     def connect(self) -> "Client":
         return Client(self)
@@ -39,10 +42,16 @@ class Client:
     def __init__(self, server: Server) -> None:
         self.sent = bytearray()
         self.calls: list[bytes] = []
+        self.told: list[Speaker] = []
         self.position = 0
         """The position that the gate must release before answers are sent."""
         self.connection = ServerConnection(
-            {"/a.B/C": Exchange(self._call), "/a.B/Stream": Exchange(self._call, is_unary=False)},
+            {
+                "/a.B/C": Exchange(self._call),
+                "/a.B/Stream": Exchange(self._call, is_unary=False),
+                "/a.B/Watch": Subscription(self._open, reads_metadata=False),
+                "/a.B/Told": Subscription(self._open),
+            },
             Gate(),
             self.sent.extend,
             limits=LIMITS,
@@ -55,6 +64,10 @@ class Client:
     def _call(self, message: bytes) -> tuple[bytes, int]:
         self.calls.append(message)
         return b"", self.position
+
+    def _open(self, speaker: Speaker) -> Listener:
+        self.told.append(speaker)
+        return NOBODY
 
     def begin(self, *fields: tuple[bytes, bytes], path: bytes = b"/a.B/C") -> None:
         self.number += 2
@@ -174,7 +187,7 @@ def test_a_body_over_http2_that_does_not_go_on_is_refused() -> None:
 
 
 def test_bodies_over_http1_count_as_well() -> None:
-    account = ReceiveAccount(HALF_BYTES)
+    account = ReceiveAccount(Limits(max_buffered_bytes=HALF_BYTES // SHARES))
     sent = bytearray()
     one, other = (
         HTTP1(PagesOnly({}), sent.extend, host=VirtualHost(), account=account) for _ in range(2)
@@ -193,6 +206,95 @@ def test_bodies_over_http1_count_as_well() -> None:
     assert account.used_bytes == HALF_BYTES - 1
     one.lost()
     assert account.used_bytes == 0
+
+
+MAX_SMALL = SHARES * LIMITS.max_streams
+"""Small messages that may be incomplete on all connections."""
+
+
+def exhaust_small(server: Server, length: int = SMALL_BYTES - 5) -> list[Client]:
+    """Have connections begin more small messages than may be incomplete."""
+    clients = [server.connect() for _ in range(2 * SHARES)]
+    for client in clients:
+        for _ in range(LIMITS.max_streams):
+            client.begin()
+            client.send(PREFIX.pack(0, length + 1) + bytes(length))
+    return clients
+
+
+def test_the_number_of_incomplete_small_messages_is_limited() -> None:
+    server = Server()
+    clients = exhaust_small(server)
+    assert server.account.small_messages == MAX_SMALL
+    assert server.account.used_bytes == MAX_SMALL * SMALL_BYTES
+    # Those that were incomplete for longest are given up; the newest stay.
+    assert not clients[0].connection.has_streams
+    assert b"incomplete for longest" in clients[0].sent
+    assert len(clients[-1].connection._streams) == LIMITS.max_streams
+    for client in clients:
+        client.connection.lost()
+    assert (server.account.small_messages, server.account.used_bytes) == (0, 0)
+
+
+def test_small_messages_are_not_refused_while_the_most_are_incomplete() -> None:
+    server = Server()
+    newcomer = server.connect()
+    clients = exhaust_small(server)
+    assert newcomer.send_small_in_two()
+    assert all(client.send_small_in_two() for client in clients[:SHARES])
+    assert server.account.small_messages <= MAX_SMALL
+
+
+def test_a_message_that_becomes_large_is_not_given_up_as_a_small_one() -> None:
+    server = Server()
+    client = server.connect()
+    client.begin()
+    client.send(PREFIX.pack(0, 2 * SMALL_BYTES))
+    client.send(bytes(2 * SMALL_BYTES - 1))
+    assert server.account.small_messages == 0
+    exhaust_small(server)
+    client.send(b"x", frames.END_STREAM)
+    assert len(client.calls) == 1
+
+
+def test_a_stream_counts_from_its_last_message_on() -> None:
+    """Messages of a stream that goes on are not given up for the age of the stream."""
+    server = Server()
+    old, new = server.connect(), server.connect()
+    for client in (old, new):
+        client.begin(path=b"/a.B/Stream")
+        client.send(PREFIX.pack(0, 2) + b"h")
+    old.send(b"i" + PREFIX.pack(0, 2) + b"h")
+    assert server.account.small_messages == 2
+    for _ in range((MAX_SMALL - 1) // LIMITS.max_streams):
+        client = server.connect()
+        for _ in range(LIMITS.max_streams):
+            client.begin()
+            client.send(b"\0")
+    client = server.connect()
+    for _ in range(MAX_SMALL + 1 - server.account.small_messages):
+        client.begin()
+        client.send(b"\0")
+    assert not new.connection.has_streams
+    old.send(b"i", frames.END_STREAM)
+    assert old.calls == [b"hi", b"hi"]
+
+
+def test_small_bodies_over_http2_count_as_well() -> None:
+    server = Server()
+    client = server.connect()
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/v3/kv/put")))
+    client.connection.receive(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block))
+    client.number = 1
+    client.send(bytes(100))
+    client.send(bytes(100))
+    assert server.account.small_messages == 1
+    exhaust_small(server)
+    assert str(HTTPStatus.SERVICE_UNAVAILABLE.value).encode() in client.sent
+    assert not client.connection.has_streams
+    assert server.account.used_bytes == MAX_SMALL * SMALL_BYTES
+    client.send(bytes(100))
+    assert server.account.used_bytes == MAX_SMALL * SMALL_BYTES
 
 
 LARGE = (b"token", b"x" * 15_000)
@@ -281,23 +383,111 @@ def test_a_unary_call_whose_answer_waits_is_not_overdue() -> None:
     assert b"did not arrive" not in client.sent
 
 
-def test_large_heads_of_unary_calls_count_until_the_calls_are_over() -> None:
+NO_METADATA = [b"/a.B/C", b"/a.B/Stream", b"/a.B/Watch", b"/a.B/Unknown"]
+MAX_KEPT_BYTES = 2 * KIB
+"""What a call may keep on average: much less than its head has here."""
+
+
+@pytest.mark.parametrize("path", NO_METADATA)
+@pytest.mark.parametrize("name", [b"token", b"grpc-encoding", b"grpc-timeout"])
+def test_the_fields_of_a_large_head_are_not_kept(path: bytes, name: bytes) -> None:
     server = Server()
     client = server.connect()
-    while str(Status.RESOURCE_EXHAUSTED.value).encode() not in client.sent:
-        assert client.number < 2 * LIMITS.max_streams
+    client.begin(LARGE, path=path)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(LIMITS.max_streams - 1):
+            client.begin((name, b"%d" % number + LARGE[1]), path=path)
         del client.sent[:]
-        client.begin(LARGE)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < LIMITS.max_streams * MAX_KEPT_BYTES
+    assert server.account.used_bytes == 0
+
+
+def test_large_heads_count_while_a_handler_may_read_their_metadata() -> None:
+    server = Server()
+    client = server.connect()
+    opened: list[int] = []
+    while str(Status.RESOURCE_EXHAUSTED.value).encode() not in client.sent:
+        assert len(opened) < LIMITS.max_streams
+        opened.append(client.number + 2)
+        del client.sent[:]
+        client.begin(LARGE, path=b"/a.B/Told")
+    assert len(client.told) == len(opened) - 1  # the last one was refused before it began
     used_bytes = server.account.used_bytes
     assert LIMITS.max_buffered_bytes - 16 * KIB < used_bytes <= LIMITS.max_buffered_bytes
+    assert client.told[0].metadata == ((LARGE[0].decode(), LARGE[1].decode()),)
     assert client.send_small_in_two()
-    assert server.account.used_bytes == used_bytes
-    client.number = 1
-    client.send(PREFIX.pack(0, 2) + b"hi", frames.END_STREAM)
-    assert client.calls[-1] == b"hi"
+    client.number = opened[0]
+    client.send(b"", frames.END_STREAM)
+    client.told[0].end()
+    client.connection.flush()
     assert server.account.used_bytes < used_bytes - len(LARGE[1])
     client.connection.lost()
     assert server.account.used_bytes == 0
+
+
+def test_heads_of_a_few_kib_are_refused_if_a_server_holds_too_much() -> None:
+    server = Server()
+    for _ in range(2 * SHARES):
+        client = server.connect()
+        for _ in range(LIMITS.max_streams):
+            client.begin((b"token", b"x" * 3 * KIB), path=b"/a.B/Told")
+    assert server.account.used_bytes <= SHARES * LIMITS.max_buffered_bytes
+
+
+class OpenWeb(PagesOnly):
+    """Answers no request."""
+
+    def handle(self, ask: Ask, visit: Visit) -> Any:
+        self.ask = ask._replace(fields=())
+        self.names = [name for name, _ in ask.fields]
+        return Nothing()
+
+
+class Nothing:
+    ends_by_itself = False
+
+    def gone(self) -> None:
+        pass
+
+
+def test_a_large_head_of_a_web_request_counts_until_it_is_handled() -> None:
+    server = Server()
+    client = server.connect()
+    client.connection.web = web = OpenWeb()
+    fields = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/v3/watch"), LARGE)
+    client.connection.receive(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, literals(fields)))
+    client.number = 1
+    assert len(LARGE[1]) < server.account.used_bytes < 16 * KIB
+    client.send(bytes(10))
+    client.send(bytes(10), frames.END_STREAM)
+    assert (web.ask.method, web.ask.target, web.ask.body) == (b"POST", b"/v3/watch", bytes(20))
+    assert web.names == [LARGE[0]]
+    assert client.connection.has_streams
+    assert server.account.used_bytes == 0
+    (stream,) = client.connection._streams.values()
+    assert isinstance(stream, WebRequest)
+    assert stream._fields == ()
+
+
+def test_web_requests_without_a_body_are_given_up_if_there_are_too_many() -> None:
+    server = Server()
+    clients = [server.connect() for _ in range(2 * SHARES)]
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/v3/kv/put")))
+    for client in clients:
+        for number in range(LIMITS.max_streams):
+            client.connection.receive(
+                frames.frame(frames.HEADERS, frames.END_HEADERS, 2 * number + 1, block)
+            )
+    assert server.account.small_messages == MAX_SMALL
+    assert not clients[0].connection.has_streams
+    for client in clients:
+        client.connection.lost()
+    assert (server.account.small_messages, server.account.used_bytes) == (0, 0)
 
 
 def test_a_usual_head_is_not_counted() -> None:

@@ -10,7 +10,14 @@ from leasehold.errors import Status
 from leasehold.rpc import read_slots
 from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.host import LoopHost
-from leasehold.rpc.read_slots import MAX_READS, MIN_TAKEN_BYTES, PATIENCE_S, ReadSlots, Slot
+from leasehold.rpc.read_slots import (
+    MAX_HELD_OF_CONNECTION_BYTES,
+    MAX_READS,
+    MIN_TAKEN_BYTES,
+    PATIENCE_S,
+    ReadSlots,
+    Slot,
+)
 from leasehold.testing import run_virtual
 
 
@@ -47,6 +54,10 @@ class Reads:
     def names(self) -> str:
         return "".join(name for name, _ in self.got)
 
+    def hold(self, place: int, octets: int = 1) -> None:
+        """Complete an answer, of which the peer takes nothing."""
+        self.got[place][1].holds(octets, LoopHost(), lambda: octets, lambda: None)
+
     def release(self, place: int) -> None:
         self.got[place][1].release()
 
@@ -61,6 +72,9 @@ async def test_no_more_reads_than_slots_and_one_slot_is_left_for_another_connect
     reads = Reads(ReadSlots())
     for _ in range(200):
         reads.ask("a")
+    for place in range(MAX_READS - 1):
+        await settle()
+        reads.hold(place)
     await settle()
     assert reads.names == "a" * (MAX_READS - 1)
     reads.ask("b")
@@ -199,3 +213,94 @@ async def test_slow_answers_are_reset_when_too_much_is_held() -> None:
         assert resets == ["a"]
         assert reads.names == "abc"
         assert reads.slots.held_bytes == 1_000_000
+
+
+@virtual
+async def test_a_connection_has_one_answer_under_construction() -> None:
+    reads = Reads(ReadSlots())
+    for name in "aab":
+        reads.ask(name)
+    await settle()
+    assert reads.names == "ab", "the second answer is begun when the first one is complete"
+    reads.hold(0)
+    await settle()
+    assert reads.names == "aba"
+
+
+@virtual
+async def test_a_read_that_fails_lets_the_next_one_of_its_connection_begin() -> None:
+    reads = Reads(ReadSlots())
+    for name in "aa":
+        reads.ask(name)
+    await settle()
+    reads.release(0)
+    await settle()
+    assert reads.names == "aa"
+    reads.release(1)
+    assert reads.slots.running == 0
+
+
+@virtual
+async def test_a_connection_that_holds_much_gets_no_slot_before_it_has_taken_some() -> None:
+    reads = Reads(ReadSlots())
+    for name in "aab":
+        reads.ask(name)
+    await settle()
+    reads.hold(0, MAX_HELD_OF_CONNECTION_BYTES)
+    await settle()
+    assert reads.names == "ab"
+    reads.release(0)
+    await settle()
+    assert reads.names == "aba"
+    assert reads.slots.held_bytes == 0
+
+
+@virtual
+async def test_reads_of_a_connection_that_holds_much_and_takes_nothing_are_refused() -> None:
+    reads = Reads(ReadSlots())
+    reads.ask("a")
+    await settle()
+    waiting = asyncio.ensure_future(reads.slots.acquire("a"))
+    reads.hold(0, MAX_HELD_OF_CONNECTION_BYTES)
+    await asyncio.sleep(PATIENCE_S + 1)
+    with pytest.raises(RpcError, match="answers on this connection are not taken") as refused:
+        await waiting
+    assert refused.value.status == Status.RESOURCE_EXHAUSTED
+    assert reads.slots.running == 0
+
+
+@virtual
+async def test_taking_an_answer_that_lost_its_slot_lets_the_connection_read_again() -> None:
+    reads = Reads(ReadSlots(1))
+    reads.ask("a")
+    await settle()
+    left = MAX_HELD_OF_CONNECTION_BYTES
+    slot = reads.got[0][1]
+    slot.holds(left, LoopHost(), lambda: left, lambda: None)
+    reads.ask("a")
+    left -= MIN_TAKEN_BYTES  # enough, but another read waits
+    await asyncio.sleep(PATIENCE_S + 1)
+    assert slot.is_lost
+    assert reads.names == "a"
+    slot.release()
+    await settle()
+    assert reads.names == "aa"
+
+
+@virtual
+async def test_room_is_made_while_the_connection_of_the_reset_answer_waits() -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(read_slots, "MAX_HELD_BYTES", 1)
+        reads = Reads(ReadSlots(1))
+        reads.ask("a")
+        await settle()
+        reads.hold(0, 2)
+        await asyncio.sleep(PATIENCE_S + 1)
+        for name in "ba":
+            reads.ask(name)
+        await settle()
+        assert reads.names == "ab"
+        assert reads.slots.running == 1, "the slot is handed out once"
+        reads.release(1)
+        await settle()
+        assert reads.names == "aba"

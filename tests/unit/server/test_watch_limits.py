@@ -1,5 +1,6 @@
-"""How many watches a connection, and a server, may have."""
+"""How many watches a connection and a server may have, and how much memory their keys may take."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from leasehold.rpc.routes import Listener
 from leasehold.server.etcd import watch as watch_module
 from leasehold.server.etcd.desk import Desk
 from leasehold.server.etcd.watch import Watch
+from leasehold.server.gateway.calls import Call
 from leasehold.testing import current_host, run_virtual
 from leasehold.wire import rpc_pb2 as pb
 
@@ -32,9 +34,10 @@ class Stream:
     def flush(self) -> None:
         """Everything is sent immediately."""
 
-    def create(self) -> str:
+    def create(self, key: bytes = b"k", range_end: bytes = b"") -> str:
         """Ask for a watch; return why it is refused."""
-        request = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"k"))
+        create = pb.WatchCreateRequest(key=key, range_end=range_end)
+        request = pb.WatchRequest(create_request=create)
         self.listener.heard(request.SerializeToString())
         answer = self.said[-1]
         assert answer.created
@@ -64,14 +67,17 @@ def test_a_connection_has_a_number_of_watches_on_all_its_streams() -> None:
         service = made()
         one, other = Stream(service, "a"), Stream(service, "a")
         assert [one.create(), one.create(), other.create()] == [""] * 3
-        assert other.create() == "leasehold: a connection has at most 3 watches; open another one"
+        assert other.create() == (
+            "leasehold: a connection may have at most 3 watches, and each 1024 bytes of keys count "
+            "as one more; open another connection"
+        )
         one.cancel(0)
         assert other.create() == ""
         assert one.create() != ""
         other.listener.gone()
         assert [one.create(), one.create()] == [""] * 2
         one.listener.gone()
-        assert (service._counts, service._total) == ({}, 0)
+        assert (service._weights, service._total) == ({}, 0)
 
     run_virtual(main)
 
@@ -81,8 +87,77 @@ def test_a_server_has_a_number_of_watches_on_all_connections() -> None:
         service = made()
         streams = [Stream(service, number) for number in range(3)]
         assert [stream.create() for stream in streams for _ in range(2)][:5] == [""] * 5
-        assert streams[2].create() == "leasehold: the server has at most 5 watches"
+        assert streams[2].create() == (
+            "leasehold: the server may have at most 5 watches, and each 1024 bytes of keys count "
+            "as one more"
+        )
         streams[0].listener.gone()
         assert streams[2].create() == ""
 
     run_virtual(main)
+
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("key", "range_end"),
+    [(b"k" * 2 * KIB, b""), (b"k", b"l" * 2 * KIB), (b"k" * KIB, b"l" * KIB)],
+    ids=["key", "range_end", "both"],
+)
+def test_a_watch_weighs_as_much_as_its_keys(key: bytes, range_end: bytes) -> None:
+    async def main() -> None:
+        service = made()
+        one, other = Stream(service, "a"), Stream(service, "a")
+        assert one.create(key, range_end) == ""
+        assert service._weights == {"a": 3}
+        assert other.create() != ""
+        one.cancel(0)
+        assert service._weights == {}
+        assert other.create(key[: KIB - 1]) == ""
+        assert service._weights == {"a": 1 + min(len(key), KIB - 1) // KIB}
+        assert one.create(key, range_end) != ""
+        other.listener.gone()
+        assert one.create(key, range_end) == ""
+        one.listener.gone()
+        assert (service._weights, service._total) == ({}, 0)
+
+    run_virtual(main)
+
+
+def test_a_watch_without_a_key_is_subtracted_as_it_was_added() -> None:
+    async def main() -> None:
+        service = made()
+        stream = Stream(service, "a")
+        assert stream.create(b"", b"l" * (KIB - 1)) == ""  # an empty key is kept as one byte
+        assert service._total == 1
+        stream.cancel(0)
+        assert (service._weights, service._total) == ({}, 0)
+
+    run_virtual(main)
+
+
+def test_the_weight_of_all_watches_is_limited() -> None:
+    async def main() -> None:
+        service = made()
+        streams = [Stream(service, number) for number in range(2)]
+        assert streams[0].create(b"k" * 2 * KIB) == ""
+        assert "the server may have at most" in streams[1].create(b"k" * 2 * KIB)
+        assert streams[1].create(b"k" * KIB) == ""
+        assert service._total == 5
+
+    run_virtual(main)
+
+
+def test_the_watches_of_one_connection_through_the_gateway_count_together() -> None:
+    """Each request of the gateway is a call of its own, and HTTP/2 has many on one connection."""
+
+    class Visit:
+        connection = "a"
+        gate = Gate()
+
+    visit: Any = Visit()
+    route: Any = None
+    for gives_many in (False, True):
+        route = SimpleNamespace(gives_many=gives_many)
+        assert Call(route, visit, ()).connection == "a"

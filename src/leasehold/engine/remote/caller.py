@@ -178,7 +178,7 @@ class Caller:
                 )
             except RpcError as again:
                 error = again
-        raise refusal_of(error, about) from error
+        raise refusal_of(error, about, len(body)) from error
 
     def leave_if_useless(self, error: BaseException) -> None:
         """Give up the connection, if an error says that this server will not do."""

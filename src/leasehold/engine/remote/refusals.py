@@ -16,6 +16,7 @@ from leasehold.errors import (
     LeaseholdError,
     NoSpace,
     Status,
+    TooLarge,
     TooManyOperations,
     UnknownKey,
     UnknownLease,
@@ -59,13 +60,16 @@ class About(NamedTuple):
 NOTHING: Final = About()
 
 
-def refusal_of(error: RpcError, about: About = NOTHING) -> Exception:
-    """Turn what a server said into an error of ours."""
+def refusal_of(error: RpcError, about: About = NOTHING, request_bytes: int = 0) -> Exception:
+    """Turn the status of a server into an error of ours.
+
+    `request_bytes` is the size of the request, or 0 if that is not known.
+    """
     text = error.message.removeprefix(_PREFIX)
     named = _named(text, about)
     if named is not None:
         return named
-    return _worded(error.status, text) or as_ours(error)
+    return _worded(error.status, text) or as_ours(error, request_bytes)
 
 
 def _worded(status: Status, text: str) -> LeaseholdError | None:
@@ -111,7 +115,7 @@ def _named(text: str, about: About) -> Exception | None:
         case "mvcc: database space exceeded":
             return NoSpace(0, 0)
         case "request is too large":
-            return ValueError("the server takes no call that is so large: divide it into several")
+            return TooLarge("request is larger than the server accepts; divide it into several")
     return None
 
 

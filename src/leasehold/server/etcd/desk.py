@@ -7,11 +7,12 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
+from leasehold.core.answer_size import MAX_ANSWER_BYTES
+from leasehold.core.ranges import Steps
 from leasehold.engine.journal import Journal
 from leasehold.engine.journal_format import Identity
 from leasehold.engine.runtime import Runtime
 from leasehold.engine.slices import Slicer
-from leasehold.engine.transactions import Steps
 from leasehold.errors import (
     Closed,
     Compacted,
@@ -73,6 +74,7 @@ class Desk:
     def __init__(self, runtime: Runtime, gate: Gate, identity: Identity) -> None:
         self.runtime = runtime
         self.store = runtime.store
+        self.store.transactions.max_answer_bytes = MAX_ANSWER_BYTES
         self.gate = gate
         self._headers = HeaderEncoder(*identity)
         self._durable_headers = HeaderEncoder(*identity)
@@ -121,7 +123,7 @@ class Desk:
         return answer if isinstance(answer, tuple | Pieces | LongRead) else await answer
 
     def long_read(self, begin: Callable[[], Coroutine[Any, Any, Pieces]]) -> LongRead:
-        """Have an answer made that is long, when there is a slot for it."""
+        """Begin a call with a long answer when there is a slot: a read, or a write with ranges."""
         return LongRead(self.reads, begin)
 
     async def in_slices(self, steps: Steps[T]) -> T:

@@ -65,10 +65,10 @@ class Election:
         """The methods of the service, by path."""
         path = "/v3electionpb.Election/"
         return {
-            path + "Campaign": Subscription(self.campaign),
+            path + "Campaign": Subscription(self.campaign, reads_metadata=False),
             path + "Proclaim": Exchange(self.proclaim),
             path + "Leader": Exchange(self.leader, hold=Gate.hold_read),
-            path + "Observe": Subscription(self.observe),
+            path + "Observe": Subscription(self.observe, reads_metadata=False),
             path + "Resign": Exchange(self.resign),
         }
 

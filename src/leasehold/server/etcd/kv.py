@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from leasehold.core.answer_size import AnswerSize, octets_of
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
 from leasehold.core.overlaps import check_overlaps, check_overlaps_steps
@@ -154,8 +155,16 @@ class KV:
         position = max(position, store.position_of(revision))
         header, keys_only = self._desk.header(revision), request.keys_only
         if is_large(found.items):
+            self._check_answer(octets_of(found.items, keys_only=keys_only))
             return Pieces([header, *at_once(found_steps(found, keys_only=keys_only))], position)
         return header + encode(found, keys_only=keys_only), position
+
+    def _check_answer(self, octets: int) -> None:
+        """Refuse a read whose answer is larger than the limit."""
+        try:
+            AnswerSize(self._store.transactions.max_answer_bytes).add(octets)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
 
     async def _long(self, query: Range, *, keys_only: bool) -> Pieces:
         """Read a range that takes a while, or a look at the disk."""
@@ -167,6 +176,8 @@ class KV:
             found, position = await self._runtime.reader.scan(query) if read is None else read
         except LeaseholdError as error:
             self._desk.refuse(error)
+        if read is not None:
+            self._check_answer(octets_of(found.items, keys_only=keys_only))
         position = max(position, self._store.position_of(revision))
         self._desk.check_read_room(position)
         steps = found_steps(found, keys_only=keys_only)
@@ -184,17 +195,25 @@ class KV:
         delete = delete_of(request)
         self._desk.check_room(len(message))
         if self._store.is_long(delete):
-            return self._delete_long(delete, request)
-        deleted, position = self._store.apply(delete)
+            execute = partial(self._delete_long, delete, len(message))
+            return self._desk.long_read(execute) if delete.prev_kv else execute()
+        try:
+            deleted, position = self._store.apply(delete)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
         header, with_previous = self._desk.header(deleted.revision), request.prev_kv
         if with_previous and is_large(deleted.previous):
             pieces = at_once(deleted_steps(deleted, with_previous=True))
             return Pieces([header, *pieces], position)
         return header + encode_deleted(deleted, with_previous=with_previous), position
 
-    async def _delete_long(self, delete: Delete, request: DeleteRangeRequest) -> Pieces:
-        deleted, position = await self._runtime.in_steps(delete)
-        steps = deleted_steps(deleted, with_previous=request.prev_kv)
+    async def _delete_long(self, delete: Delete, request_bytes: int) -> Pieces:
+        self._desk.check_room(request_bytes)  # again: it may have waited for a slot
+        try:
+            deleted, position = await self._runtime.in_steps(delete)
+        except LeaseholdError as error:
+            self._desk.refuse(error)
+        steps = deleted_steps(deleted, with_previous=delete.prev_kv)
         return await self._desk.in_pieces(deleted.revision, steps, position)
 
     def txn(self, message: bytes) -> Answer | Pieces | Later:
@@ -253,7 +272,9 @@ class KV:
             if self._store.is_long(txn):
                 if only_reads(txn):
                     return self._desk.long_read(partial(self._read_txn, txn, request))
-                return self._txn_long(txn, request)
+                execute = partial(self._txn_long, txn, request, request_bytes)
+                has_long_answer = self._store.transactions.has_long_answer(txn)
+                return self._desk.long_read(execute) if has_long_answer else execute()
             outcome, position = self._store.apply(txn)
         except LeaseholdError as error:
             self._desk.refuse(error)
@@ -286,7 +307,8 @@ class KV:
         steps = outcome_steps(outcome, request)
         return await self._desk.in_pieces(outcome.revision, steps, position)
 
-    async def _txn_long(self, txn: Txn, request: TxnRequest) -> Pieces:
+    async def _txn_long(self, txn: Txn, request: TxnRequest, request_bytes: int) -> Pieces:
+        self._desk.check_room(request_bytes)  # again: it may have waited for a slot
         try:
             outcome, position = await self._runtime.in_steps(txn)
         except LeaseholdError as error:

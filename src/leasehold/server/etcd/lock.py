@@ -29,7 +29,7 @@ class Lock:
         """The methods of the service, by path."""
         path = "/v3lockpb.Lock/"
         return {
-            path + "Lock": Subscription(self.lock),
+            path + "Lock": Subscription(self.lock, reads_metadata=False),
             path + "Unlock": Exchange(self.unlock),
         }
 

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 from leasehold.core.keyspace import Item
 from leasehold.core.ops import Deleted, Found, Outcome
 from leasehold.core.ordering import in_order
-from leasehold.core.ranges import SLICE, pausing
-from leasehold.engine.transactions import Steps
+from leasehold.core.ranges import SLICE, Steps, pausing
 from leasehold.server.etcd.ranges import encode_totals, pairs_of
 from leasehold.server.etcd.txns import (
     encode_step,

@@ -68,14 +68,22 @@ class OneWatch:
         "next_revision",
         "said",
         "wants_previous",
+        "weight",
     )
 
     def __init__(
-        self, stream: Stream, store: Store, watch_id: int, request: WatchCreateRequest
+        self,
+        stream: Stream,
+        store: Store,
+        watch_id: int,
+        request: WatchCreateRequest,
+        weight: int,
     ) -> None:
         self._stream = stream
         self._store = store
         self._id = watch_id
+        self.weight = weight
+        """How many watches this one counts as in the limits."""
         self.said = store.position
         """The position that all that was said so far waits for."""
         self.key = request.key or b"\0"

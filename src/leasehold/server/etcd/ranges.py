@@ -29,6 +29,7 @@ def query_of(request: RangeRequest) -> Range:
         max_mod_revision=request.max_mod_revision,
         min_create_revision=request.min_create_revision,
         max_create_revision=request.max_create_revision,
+        keys_only=request.keys_only,
     )
     has_no_order = request.sort_order == RangeRequest.NONE and query.sort_by != SortBy.KEY
     query.sorts_page = has_no_order and query.limit > 0 and not query.is_filtered

@@ -120,12 +120,13 @@ def put_of(request: PutRequest) -> Put:
         request.key,
         None if request.ignore_value else request.value,
         None if request.ignore_lease else request.lease,
+        request.prev_kv,
     )
 
 
 def delete_of(request: DeleteRangeRequest) -> Delete:
     """Read a delete."""
-    return Delete(request.key, request.range_end)
+    return Delete(request.key, request.range_end, request.prev_kv)
 
 
 def as_of(outcome: Outcome, revision: int) -> Outcome:

@@ -5,6 +5,9 @@ read, is brought up to date from the history by `engine.catching_up`; only a com
 
 What is said about a watch keeps its order: nothing leaves before the answer to its creation, which
 may have to wait for the disk.
+
+The number of watches is limited per connection and per server. A watch keeps its key and its
+`range_end`, so each `KEY_BYTES_PER_WATCH` bytes of them count as a further watch.
 """
 
 import asyncio
@@ -23,6 +26,9 @@ from leasehold.wire.rpc_pb2 import WatchCreateRequest, WatchRequest
 MAX_WATCHES: Final = 10_000
 """Watches of one connection, on all its streams: each costs about a kilobyte."""
 
+KEY_BYTES_PER_WATCH: Final = 1024
+"""Bytes of a watch's keys that count as a further watch: what a watch with a short key costs."""
+
 MAX_ALL_WATCHES: Final = 1_000_000
 """Watches of all connections."""
 
@@ -30,6 +36,7 @@ PROGRESS_S: Final = 600.0
 """How often a watch that wants it, and has nothing to tell, tells how far it is; as in etcd."""
 
 _NO_WATCH: Final = -1
+_COUNTING: Final = f"and each {KEY_BYTES_PER_WATCH} bytes of keys count as one more"
 _parse = WatchRequest.FromString
 
 
@@ -38,34 +45,37 @@ class Watch:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._counts: dict[object, int] = {}
-        """How many watches a connection has."""
+        self._weights: dict[object, int] = {}
+        """How many watches each connection has, each counted with its weight."""
         self._total = 0
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
-        return {"/etcdserverpb.Watch/Watch": Subscription(self.open)}
+        return {"/etcdserverpb.Watch/Watch": Subscription(self.open, reads_metadata=False)}
 
     def open(self, speaker: Speaker) -> Listener:
         """Begin a stream."""
         return WatchStream(self._desk, speaker, self)
 
-    def refusal(self, connection: object) -> str | None:
-        """Say why a connection may have no further watch; None if it may."""
-        if self._counts.get(connection, 0) >= MAX_WATCHES:
-            return f"leasehold: a connection has at most {MAX_WATCHES} watches; open another one"
-        if self._total >= MAX_ALL_WATCHES:
-            return f"leasehold: the server has at most {MAX_ALL_WATCHES} watches"
+    def refusal(self, connection: object, added_weight: int) -> str | None:
+        """Return why a connection may not have a further watch; None if it may."""
+        if self._weights.get(connection, 0) + added_weight > MAX_WATCHES:
+            return (
+                f"leasehold: a connection may have at most {MAX_WATCHES} watches, {_COUNTING}; "
+                "open another connection"
+            )
+        if self._total + added_weight > MAX_ALL_WATCHES:
+            return f"leasehold: the server may have at most {MAX_ALL_WATCHES} watches, {_COUNTING}"
         return None
 
     def count(self, connection: object, change: int) -> None:
-        """Note that a connection has more watches, or fewer."""
+        """Add to the weight of a connection's watches, or subtract from it."""
         self._total += change
-        count = self._counts.get(connection, 0) + change
-        if count:
-            self._counts[connection] = count
+        weight = self._weights.get(connection, 0) + change
+        if weight:
+            self._weights[connection] = weight
         else:
-            self._counts.pop(connection, None)
+            self._weights.pop(connection, None)
 
 
 class WatchStream:
@@ -107,13 +117,15 @@ class WatchStream:
         for watch in self._watches.values():
             self._store.watchers.discard(watch)
             watch.forget()
-        self._service.count(self.speaker.connection, -len(self._watches))
+        weight = sum(watch.weight for watch in self._watches.values())
+        self._service.count(self.speaker.connection, -weight)
         self._watches.clear()
         if self._progress is not None:
             self._progress.cancel()
 
     def _create(self, request: WatchCreateRequest) -> None:
-        refusal = self._service.refusal(self.speaker.connection)
+        weight = _weight(request.key, request.range_end)
+        refusal = self._service.refusal(self.speaker.connection, weight)
         if refusal is not None:
             self._refuse(refusal)
             return
@@ -124,9 +136,9 @@ class WatchStream:
             self._refuse("mvcc: duplicate watch ID provided on the WatchStream")
             return
         watch_id = request.watch_id or self._free_id()
-        watch = OneWatch(self, self._store, watch_id, request)
+        watch = OneWatch(self, self._store, watch_id, request, weight)
         self._watches[watch_id] = watch
-        self._service.count(self.speaker.connection, 1)
+        self._service.count(self.speaker.connection, weight)
         self._say(_watch_id(watch_id) + b"\x18\x01")
         self._follow(watch, request.start_revision)
         if request.progress_notify and self._progress is None:
@@ -149,7 +161,7 @@ class WatchStream:
     def _cancel(self, watch_id: int) -> None:
         watch = self._watches.pop(watch_id, None)
         if watch is not None:
-            self._service.count(self.speaker.connection, -1)
+            self._service.count(self.speaker.connection, -watch.weight)
             self._store.watchers.discard(watch)
             watch.forget()
             self._say(_watch_id(watch_id) + b"\x20\x01")
@@ -218,3 +230,8 @@ class WatchStream:
 
 def _watch_id(watch_id: int) -> bytes:
     return b"\x10" + varint(watch_id) if watch_id else b""
+
+
+def _weight(key: bytes, range_end: bytes) -> int:
+    """Return how many watches a watch of these keys counts as."""
+    return 1 + (len(key) + len(range_end)) // KEY_BYTES_PER_WATCH

@@ -20,6 +20,7 @@ from leasehold.rpc.authority import (
     Authority,
     Origin,
     is_ip_address,
+    origin_at,
     parse_authority,
     parse_origin,
 )
@@ -62,6 +63,7 @@ class WebAccess:
         self._allows_all_hosts = ANY in hosts
         self._listed_hosts = frozenset(parse_authority(each).host for each in hosts if each != ANY)
         self._own_hosts: set[str] = set()
+        self._own_schemes: set[str] = set()
         self._has_tls_only = True
         self._checks_hosts = bool(self._listed_hosts) and not self._allows_all_hosts
 
@@ -80,6 +82,9 @@ class WebAccess:
         )
         self._has_tls_only = self._has_tls_only and is_tls
         only_unix = all(isinstance(each, UnixAddress) for each in bound)
+        self._own_schemes.add("https" if is_tls else "http")
+        if only_unix:  # browsers come through a proxy, which may add TLS or remove it
+            self._own_schemes.update(("http", "https"))
         is_exposed = all(map(is_local, bound)) and not only_unix and not self._has_tls_only
         listed = self._listed_hosts
         self._checks_hosts = not self._allows_all_hosts and bool(listed or is_exposed)
@@ -130,7 +135,10 @@ class WebAccess:
     def _is_own_page(self, origin: Origin, hosts: Sequence[bytes]) -> bool:
         authorities = [_authority(each) for each in hosts]
         return bool(authorities) and all(
-            each is not None and self._is_ours(each) and origin.is_at(each) for each in authorities
+            each is not None
+            and self._is_ours(each)
+            and any(origin == origin_at(scheme, each) for scheme in self._own_schemes)
+            for each in authorities
         )
 
 

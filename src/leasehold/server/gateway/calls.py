@@ -245,8 +245,8 @@ class Call:
 
     @property
     def connection(self) -> object:
-        """The call itself: what is below it is not known here."""
-        return self
+        """The connection that the request came on."""
+        return self._visit.connection
 
     def flush(self) -> None:
         """Send what was said."""

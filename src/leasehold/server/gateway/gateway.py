@@ -16,7 +16,7 @@ from leasehold.rpc.grpc import RpcError, too_large
 from leasehold.rpc.limits import Limits
 from leasehold.rpc.metadata import Metadata
 from leasehold.rpc.pages import Pages, Reply, find_page
-from leasehold.rpc.routes import Methods
+from leasehold.rpc.routes import Methods, Subscription
 from leasehold.rpc.timeouts import parse_timeout
 from leasehold.rpc.web import Ask, Visit, Visitor
 from leasehold.server.gateway.access import WebAccess
@@ -133,7 +133,8 @@ def _call(route: Route, ask: Ask, visit: Visit) -> Visitor | None:
     except RpcError as error:
         visit.reply(refused(error))
         return None
-    call = Call(route, visit, _metadata(ask.fields))
+    reads_metadata = isinstance(route.method, Subscription) and route.method.reads_metadata
+    call = Call(route, visit, _metadata(ask.fields) if reads_metadata else ())
     call.begin(iter(messages), timeout_s)
     return call
 

@@ -41,7 +41,9 @@ class Leases:
             PATH + "RevokeAll": Exchange(self._batches.revoke_all),
             PATH + "Show": Exchange(Showing(self._desk).show, hold=Gate.hold_read),
             PATH + "List": Exchange(self._listing.page, hold=Gate.hold_read),
-            PATH + "Watch": Subscription(self._watching.open, waits_for_room=True),
+            PATH + "Watch": Subscription(
+                self._watching.open, waits_for_room=True, reads_metadata=False
+            ),
         }
 
     def grant(self, message: bytes) -> Answer:

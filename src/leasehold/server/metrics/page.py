@@ -128,6 +128,11 @@ class Metrics:
     def _show_network(self, out: Exposition) -> None:
         server = self._server
         out.gauge("leasehold_connections", "Connections of clients.", server.connections)
+        prefix = "leasehold_connections_"
+        what = "Idle connections that were closed to make room for new ones."
+        out.counter(f"{prefix}evicted_total", what, server.evicted_connections)
+        what = "Connections that were refused, because all were in use and none was idle."
+        out.counter(f"{prefix}refused_total", what, server.refused_connections)
         prefix = "etcd_network_client_grpc_"
         what = "Bytes that clients have sent."
         out.counter(f"{prefix}received_bytes_total", what, server.received_bytes)

@@ -111,13 +111,50 @@ def test_a_typed_address_and_our_own_pages_have_access(site: str) -> None:
         ("[0:0::1]:2379", "http://[::1]:2379"),
         ("127.0.0.1", "http://127.0.0.1"),
         ("127.0.0.1", "http://127.0.0.1:80"),
-        ("127.0.0.1:443", "https://127.0.0.1"),
+        ("127.0.0.1:80", "http://127.0.0.1"),
     ],
 )
 def test_a_page_that_this_server_has_served_has_access(host: str, origin: str) -> None:
     made = access()
     assert status(made, host=host, origin=origin, sec_fetch_site="same-origin") is OK
     assert cors_of(made, host=host, origin=origin) == {}
+
+
+@pytest.mark.parametrize("host", [HERE, "localhost", "localhost:443"])
+def test_the_scheme_is_part_of_an_origin(host: str) -> None:
+    """A page of the other scheme may have been served by another program."""
+    http, https = f"http://{host}", f"https://{host}"
+    if host.endswith(":443"):
+        https = "https://localhost"  # 443 is the default port of https, and not of http
+    assert status(access(), host=host, origin=http) is OK
+    assert status(access(), host=host, origin=https) is FOREIGN
+    assert status(access(is_tls=True), host=host, origin=https) is OK
+    assert status(access(is_tls=True), host=host, origin=http) is FOREIGN
+    assert status(access(), host=host, origin=f"ftp://{host}") is FOREIGN
+
+
+def test_a_server_with_and_without_tls_has_two_origins() -> None:
+    made = access(is_tls=True)
+    made.listens_on([LOOPBACK_6], [LOOPBACK_6], is_tls=False)
+    assert status(made, host=HERE, origin=f"http://{HERE}") is OK
+    assert status(made, host=HERE, origin=f"https://{HERE}") is OK
+
+
+def test_behind_a_unix_socket_either_scheme_is_that_of_a_proxy() -> None:
+    made = access(SOCKET)
+    assert status(made, host="localhost", origin="http://localhost") is OK
+    assert status(made, host="localhost", origin="https://localhost") is OK
+    assert status(made, host="localhost", origin="ftp://localhost") is FOREIGN
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [("localhost:0", "http://localhost"), ("localhost", "http://localhost:0")],
+)
+def test_port_0_is_not_the_default_port(host: str, origin: str) -> None:
+    assert status(access(), host=host, origin=origin) is FOREIGN
+    assert parse_origin("http://a:0") != parse_origin("http://a")
+    assert str(parse_origin("http://a:0")) == "http://a:0"
 
 
 def test_origin_and_fetch_metadata_must_both_be_right() -> None:
