@@ -123,6 +123,71 @@ async def test_what_a_client_has_given_is_refused_in_a_second_loop(kind: str) ->
         await lease.renew()
 
 
+async def _call(method: Callable[[], object]) -> None:
+    """Call a plain method in a running loop."""
+    method()
+
+
+@pytest.mark.parametrize("kind", ["embedded", "remote"])
+@asynchronous
+async def test_a_watch_is_neither_cancelled_nor_changed_by_a_second_loop(kind: str) -> None:
+    async with _client(kind) as client, client.kv.watch("k") as watch:
+        strays = [watch.cancel, watch.request_progress]
+        for stray in strays:
+            with pytest.raises(RuntimeError, match=REFUSED):
+                await asyncio.to_thread(_elsewhere, _call(stray))
+        for wait in (watch.ready(), watch.__aenter__()):
+            with pytest.raises(RuntimeError, match=REFUSED):
+                await asyncio.to_thread(_elsewhere, wait)
+        await client.kv.put("k", "v")
+        async with asyncio.timeout(20):
+            told = await anext(aiter(watch))
+        assert [event.key for event in told.events] == [b"k"]
+
+
+@pytest.mark.parametrize("kind", ["embedded", "remote"])
+@asynchronous
+async def test_what_is_held_is_not_changed_by_a_second_loop(kind: str) -> None:
+    async with _client(kind) as client:
+        lease = await client.lease(30)
+        leadership = await client.election("e").campaign("me")
+        observation = client.election("e").observe()
+        await anext(observation)
+        strays: list[Coroutine[Any, Any, object]] = [
+            _call(lease.release),
+            lease.cancel(),
+            leadership.proclaim("stray"),
+            _call(observation.cancel),
+            client.lease_info(lease),
+            client.kv.txn().then(leasehold.Key("k").put("stray")).commit(),
+            client.permits.check("anna", "house", "enter"),
+            client.permits.get("anna", "house"),
+            client.permits.revoke("anna", "house"),
+        ]
+        for stray in strays:
+            with pytest.raises(RuntimeError, match=REFUSED):
+                await asyncio.to_thread(_elsewhere, stray)
+        lease.check()
+        await leadership.proclaim("still")
+        async with asyncio.timeout(20):
+            assert (await anext(observation)).value == b"still"
+        leadership.release()
+
+
+@pytest.mark.parametrize("kind", ["embedded", "remote"])
+@asynchronous
+async def test_a_guard_may_be_released_in_a_second_loop(kind: str) -> None:
+    async with _client(kind) as client:
+        guards: list[Any] = [
+            await client.lock("x", cache=False).acquire(),
+            await client.rwlock("y").write(),
+        ]
+        for guard in guards:
+            await asyncio.to_thread(_elsewhere, _call(guard.release))
+        async with client.lock("x", timeout=20), client.rwlock("y").write(timeout=20):
+            pass
+
+
 def test_a_call_is_refused_also_while_the_first_loop_does_not_run() -> None:
     async def make(server: LocalServer) -> leasehold.Client:
         return await server.connect()

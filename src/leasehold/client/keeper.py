@@ -211,6 +211,7 @@ class Keeper:
         """Keep a lease no longer, and leave it to its term."""
         if lease.is_ended or lease.lost:
             return
+        self._owner.check()
         lease.ended()
         self._held.pop(lease, None)
         if lease in self._manager:

@@ -133,6 +133,11 @@ class EmbeddedWatch(Watch):
 
     # What its reader does.
 
+    async def ready(self) -> None:
+        """Return: an engine in this process watches from the beginning."""
+        if self._failure is None:
+            self._owner.check()
+
     def __aiter__(self) -> AsyncIterator[Events]:
         return self
 
@@ -172,6 +177,8 @@ class EmbeddedWatch(Watch):
 
     def request_progress(self) -> None:
         """Have `Events` without events told, once everything before them was."""
+        if self._failure is None:
+            self._owner.check()
         self._is_asked = True
         if self not in self._store.watchers.behind and self._failure is None:
             self._store.watchers.fall_behind(self, self._store.revision + 1)
@@ -179,6 +186,8 @@ class EmbeddedWatch(Watch):
 
     def cancel(self) -> None:
         """Watch no longer."""
+        if self._failure is None:
+            self._owner.check()
         self._store.watchers.discard(self)
         self._queue.clear()
         self._end(Closed("this watch was cancelled"))

@@ -32,12 +32,13 @@ from leasehold.errors import (
     SessionExpired,
     is_definite,
 )
+from leasehold.owner_loop import running_loop
 from leasehold.recipes import yielding
 from leasehold.recipes.asker import Asker, Askers
 from leasehold.recipes.behind import Behind
 from leasehold.recipes.contending import Contention, Look, look
 from leasehold.recipes.events import LockEventKind as Kind
-from leasehold.recipes.forgotten import post_forgotten
+from leasehold.recipes.forgotten import post, post_forgotten
 from leasehold.recipes.naming import Claim, text_of, who_has
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, Session
 from leasehold.recipes.standing import Standing
@@ -112,7 +113,7 @@ class Cell:
             if is_seized:
                 self.returned(tenure)
             else:
-                self._look_at_claim(tenure)
+                self.look_at_claim(tenure)
         self._kick()
 
     @property
@@ -136,6 +137,20 @@ class Cell:
         return TimeoutError(f"{said}: {why}" if why else said)
 
     # The claim.
+
+    def post(self, callback: Callable[..., object], *args: object) -> None:
+        """Have something done on the loop soon; in any thread."""
+        post(self._locks.owner.loop, callback, *args)
+
+    def dropped(self, tenure: Tenure, *, is_forgotten: bool) -> None:
+        """Have the claim back that has no owner; from its finalizer, in any thread.
+
+        With `is_forgotten` its guard was: that is reported, and the work may still be running.
+        """
+        if is_forgotten:
+            self.forgotten(tenure, lambda: tenure.is_live, lambda: self.returned(tenure))
+        else:
+            self.post(self.returned, tenure)
 
     def forgotten(
         self, tenure: Tenure, is_held: Callable[[], bool], release: Callable[[], object]
@@ -171,11 +186,18 @@ class Cell:
         if tenure.options.cache and not (self._behind and tenure.options.recall):
             tenure.let()
             if tenure.wanted:
-                self._look_at_claim(tenure)
+                self.look_at_claim(tenure)
         else:
             self._yield(tenure)
 
-    def _look_at_claim(self, tenure: Tenure) -> None:
+    def look_soon(self, tenure: Tenure) -> None:
+        """Do what `look_at_claim` does; in any thread, since guards are released in any of them."""
+        if running_loop() is self._locks.owner.loop:
+            self.look_at_claim(tenure)
+        else:
+            self.post(self.look_at_claim, tenure)
+
+    def look_at_claim(self, tenure: Tenure) -> None:
         """Take the claim if it is idle, and see who gets it."""
         if tenure.seize():
             self.returned(tenure)
@@ -355,7 +377,7 @@ class Cell:
         is_new = self._behind.note(event)
         self._note_wanted()
         if is_new and tenure.options.recall:
-            self._look_at_claim(tenure)
+            self.look_at_claim(tenure)
         if self._behind.has_work and not self._is_yielding:
             self._kick()
 
@@ -384,7 +406,7 @@ class Cell:
             return
         self._behind.follow(seen, self._locks.feeds)
         self._note_wanted()
-        self._look_at_claim(tenure)
+        self.look_at_claim(tenure)
 
     # Ending it.
 

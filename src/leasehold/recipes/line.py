@@ -37,6 +37,7 @@ from leasehold.errors import (
     SessionExpired,
     is_definite,
 )
+from leasehold.owner_loop import running_loop
 from leasehold.recipes.feeds import Subscription
 from leasehold.recipes.forgotten import post_forgotten
 from leasehold.recipes.lines import Lines
@@ -251,8 +252,15 @@ class Place:
         self.is_wanted = False
         self._changed.set()
 
+    def give_up_in_any_loop(self) -> None:
+        """Do what `give_up` does, in any thread: a guard may be released in any event loop."""
+        if running_loop() is self._loop:
+            self.give_up()
+        else:
+            self.give_up_soon()
+
     def give_up_soon(self) -> None:
-        """Learn that, in any thread."""
+        """Do what `give_up` does, soon; in any thread."""
         with suppress(RuntimeError):  # the loop is over, and so is everything
             self._loop.call_soon_threadsafe(self.give_up)
 

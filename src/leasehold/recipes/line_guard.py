@@ -115,7 +115,7 @@ class LineGuard(AnyGuard):
 
     def put_by(self) -> None:
         """See to what `put_back` has left to the loop."""
-        self._place.give_up()
+        self._place.give_up_in_any_loop()
 
     def as_lost(self) -> LockLost:
         """Make the error for whoever relies on it for too long."""

@@ -92,7 +92,9 @@ class Observation:
                     raise
 
     def cancel(self) -> None:
-        """Observe no longer: whoever iterates is at the end."""
+        """End the observation, and the iteration with it."""
+        if self._watch is not None:
+            self._lines.patience.owner.check()
         self._is_cancelled = True
         self._stop()
 

@@ -64,7 +64,11 @@ class Stay(Errand[G], Generic[G]):
     async def _run(self) -> None:
         place = self._place
         if self._only_asks:
-            ahead = await self._lines.patience.wait(place.ask(), None)
+            try:
+                ahead = await self._lines.patience.wait(place.ask(), None)
+            except Exception as error:  # noqa: BLE001  the caller gets it, unless it is gone
+                self._fail(error)  # reading has left nothing that must be cleared away
+                return
             if not place.line.lets_in(ahead):
                 raise self._held_by(ahead[0])
         if not self._in_turn:

@@ -1,6 +1,7 @@
 """A server that does not answer: without a time limit a recipe waits for as long as it takes."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -73,3 +74,20 @@ def test_a_waiter_that_is_cancelled_leaves_nothing_behind(recipe: str) -> None:
         assert not world.pairs(b"x/")
 
     play(scene)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_caller_that_only_asks_a_silent_server_logs_no_error(
+    recipe: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: World) -> None:
+        client = world.client("me", session_ttl=TTL_S)
+        client.engine.is_cut_off = True
+        with pytest.raises(TimeoutError, match=r"\w+ \w+"):
+            await _acquire(RECIPES[recipe], client, 0)
+        await asyncio.sleep(TTL_S)
+        client.engine.is_cut_off = False
+        await world.until(lambda: not world.pairs(b"x/"))
+
+    play(scene)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

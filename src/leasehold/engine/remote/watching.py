@@ -181,6 +181,7 @@ class RemoteWatch(Watch):
     async def ready(self) -> None:
         """Wait until the server watches; what happens from then on is told."""
         if self._failure is None:
+            self._owner.check()
             await self._created.wait()
         if self._failure is not None and not self._queue:
             raise fresh(self._failure)
@@ -210,12 +211,14 @@ class RemoteWatch(Watch):
     def request_progress(self) -> None:
         """Have `Events` without events told, once everything before them was."""
         if self._failure is None:
+            self._owner.check()
             self._wants_progress = True
             self._on_room(self)
 
     def cancel(self) -> None:
         """Watch no longer."""
         if self._failure is None:
+            self._owner.check()
             self._on_cancel(self)
             self._queue.clear()
             self.fail(Closed("this watch was cancelled"))
