@@ -67,7 +67,8 @@ def _run_part(
     suite: Suite, selection: tuple[str, ...], server: RunningServer, directory: Path
 ) -> Outcomes:
     report = directory / f"report-{next(_reports)}.xml"
-    sources = client_environments.sources_of(suite.environment)
+    # Without symbolic links: pytest resolves its own directory, and names tests by the difference.
+    sources = client_environments.sources_of(suite.environment).resolve()
     cwd = sources if sources.is_dir() else directory
     arguments = ["-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}", *selection]
     if not (sources / "pyproject.toml").is_file():

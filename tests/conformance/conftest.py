@@ -89,6 +89,20 @@ def operator(client: Client) -> Operator:
     return Operator(client)
 
 
+@pytest.fixture(autouse=True)
+def _no_lease_with_keys_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test that leaves a lease: its expiry would move the revision in a later test."""
+    if "server" not in request.fixturenames:
+        yield
+        return
+    client: Client = request.getfixturevalue("shared_client")
+    found = {each.ID for each in client.leases().leases}
+    yield
+    left = {each.ID for each in client.leases().leases} - found
+    keys = {lease: list(client.time_to_live(lease, keys=True).keys) for lease in left}
+    assert {lease: names for lease, names in keys.items() if names} == {}
+
+
 @pytest.fixture
 def key() -> bytes:
     """A key that no other test uses, and no other's prefix."""

@@ -1,6 +1,7 @@
 """etcdctl as a program: run to its end, or beside a test."""
 
 import queue
+import signal
 import subprocess
 import threading
 import time
@@ -46,14 +47,18 @@ class Etcdctl:
 
     @contextmanager
     def going_on(self, *arguments: str) -> "Iterator[Running]":
-        """Run it beside the test."""
+        """Run it beside the test, then interrupt it: it revokes its lease before it ends."""
         with subprocess.Popen(  # noqa: S603  etcdctl
             [*self._command, *arguments], stdout=subprocess.PIPE, text=True
         ) as process:
             try:
                 yield Running(process)
             finally:
-                process.kill()
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(RUN_S)
+                finally:
+                    process.kill()
 
 
 class Running:

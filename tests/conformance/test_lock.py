@@ -174,7 +174,8 @@ def test_a_waiter_whose_time_is_over_takes_its_key_along(
     locks.lock(key, grant())
     late = locks.begin_lock(key, grant(), timeout_s=1.0)
     locks.waiting(key, 2)
-    assert code_of(late)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+    # The server ends the call too, and its status may come first: etcd's has no code of its own.
+    assert code_of(late)[0] in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN}
     locks.waiting(key, 1)
 
 

@@ -16,10 +16,11 @@ import pytest
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.journal import Journal
 from leasehold.errors import LeaseholdError, StorageError
+from leasehold.testing import seeds
 from tests.faults.forgetful_disk import ForgetfulDisk, PowerCut
 from tests.faults.test_failing_engine import DEADLINE_S, USERS, User, _check
 
-SEEDS = range(40)
+SEEDS = 40
 SEEDS_FOR_BUGS = 12
 MOST_CALLS_TO_A_CUT = 500
 MERCIES = (0.0, 0.3, 0.7, 1.0)
@@ -68,7 +69,7 @@ def _live_until_the_cut(seed: int, tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(_check(after, users), DEADLINE_S))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_nothing_acknowledged_is_lost_whenever_the_power_goes(seed: int, tmp_path: Path) -> None:
     _live_until_the_cut(seed, tmp_path)
 

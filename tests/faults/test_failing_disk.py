@@ -21,6 +21,7 @@ import pytest
 from leasehold.engine.data_dir import LOCK_NAME
 from leasehold.engine.journal import FILE_NAME, Journal
 from leasehold.errors import DamagedJournal, JournalFailed, StorageError
+from leasehold.testing import seeds
 from tests.faults.failing_disk import (
     CHANGES,
     EVERY_OPERATION,
@@ -53,7 +54,7 @@ FAILURES: dict[str, MakeFault] = {
     "losing syncs": LOSING_SYNC,
 }
 MERCIES = (0.0, 0.5, 1.0)
-SEEDS = range(12)
+SEEDS = 12
 LIVES = 4
 CHANCE = 0.01
 
@@ -156,7 +157,7 @@ def _fail_and_come_back(fault: Fault, room: Path, rng: random.Random) -> None:
     user.open(directory, disk).close()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_calls_may_fail_again_and_again(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     user, disk, directory = User(Journal, rng), FailingDisk(), tmp_path / "0"

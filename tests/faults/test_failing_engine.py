@@ -25,6 +25,7 @@ from leasehold import (
 )
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.values import KeyValue, RangeResult
+from leasehold.testing import seeds
 from tests.faults.failing_disk import CHANGES, FailingDisk, Fault, Operation
 from tests.support.linearizability import (
     Get,
@@ -41,7 +42,7 @@ DEADLINE_S = 60.0
 USERS = 4
 ROUNDS = 12
 TTL_S = 1000.0
-SEEDS = range(24)
+SEEDS = 24
 KINDS = {
     "full": {"operations": frozenset({Operation.WRITE}), "code": apsw.SQLITE_FULL},
     "write": {"operations": frozenset({Operation.WRITE}), "part": 0.5},
@@ -226,7 +227,7 @@ async def _check_lease(engine: EmbeddedEngine, user: User) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_nothing_acknowledged_is_lost_when_the_disk_fails(
     tmp_path: Path, kind: str, seed: int
 ) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from leasehold.engine.journal import Journal, Row
 from leasehold.errors import StorageError
+from leasehold.testing import seeds
 from tests.faults.forgetful_disk import ForgetfulDisk, PowerCut
 
-SEEDS = range(60)
+SEEDS = 60
 SEEDS_FOR_BUGS = 10
 SEEDS_FOR_KILLS = 30
 LIVES = 4
@@ -116,7 +117,7 @@ def _live_through_cuts(kind: type[Journal], seed: int, tmp_path: Path) -> None:
     user.open(directory, ForgetfulDisk()).close()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_nothing_acknowledged_is_lost_whenever_the_power_goes(seed: int, tmp_path: Path) -> None:
     _live_through_cuts(Journal, seed, tmp_path)
 
@@ -159,7 +160,7 @@ def test_the_power_may_go_at_every_single_call(mercy: float, tmp_path: Path) -> 
         user.open(after, ForgetfulDisk()).close()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS_FOR_KILLS))
+@pytest.mark.parametrize("seed", seeds(SEEDS_FOR_KILLS))
 def test_what_a_journal_shows_after_a_kill_survives_a_power_cut_too(
     seed: int, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import select
 import signal
 import subprocess
 import time
@@ -38,6 +39,13 @@ def started(on: Command, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
 def line_of(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     return process.stdout.readline()
+
+
+def writes_within(process: "subprocess.Popen[str]", timeout_s: float) -> bool:
+    """Wait for the first output of a process; also True if it has ended."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], timeout_s)
+    return bool(ready)
 
 
 def ended(process: "subprocess.Popen[str]", number: int) -> tuple[int, str, str]:
@@ -76,6 +84,8 @@ def test_a_lease_is_left_to_its_term_if_that_is_asked_for(leasehold: Command) ->
 def test_a_lease_is_kept_beyond_its_term_and_its_loss_is_told(leasehold: Command) -> None:
     leases = [leasehold.ok("lease", "grant", "2", "--print-id-only").text.strip() for _ in "ab"]
     with started(leasehold, "lease", "keep", *leases) as process:
+        while not writes_within(process, 0.2):  # its start may take longer than the term
+            leasehold.ok("lease", "renew", *leases)
         for each in leases:
             assert line_of(process) == f"lease {each} is kept alive, 2s at a time\n"
         began = time.monotonic()

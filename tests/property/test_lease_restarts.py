@@ -23,14 +23,14 @@ from leasehold.engine.leases import Leases
 from leasehold.engine.replay import Replay
 from leasehold.engine.store import Store
 from leasehold.errors import DamagedJournal, EndReason, LeaseExists, UnknownLease
-from leasehold.testing import Simulation
+from leasehold.testing import Simulation, seeds
 from leasehold.testing.errors import SimulationError
 from tests.property.store_kit import KeptJournal
 
 LEASES = (1, 2, 3, 4)
 TERMS_S = (4.0, 10.0, 30.0)
 STEPS = 60
-SEEDS = range(40)
+SEEDS = 40
 LATE_S = 0.5
 """How late a lease may end, and how much lease time a restart may lose beside what is noted."""
 
@@ -260,7 +260,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remaining, "PART_LEASES", 1)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_no_lease_ends_early_and_no_abandoned_lease_gets_more_than_one_further_term(
     seed: int,
 ) -> None:
@@ -350,7 +350,7 @@ def test_a_seeded_bug_is_caught(
     bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bug(monkeypatch)
-    for seed in range(10 * len(SEEDS)):
+    for seed in range(10 * SEEDS):
         try:
             run(seed)
         except (AssertionError, SimulationError, DamagedJournal):

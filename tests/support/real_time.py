@@ -8,6 +8,8 @@ Only the test process itself is observed. `tools/starved_tests.py` runs such a l
 """
 
 import asyncio
+import functools
+import multiprocessing.process
 import sys
 import threading
 import time
@@ -34,6 +36,7 @@ WRAPPED: Final = (
     (time, "perf_counter", "clock"),
     (time, "clock_gettime", "clock"),
     (threading.Thread, "start", "thread"),
+    (multiprocessing.process.BaseProcess, "start", "process"),
     (asyncio.BaseEventLoop, "call_at", "timer"),
 )
 """Functions that show it, too. Simulated event loops have a `call_at` of their own."""
@@ -57,9 +60,10 @@ class RealTime:
             self.kinds.setdefault(self._test, set()).add(kind)
 
     def _recording(self, function: Any, kind: str) -> Any:
+        @functools.wraps(function)  # pickled by its name, for child processes
         def recording(*args: Any, **kwargs: Any) -> Any:
             is_ours = sys._getframe(1).f_code.co_filename.startswith(OURS)
-            self._record(kind if is_ours or kind == "timer" else None)
+            self._record(kind if is_ours or kind in {"timer", "process"} else None)
             return function(*args, **kwargs)
 
         return recording
@@ -80,17 +84,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to record."""
+    """Begin to record; workers of pytest-xdist send their records to the main process."""
     if config.getoption("--list-real-time"):
         config.pluginmanager.register(RealTime(), "real-time")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Merge the record of a worker of pytest-xdist, unless the worker crashed."""
+    seen = node.config.pluginmanager.get_plugin("real-time")
+    if seen is not None:
+        for test, kinds in getattr(node, "workeroutput", {}).get("real_time", {}).items():
+            seen.kinds.setdefault(test, set()).update(kinds)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the list."""
     seen = session.config.pluginmanager.get_plugin("real-time")
-    if seen is not None:
-        lines = sorted(seen.kinds)
-        session.config.getoption("--list-real-time").write_text("".join(f"{x}\n" for x in lines))
+    if seen is None:
+        return
+    if hasattr(session.config, "workeroutput"):
+        kinds = {test: sorted(kinds) for test, kinds in seen.kinds.items()}
+        session.config.workeroutput["real_time"] = kinds
+        return
+    lines = sorted(seen.kinds)
+    session.config.getoption("--list-real-time").write_text("".join(f"{x}\n" for x in lines))
 
 
 def pytest_terminal_summary(
