@@ -9,15 +9,15 @@ else has cancelled it as well.
 
 import asyncio
 from asyncio import CancelledError, get_running_loop
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
 from leasehold.core.duration import check_seconds
 from leasehold.engine.interface import Engine
 from leasehold.owner_loop import OwnerLoop, running_loop
-from leasehold.rpc.deadlines import Deadlines
+from leasehold.rpc.deadlines import Deadlines, task_limits
 
 TIMEOUT_S: Final = 10.0
 """How long a call may take, unless told otherwise."""
@@ -37,11 +37,35 @@ async def time_limit(seconds: float | None, engine: Engine) -> AsyncIterator[Non
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            yield
+            with _sent_to_servers(seconds):
+                yield
     except TimeoutError as error:
         if seconds is None or not limit.expired():
             raise
         raise TimeoutError(no_answer(seconds, engine)) from error
+
+
+@contextmanager
+def _sent_to_servers(seconds: float | None) -> Iterator[None]:
+    """Have the calls of a block send its limit to servers."""
+    task = asyncio.current_task()
+    if seconds is None or seconds <= 0 or task is None:
+        yield
+        return
+    outer_s = task_limits.get(task)
+    task_limits[task] = seconds if outer_s is None else min(seconds, outer_s)
+    try:
+        yield
+    finally:
+        _restore(task, outer_s)
+
+
+def _restore(task: "asyncio.Task[Any]", outer_s: float | None) -> None:
+    """Remove the limit of a task, or restore that of the block around."""
+    if outer_s is None:
+        task_limits.pop(task, None)
+    else:
+        task_limits[task] = outer_s
 
 
 def no_answer(seconds: float, engine: Engine) -> str:
@@ -101,13 +125,17 @@ class Patience:
         assert task is not None, "calls are made in tasks"
         limit = _Limit(task)
         tick = deadlines.add(limit, loop.time() + seconds, seconds)
+        outer_s = task_limits.get(task)
+        task_limits[task] = seconds if outer_s is None else min(seconds, outer_s)
         try:
             answer = await call
         except BaseException as error:
+            _restore(task, outer_s)
             deadlines.discard(limit, tick)
             if limit.is_over and limit.take_back() and isinstance(error, CancelledError):
                 raise TimeoutError(no_answer(seconds, self._engine)) from error
             raise
+        _restore(task, outer_s)
         deadlines.discard(limit, tick)
         if limit.is_over:
             limit.take_back()

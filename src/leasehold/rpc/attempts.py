@@ -43,6 +43,7 @@ class Attempts:
     metadata: Metadata | None
     until: float | None
     timeout_s: float | None
+    server_timeout_s: float | None
     wait_for_ready: bool
     idempotent: bool
     random: Random
@@ -96,7 +97,9 @@ class Attempts:
             raise ConnectionLost(f"{self.path}: {self._unknown}; then: {error}") from None
 
     async def _attempt(self, line: ClientProtocol) -> bytes:
-        left_s = None if self.until is None else max(MIN_TIMEOUT_S, self.until - self.board.now())
+        left_s = self.server_timeout_s
+        if left_s is None and self.until is not None:
+            left_s = max(MIN_TIMEOUT_S, self.until - self.board.now())
         fields = line.heads.get(self.path, left_s, self.metadata)
         return await self.board.attempt(line, fields, self.message, self.until, self.timeout_s)
 

@@ -109,6 +109,7 @@ class Channel:
         message: bytes,
         *,
         timeout: float | None = None,  # noqa: ASYNC109  it is told to the server
+        server_timeout: float | None = None,
         metadata: MetadataLike | None = None,
         wait_for_ready: bool = False,
         idempotent: bool = False,
@@ -119,7 +120,8 @@ class Channel:
         Without `wait_for_ready` it fails as soon as no endpoint can be connected to. `idempotent`
         says that it does no harm to execute it twice: then it is made again if a connection is lost
         on which it may have been executed. `prepare` is awaited before it is made again, or made on
-        a connection that it had to wait for; what that raises ends the call.
+        a connection that it had to wait for; what that raises ends the call. `server_timeout` is
+        sent to the server in place of `timeout`, for a caller that cancels the call itself.
 
         Raises `RpcError` with the status of the server, or DEADLINE_EXCEEDED after `timeout`
         seconds; `ConnectFailed` (a connection cannot be made, and nothing was executed);
@@ -137,7 +139,8 @@ class Channel:
         pairs = None if metadata is None else as_pairs(metadata)
         line = board.connector.line
         heads = self._endpoints[0].heads if line is None else line.heads
-        fields = heads.get(path, timeout, pairs)  # or it is refused here
+        sent_s = timeout if server_timeout is None else server_timeout
+        fields = heads.get(path, sent_s, pairs)  # or it is refused here
         until = None if timeout is None else loop.time() + timeout
         failure: NotProcessed | ConnectionLost | None = None
         if line is not None:
@@ -152,6 +155,7 @@ class Channel:
             metadata=pairs,
             until=until,
             timeout_s=timeout,
+            server_timeout_s=server_timeout,
             wait_for_ready=wait_for_ready,
             idempotent=idempotent,
             random=self._random,

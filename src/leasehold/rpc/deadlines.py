@@ -12,7 +12,7 @@ kept to within a tick, and never early.
 
 import asyncio
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 TICKS_PER_S: Final = 100
 
@@ -20,6 +20,15 @@ MAX_AT_S: Final = 1e10
 """A time that no clock of a loop comes to; what is to happen later never does either."""
 
 T = TypeVar("T", bound=Hashable)
+
+task_limits: Final[dict["asyncio.Task[Any]", float]] = {}
+"""How many seconds the code that a task runs now may take, for tasks that have such a limit.
+
+Whatever sets the limit also cancels the task. The calls that the task makes meanwhile send it to
+the server as `grpc-timeout`, so that a server stops a read although the cancellation is lost, for
+example with the connection. It is always the whole limit: the same header block for all calls.
+An entry belongs to the task only, not to tasks that it starts.
+"""
 
 
 class Deadlines(Generic[T]):

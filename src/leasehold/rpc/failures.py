@@ -59,23 +59,23 @@ def is_refusal(error: RpcError, request_bytes: int = 0) -> bool:
 
 
 def as_ours(error: RpcError, request_bytes: int = 0) -> Exception:
-    """Turn a status into an error that is definite, or indefinite, as the status is."""
+    """Turn a status into an error that is definite, or indefinite, as the status is.
+
+    An exception is `TooLarge` for RESOURCE_EXHAUSTED: it is definite, so it is raised only if it is
+    certain which message was too large.
+    """
     if error.status is Status.DEADLINE_EXCEEDED:
         return TimeoutError(error.message)
+    not_executed = is_refusal(error, request_bytes)
+    is_larger = _LARGER.search(error.message) is not None
     ours: LeaseholdError
-    if _is_too_large(error):
+    if _LARGE_ANSWER.match(error.message) or (is_larger and not_executed):
         ours = TooLarge(error.message)
-    elif error.status is Status.RESOURCE_EXHAUSTED:
+    elif error.status is Status.RESOURCE_EXHAUSTED and not is_larger:
         ours = TooBusy(error.message)
     elif STATUS_IS_DEFINITE.get(error.status, False):
         ours = CallRefused(str(error))
     else:
         ours = CallFailed(str(error))
-    ours.not_executed = is_refusal(error, request_bytes)
+    ours.not_executed = not_executed
     return ours
-
-
-def _is_too_large(error: RpcError) -> bool:
-    if error.status not in (Status.RESOURCE_EXHAUSTED, Status.INVALID_ARGUMENT):
-        return False
-    return bool(_LARGER.search(error.message) or _LARGE_ANSWER.match(error.message))

@@ -11,6 +11,7 @@ from leasehold.engine.remote.refusals import NOTHING, About, is_useless, refusal
 from leasehold.errors import CallFailed, Status
 from leasehold.rpc.backoff import Backoff
 from leasehold.rpc.channel import Channel
+from leasehold.rpc.deadlines import task_limits
 from leasehold.rpc.grpc import RpcError
 from leasehold.wire import rpc_pb2 as pb
 
@@ -127,12 +128,14 @@ class Caller:
     ) -> M:
         floor = self.history.floor if linearizable else 0
         body = request if isinstance(request, bytes) else request.SerializeToString()
-        asked_at = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         try:
             try:
                 message = await self.channel.unary(
                     method,
                     body,
+                    server_timeout=_limit_of_task(loop),
                     wait_for_ready=True,
                     idempotent=idempotent,
                     prepare=None if is_settling else self._settle_if_new,
@@ -174,7 +177,12 @@ class Caller:
                 await prepare()  # it may be another keyspace that answers now
             try:
                 return await self.channel.unary(
-                    method, body, wait_for_ready=True, idempotent=True, prepare=prepare
+                    method,
+                    body,
+                    server_timeout=_limit_of_task(asyncio.get_running_loop()),
+                    wait_for_ready=True,
+                    idempotent=True,
+                    prepare=prepare,
                 )
             except RpcError as again:
                 error = again
@@ -199,6 +207,12 @@ class Caller:
         silent_s = asyncio.get_running_loop().time() - max(asked_at, connected_at)
         if silent_s >= UNANSWERED_S:
             self.channel.hang_up(f"no answer for {silent_s:.1f} s")
+
+
+def _limit_of_task(loop: asyncio.AbstractEventLoop) -> float | None:
+    """Return how many seconds the calls of the current task may take, if there is a limit."""
+    task = asyncio.current_task(loop)
+    return None if task is None else task_limits.get(task) or None  # 0 is not a timeout
 
 
 def decoded(kind: type[M], message: bytes, method: str) -> M:

@@ -130,14 +130,19 @@ class Lease:
         return lease
 
     def time_to_live(self, message: bytes) -> Answer | Later:
-        """Say how long a lease has to run, and which keys it has."""
-        if self._store.is_busy:
-            return self._desk.when_idle(self.time_to_live, message)
+        """Return how long a lease has to run, and which keys it has.
+
+        Without its keys that does not depend on operations that are under way in steps.
+        """
         request = parse(_parse_time_to_live, message)
         lease = request.ID
+        if self._store.is_busy and request.keys:
+            return self._desk.when_idle(self.time_to_live, message)
         try:
             record = self._leases.current(lease)
         except UnknownLease:
+            if self._store.is_ending(lease):  # its end has no position yet
+                return self._desk.when_idle(self.time_to_live, message)
             header = self._desk.durable_header()
             answer = b"%b\x10%b\x18%b" % (header, varint(lease), _MINUS_ONE)
             return answer, self._store.lease_position(lease)

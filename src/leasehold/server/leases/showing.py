@@ -34,6 +34,8 @@ class Showing:
         try:
             record = self._store.leases.current(request.id)
         except UnknownLease as error:
+            if self._store.is_ending(request.id):  # its end has no position yet
+                return self._desk.when_idle(self.show, message)
             answer = ShowResponse(reason=REASONS[error.reason]).SerializeToString()
             return self._desk.durable_header() + answer, self._store.lease_position(request.id)
         return self._alive(record, with_keys=request.keys)
