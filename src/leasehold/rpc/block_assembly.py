@@ -7,12 +7,16 @@ from leasehold.rpc.limits import Limits
 class BlockAssembly:
     """A block of which the end has yet to come in; nothing else may come in before."""
 
-    __slots__ = ("_block", "_continuations", "_limits", "flags", "stream_id")
+    __slots__ = ("_block", "_continuations", "_limits", "began", "flags", "stream_id")
 
-    def __init__(self, stream_id: int, flags: int, start: bytes, limits: Limits) -> None:
+    def __init__(
+        self, stream_id: int, flags: int, start: bytes, limits: Limits, began: float
+    ) -> None:
         self.stream_id = stream_id
         self.flags = flags
         """Those of the HEADERS frame."""
+        self.began = began
+        """When the HEADERS frame came in."""
         self._block = bytearray(start)
         self._continuations = 0
         self._limits = limits
@@ -33,6 +37,11 @@ class BlockAssembly:
                 f"headers of more than {limits.max_block_bytes} octets, or in more than "
                 f"{limits.max_continuations} CONTINUATION frames",
             )
+
+    @property
+    def size_bytes(self) -> int:
+        """What has come in of the block."""
+        return len(self._block)
 
     def whole(self) -> bytes:
         """The block, once its end has come in."""

@@ -31,6 +31,7 @@ from leasehold.rpc.frames import (
     Setting,
     StreamFailed,
 )
+from leasehold.rpc.grpc import RpcError
 from leasehold.rpc.hpack import Field, HeaderDecoder, HeaderError, HeaderListTooLarge
 from leasehold.rpc.inbound import CREDIT_BYTES, Inbound
 from leasehold.rpc.limits import Limits
@@ -78,6 +79,8 @@ class Http2(Generic[S]):
         self._tail = b""
         self._has_settings = False
         self._assembly: BlockAssembly | None = None
+        self._block_bytes = 0
+        """What is counted of it as received data."""
         self._fault: StreamFailed | None = None
         """What is wrong with a request whose header block has yet to be decoded."""
         self._said_at_ping = -1
@@ -294,16 +297,40 @@ class Http2(Generic[S]):
         if flags & frames.END_HEADERS:
             self._whole_block(stream_id, flags, payload)
         else:
-            self._assembly = BlockAssembly(stream_id, flags, payload, self.limits)
+            self._assembly = BlockAssembly(stream_id, flags, payload, self.limits, self._read_at)
+            self._hold_block(self._assembly, len(payload))
 
     def _continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         assembly = self._assembly
         if assembly is None:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION of nothing")
         assembly.add(stream_id, payload)
+        self._hold_block(assembly, len(payload))
         if flags & frames.END_HEADERS:
-            self._assembly = None
+            self._drop_block()
             self._whole_block(stream_id, assembly.flags, assembly.whole())
+
+    def _hold_block(self, assembly: BlockAssembly, octets: int) -> None:
+        """Count an incomplete header block as received data; if that is too much, fail."""
+        self._block_bytes += octets
+        try:
+            self.buffer(octets, assembly.size_bytes)
+        except RpcError as error:
+            self._block_bytes -= octets
+            raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, error.message) from None
+
+    def _drop_block(self) -> None:
+        self._assembly = None
+        self.buffer(-self._block_bytes)
+        self._block_bytes = 0
+
+    def drop_overdue(self, now: float) -> None:
+        """Close the connection if a header block takes too long to arrive completely."""
+        assembly, message_s = self._assembly, self.limits.message_s
+        if assembly is not None and now - assembly.began >= message_s:
+            why = f"a header block did not arrive completely within {message_s:g} s"
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, why)
+            self.flush()
 
     def undecodable(self, error: HeaderError | HeaderListTooLarge) -> Exception:
         """What a block that cannot be decoded, or not be used, means for stream and connection."""
@@ -454,6 +481,7 @@ class Http2(Generic[S]):
 
     def forget_all(self) -> None:
         """Have nothing more to do with any stream."""
+        self._drop_block()
         for stream in list(self._streams.values()):
             self.forget(stream)
 

@@ -51,7 +51,8 @@ class Limits:
     message_s: float = 30.0
     """How long a message may take to arrive completely, with the time that it needs at
     `min_bytes_per_s` on top; then its call is ended. The first byte of a unary call's message, or
-    of the body of a web request, must arrive within this time after the headers."""
+    of the body of a web request, must arrive within this time after the headers. A header block
+    must be complete within this time, or the connection is closed."""
     min_bytes_per_s: int = 16 * KIB
     resets: Rate = _TAKEN_BACK
     """Calls that the peer takes back before there is an answer, or makes us take back: twice all

@@ -51,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 TABLE_BYTES: Final = 0
 """Of the table that clients may fill with fields: blocks without one repeat, timeouts aside."""
-
 MAX_HEADS: Final = 64
 """Different request heads remembered for one connection: one for each method, say."""
 
@@ -342,6 +341,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
 
     def drop_overdue(self, now: float) -> None:
         """End calls whose request takes too long to arrive completely."""
+        super().drop_overdue(now)
         if self._streams:
             for stream in list(self._streams.values()):
                 stream.drop_overdue(now)

@@ -530,6 +530,54 @@ def test_web_requests_without_a_body_are_given_up_if_there_are_too_many() -> Non
     assert (server.account.small_messages, server.account.used_bytes) == (0, 0)
 
 
+def begin_block(client: Client, octets: int) -> None:
+    """Send the first part of a header block, of which the rest does not come."""
+    client.connection.receive(frames.frame(frames.HEADERS, 0, 1, bytes(min(octets, 16_000))))
+    for at in range(16_000, octets, 16_000):
+        piece = bytes(min(16_000, octets - at))
+        client.connection.receive(frames.frame(frames.CONTINUATION, 0, 1, piece))
+
+
+def test_incomplete_header_blocks_count_as_received() -> None:
+    server = Server()
+    clients = [server.connect() for _ in range(64)]
+    for client in clients:
+        begin_block(client, 48_000)
+    refused = [client for client in clients if client.connection.is_closing]
+    assert refused
+    assert b"too much at once" in refused[0].sent
+    for client in clients:
+        client.connection.lost()
+    assert server.account.used_bytes == 0
+
+
+def test_a_header_block_that_is_complete_is_not_counted_any_more() -> None:
+    server = Server()
+    client = server.connect()
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a.B/C"), LARGE))
+    client.connection.receive(frames.frame(frames.HEADERS, 0, 1, block[:100]))
+    assert server.account.used_bytes == 100
+    client.connection.receive(frames.frame(frames.CONTINUATION, frames.END_HEADERS, 1, block[100:]))
+    assert client.connection._assembly is None
+    client.connection.lost()
+    assert server.account.used_bytes == 0
+
+
+def test_a_header_block_that_does_not_go_on_ends_its_connection() -> None:
+    server = Server()
+    client = server.connect()
+    begin_block(client, 100)
+    server.host.pass_time(LIMITS.message_s - 1.0)
+    client.connection.drop_overdue(server.host.now())
+    assert b"a header block did not" not in client.sent
+    server.host.pass_time(1.0)
+    client.connection.drop_overdue(server.host.now())
+    assert client.connection.is_closing
+    assert server.account.used_bytes == 0
+    assert b"a header block did not arrive completely within 30 s" in client.sent
+    assert NO_MESSAGE not in client.sent
+
+
 def test_a_usual_head_is_not_counted() -> None:
     server = Server()
     server.connect().begin()
