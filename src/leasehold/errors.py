@@ -502,6 +502,9 @@ class ConnectFailed(LeaseholdError, ConnectionError):
     status = Status.UNAVAILABLE
     not_executed = True
 
+    is_refused: bool = False
+    """True if every endpoint refused the connection: no process listens there."""
+
 
 class ConnectionLost(LeaseholdError, ConnectionError):
     """No answer came. The grantor may or may not have done what was asked."""

@@ -299,8 +299,8 @@ class RenewalManager:
         """Wait no longer for an answer; the lease may be asked for again."""
         self._given_up[task] = None
         task.cancel()
-        timeout_s = self._calls[task].call.timeout_s
-        self._settle(task, {}, TimeoutError(f"no answer within {timeout_s:.3f} s"))
+        # Without its time limit, which is only this attempt's and nothing that a user has set.
+        self._settle(task, {}, TimeoutError("the renewal request was not answered"))
 
     def _call_ended(self, task: "_CallTask") -> None:
         self._given_up.pop(task, None)

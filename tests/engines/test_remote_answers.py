@@ -27,6 +27,7 @@ from leasehold import (
     UnknownKey,
     UnknownLease,
 )
+from leasehold.core import txn as txns
 from leasehold.engine.remote import messages
 from leasehold.engine.remote.caller import AGAIN, decoded
 from leasehold.engine.remote.history import History
@@ -438,5 +439,12 @@ def test_an_etcd_that_would_end_is_asked_for_no_transaction_that_only_reads(
 
 
 def test_what_writes_is_not_taken_for_what_only_reads() -> None:
-    assert messages.only_reads(Txn([], [Range(b"a")], []))
-    assert not messages.only_reads(Txn([], [Range(b"a")], [Delete(b"a")]))
+    assert txns.has_only_ranges(Txn([], [Range(b"a")], []))
+    assert not txns.has_only_ranges(Txn([], [Range(b"a")], [Delete(b"a")]))
+
+
+def test_a_nested_read_is_a_write_by_the_rule_of_etcd_only() -> None:
+    nested = Txn([], [Txn([], [Range(b"a")], [])], [])
+    assert not txns.has_only_ranges(nested)
+    assert txns.only_reads(nested)
+    assert not txns.only_reads(Txn([], [Txn([], [], [Delete(b"a")])], []))

@@ -207,11 +207,11 @@ def test_the_commands_are_in_the_help(tmp_path: Path) -> None:
     [
         (["backup"], "required: FILE"),
         (["restore"], "required: FILE"),
-        (["backup", ""], "no file was named; such as ./backup.db"),
-        (["restore", ""], "no file was named"),
-        (["check", ""], "no directory was named"),
-        (["backup", "--data-dir", "", "b"], "no directory was named; such as ./leasehold.data"),
-        (["backup", "a", "b"], "'b' is one argument too many"),
+        (["backup", ""], "the file name is empty: write one, such as ./backup.db"),
+        (["restore", ""], "the file name is empty"),
+        (["check", ""], "the directory name is empty"),
+        (["backup", "--data-dir", "", "b"], "the directory name is empty: write one, such as"),
+        (["backup", "a", "b"], "unexpected argument 'b'"),
         (["check", "--fix"], "there is no option --fix"),
     ],
 )

@@ -59,7 +59,7 @@ def test_leaders_follow_each_other_and_are_told(leasehold: Command) -> None:
         assert (pair["value"], key) == ("first", f"follow/{int(pair['lease'], 16):x}")
         with electing(leasehold, "follow", "second", "--json") as second:
             assert second.stderr is not None
-            assert second.stderr.readline() == "waiting for first, who leads 'follow'\n"
+            assert second.stderr.readline() == "waiting for 'follow', led by first\n"
             assert end_of(first, signal.SIGTERM) == (0, "", "")
             told = json.loads(said(second))
             assert (told["event"], told["value"]) == ("leads", "second")
@@ -120,16 +120,16 @@ def test_listening_ends_after_so_many(on_ours: Command) -> None:
     ("line", "said_then"),
     [
         (["elect"], "the following arguments are required: NAME"),
-        (["elect", ""], "argument NAME: no name was given: "),
-        (["elect", "a"], "no value was given for others to be told: write one, such as host-1, "),
-        (["elect", "a", "b", "c"], "'c' is one argument too many: write -- before a command "),
-        (["elect", "a", "b", "--listen"], "--listen takes no part in the election: leave out "),
-        (["elect", "a", "--listen", "--", "ls"], "--listen takes no part in the election: "),
+        (["elect", ""], "argument NAME: the name is empty: "),
+        (["elect", "a"], "VALUE is missing: write the value that identifies the leader, such as "),
+        (["elect", "a", "b", "c"], "unexpected argument 'c': write -- before a command "),
+        (["elect", "a", "b", "--listen"], "--listen cannot be used with VALUE or a command"),
+        (["elect", "a", "--listen", "--", "ls"], "--listen cannot be used with VALUE or a command"),
         (
             ["elect", "a", "b", "--ttl", "3", "--grace", "3", "--", "ls"],
             "--grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
         ),
-        (["elect", "a", "b", "--count", "1"], "--count is for --listen: write that, or leave it"),
+        (["elect", "a", "b", "--count", "1"], "--count needs --listen: write both or neither"),
     ],
 )
 def test_what_is_wrong_is_one_line(on_ours: Command, line: list[str], said_then: str) -> None:

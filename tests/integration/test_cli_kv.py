@@ -107,9 +107,9 @@ def test_a_key_ends_with_a_lease(leasehold: Command, key: str) -> None:
     leasehold.ok("lease", "revoke", lease)
     leasehold.fails(NOT_THERE, "kv", "get", key)
     said = leasehold.fails(NOT_THERE, "kv", "put", key, "1", "--lease", lease)
-    assert said.startswith(f"leasehold: lease {lease} is")
+    assert said.startswith(f"leasehold: lease {lease} ")
     said = leasehold.fails(NOT_THERE, "kv", "put", key, "1", "--keep-lease")
-    assert said == f"leasehold: there is no key {key}, so it has nothing to keep"
+    assert said == f"leasehold: key {key} does not exist, so it has no lease or value to keep"
 
 
 def test_what_has_happened_is_told_in_order(leasehold: Command, key: str) -> None:
@@ -232,7 +232,7 @@ two'
 
 def test_a_transaction_that_changes_a_key_twice_is_refused(leasehold: Command, key: str) -> None:
     said = leasehold.fails(USAGE_ERROR, "kv", "txn", f"--then=put {key} 1", f"--then=del {key}")
-    assert said == f"leasehold: {key} is changed twice in one transaction: change it once"
+    assert said == f"leasehold: key {key} is changed twice in one transaction: change it once"
 
 
 def test_a_transaction_without_conditions_is_done(leasehold: Command, key: str) -> None:
@@ -243,7 +243,7 @@ def test_a_transaction_without_conditions_is_done(leasehold: Command, key: str) 
 
 def test_a_transaction_with_a_lease_that_is_not_there(leasehold: Command, key: str) -> None:
     said = leasehold.fails(NOT_THERE, "kv", "txn", "--then", f"put {key} 1 --lease fade")
-    assert said.startswith("leasehold: lease 000000000000fade is not there")
+    assert said.startswith("leasehold: lease 000000000000fade does not exist")
 
 
 # What is refused.

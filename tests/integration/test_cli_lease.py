@@ -80,7 +80,9 @@ def test_ids_are_those_of_etcdctl(leasehold: Command, lease: str) -> None:
 def test_a_lease_that_is_not_there(leasehold: Command, lease: str) -> None:
     for command in ("renew", "revoke", "show", "keep"):
         said = leasehold.fails(NOT_THERE, "lease", command, lease)
-        assert said.startswith(f"leasehold: lease {lease} is not there: it never was, or ended")
+        assert said.startswith(
+            f"leasehold: lease {lease} does not exist: it was never granted, or it has ended"
+        )
 
 
 def test_an_id_that_may_be_decimal_is_asked_about(leasehold: Command) -> None:
@@ -94,13 +96,13 @@ def test_each_lease_of_several_is_told_by_itself(leasehold: Command, lease: str)
     for command, done in (("renew", "renewed for 1m"), ("revoke", "ended")):
         said = leasehold("lease", command, lease, missing)
         assert (said.code, said.text) == (NOT_THERE, f"lease {lease} {done}\n")
-        assert said.complaint.startswith(f"leasehold: lease {missing} is not there")
+        assert said.complaint.startswith(f"leasehold: lease {missing} does not exist")
 
 
 def test_an_id_that_is_taken_is_refused(leasehold: Command, lease: str) -> None:
     leasehold.ok("lease", "grant", "60", "--id", lease)
     said = leasehold.fails(FAILURE, "lease", "grant", "60", "--id", lease)
-    assert said == f"leasehold: lease {lease} is there already: choose another id, or none"
+    assert said == f"leasehold: lease {lease} exists already: choose another id, or leave out --id"
 
 
 def test_a_term_that_is_too_long_is_refused(leasehold: Command) -> None:
@@ -179,6 +181,6 @@ def test_what_an_etcd_lacks_is_refused_clearly(
 ) -> None:
     said = on_etcd.fails(FAILURE, "lease", *command)
     assert said == (
-        f"leasehold: {wanted} needs a Leasehold server, and etcd 3.5.1 answers here: name another "
-        "one with --endpoint, or do without"
+        f"leasehold: {wanted} needs a Leasehold server, but this one is etcd 3.5.1: use another "
+        f"--endpoint, or leave out {wanted}"
     )

@@ -213,7 +213,7 @@ def test_who_waits_is_next_and_told_for_whom(on_ours: Command) -> None:
         with locked(on_ours, "next", "--", "echo", "mine") as second:
             assert second.stderr is not None
             assert second.stderr.readline() == (
-                "waiting for anna, who has 'next'; nobody else waits\n"
+                "waiting for 'next', held by anna; 0 other clients waiting\n"
             )
             os.kill(pid, signal.SIGKILL)
             assert end_of(second)[:2] == (0, "mine\n")
@@ -541,20 +541,26 @@ def test_a_job_of_the_background_is_stopped_until_it_has_the_terminal(on_ours: C
     ("line", "said_then"),
     [
         (["lock"], "the following arguments are required: NAME "),
-        (["lock", ""], "argument NAME: no name was given: write one, such as cron/backup "),
-        (["lock", "a", "ls"], "'ls' is one argument too many: write -- before a command "),
-        (["lock", "a", "--"], "there is no command after --: write one, or leave -- out "),
+        (["lock", ""], "argument NAME: the name is empty: write one, such as cron/backup "),
+        (["lock", "a", "ls"], "unexpected argument 'ls': write -- before a command "),
+        (["lock", "a", "--"], "COMMAND after -- is missing: write one, or leave -- out "),
         (["lock", "--", "ls", "-l"], "the following arguments are required: NAME "),
         (["lock", "a", "-l"], "there is no option -l"),
-        (["lock", "a", "--wait", "-1", "--", "ls"], "--wait: '-1' is no length of time: "),
-        (["lock", "a", "--ttl", "0", "--", "ls"], "argument --ttl: '0' is no length of time: "),
+        (["lock", "a", "--wait", "-1", "--", "ls"], "--wait: '-1' is not a duration: "),
+        (
+            ["lock", "a", "--ttl", "0", "--", "ls"],
+            "argument --ttl: a duration must be more than 0 ",
+        ),
         (
             ["lock", "a", "--ttl", "3", "--grace", "3", "--", "ls"],
             "--grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
         ),
-        (["lock", "a", "--token-env", "a=b"], "'a=b' is no name of a variable: write one, such "),
-        (["lock", "a", "--denied-code", "256"], "'256' is no exit code: write a number from 0 "),
-        (["lock", "a", "--holder", "\n"], "is no name of a holder: write up to 200 characters, "),
+        (["lock", "a", "--token-env", "a=b"], "'a=b' is not a variable name: write one, such "),
+        (
+            ["lock", "a", "--denied-code", "256"],
+            "'256' is not an exit code: write a number from 0 ",
+        ),
+        (["lock", "a", "--holder", "\n"], "is not a holder name: write up to 200 characters, "),
     ],
 )
 def test_what_is_wrong_is_one_line(on_ours: Command, line: list[str], said_then: str) -> None:

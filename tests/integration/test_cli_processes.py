@@ -77,7 +77,7 @@ def test_a_lease_is_left_to_its_term_if_that_is_asked_for(leasehold: Command) ->
     with started(leasehold, "lease", "keep", lease, "--no-revoke") as process:
         assert line_of(process) == f"lease {lease} is kept alive, 1m at a time\n"
         code, out, _ = ended(process, signal.SIGINT)
-    assert (code, out) == (0, f"lease {lease} is kept no longer, and left to its term\n")
+    assert (code, out) == (0, f"lease {lease} is no longer renewed and will expire\n")
     leasehold.ok("lease", "show", lease)
 
 
@@ -226,8 +226,8 @@ def run(
 @pytest.mark.parametrize(
     ("streams", "code", "said"),
     [
-        (">/dev/full", FAILURE, "standard output cannot be written to: No space left on device"),
-        (">&-", FAILURE, "standard output is closed, and there is something to print"),
+        (">/dev/full", FAILURE, "cannot write to standard output: No space left on device"),
+        (">&-", FAILURE, "cannot print: standard output is closed"),
         ("| true; exit ${PIPESTATUS[0]}", FAILURE, ""),
         ("2>&-", 0, ""),
     ],
@@ -244,7 +244,7 @@ def test_what_cannot_be_printed_is_a_line_at_most(
 def test_standard_input_that_is_closed_is_told(on_ours: Command) -> None:
     done = run(on_ours, "kv", "put", "a", "-", streams="<&-")
     assert done.returncode == USAGE_ERROR
-    assert done.stderr == (b"leasehold: no value can be read from standard input: it is closed\n")
+    assert done.stderr == (b"leasehold: cannot read the value from standard input: it is closed\n")
 
 
 def test_names_are_printed_whatever_the_terminal_can_show(on_ours: Command) -> None:

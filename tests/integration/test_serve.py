@@ -53,7 +53,7 @@ def test_no_command_is_an_error_that_names_the_commands() -> None:
         (["--debug"], "write --log-level debug"),
         (["--qota=1"], "did you mean --quota?"),
         (["--quot=1GiB"], "did you mean --quota?"),
-        (["extra"], "'extra' is one argument too many"),
+        (["extra"], "unexpected argument 'extra'"),
     ],
 )
 def test_what_is_no_option_is_one_clear_line(arguments: list[str], said: str) -> None:
@@ -65,13 +65,13 @@ def test_what_is_no_option_is_one_clear_line(arguments: list[str], said: str) ->
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("srve", "did you mean serve?"), ("zzz", f"there are {', '.join(COMMANDS)}")],
+    [("srve", "did you mean serve?"), ("zzz", f"choose from {', '.join(COMMANDS)}")],
 )
 def test_an_unknown_command_is_one_clear_line(name: str, said: str) -> None:
     refused = run(name)
     assert refused.returncode == 2
     assert refused.stderr == (
-        f"leasehold: there is no command {name!r}: {said} (`leasehold --help` says more)\n"
+        f"leasehold: there is no command {name!r}: {said} (see `leasehold --help`)\n"
     )
 
 
@@ -132,8 +132,8 @@ def test_a_taken_port_is_one_clear_line_with_advice(tmp_path: Path) -> None:
         said = run("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", tmp_path / "data")
     assert said.returncode == 1
     assert said.stderr == (
-        f"leasehold: cannot listen on 127.0.0.1:{port}: Address already in use: stop whoever has "
-        "it, or choose another with --listen, such as 127.0.0.1:0\n"
+        f"leasehold: cannot listen on 127.0.0.1:{port}: Address already in use: stop the "
+        "process that uses it, or choose another address with --listen, such as 127.0.0.1:0\n"
     )
 
 

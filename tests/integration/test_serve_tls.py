@@ -151,9 +151,9 @@ def test_clients_need_a_certificate_if_an_authority_for_them_is_named(pems: Pems
         ("cert", None, "the certificate cannot be read: No such file or directory"),
         ("key", None, "the key cannot be read: No such file or directory"),
         ("client-ca", None, "the authorities' certificates cannot be read: No such file"),
-        ("cert", "hello", "was named for the certificate, and holds something else"),
-        ("key", "hello", "was named for the key, and holds something else"),
-        ("client-ca", "hello", "was named for the authorities' certificates, and holds something"),
+        ("cert", "hello", "was given as the certificate, but contains something else"),
+        ("key", "hello", "was given as the key, but contains something else"),
+        ("client-ca", "hello", "was given as the authorities' certificates, but contains somet"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_says_who_named_it(
@@ -174,8 +174,8 @@ def test_a_wrong_file_is_one_line_that_says_who_named_it(
 
 def test_the_same_file_for_both_is_told_of_the_one_that_it_is_not(pems: Pems) -> None:
     for file, option, said in (
-        (pems.key, "--cert", "was named for the certificate, and holds a private key"),
-        (pems.cert, "--key", "was named for the key, and holds a certificate"),
+        (pems.key, "--cert", "was given as the certificate, but contains a private key"),
+        (pems.cert, "--key", "was given as the key, but contains a certificate"),
     ):
         refused = run("serve", *MEMORY, "--cert", file, "--key", file)
         assert refused.returncode == 2
@@ -189,8 +189,8 @@ def test_what_is_no_file_or_has_no_end_is_not_read(pems: Pems, tmp_path: Path) -
     with vast.open("wb") as file:
         file.truncate(1 << 40)
     for wrong, said in (
-        (pipe, "the key cannot be read: it is no regular file"),
-        (Path("/dev/zero"), "the key cannot be read: it is no regular file"),
+        (pipe, "the key cannot be read: it is not a regular file"),
+        (Path("/dev/zero"), "the key cannot be read: it is not a regular file"),
         (tmp_path, "the key cannot be read: Is a directory"),
         (vast, f"the key cannot be read: it has more than {MAX_FILE_BYTES:,} bytes"),
     ):

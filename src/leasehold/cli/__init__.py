@@ -39,7 +39,7 @@ examples:
   leasehold lease grant 60
   leasehold status
 
-`leasehold COMMAND --help` says more, with examples.
+See `leasehold COMMAND --help` for options and examples.
 """
 
 
@@ -79,7 +79,8 @@ def parser_for(given: Sequence[str] = ()) -> "Parser":
 
     parser = Parser(
         prog="leasehold",
-        description="Leases: promises with an end. An etcd v3 server and more.",
+        description="A lease server with the API of etcd v3, and commands for "
+        "leases, keys and locks.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"leasehold {__version__}")

@@ -12,8 +12,8 @@ _EPILOG: Final = """\
 example:
   leasehold backup --data-dir ./leasehold.data ./backup.db
 
-All that was acknowledged before the command was given is in the file. It is there when all of it is
-on disk, or not at all. `leasehold restore` makes a data directory of it.
+The backup has every change that was acknowledged before the command was started. FILE appears only
+when it is complete and on disk. `leasehold restore` makes a data directory from it.
 """
 
 
@@ -21,10 +21,10 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Add `backup` to the commands."""
     parser = commands.add_parser(
         "backup",
-        help="copy everything into a file, also while the server runs",
+        help="copy all data into a file, also while the server runs",
         description=(
-            "Copy all keys and leases into one file. The process that has the directory does the "
-            "work, and goes on serving; if there is none, the directory is read."
+            "Copy all keys and leases into one file. If a server uses the data directory, it makes "
+            "the copy while it continues to serve; otherwise the directory is read."
         ),
         epilog=_EPILOG,
     )
@@ -32,11 +32,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--data-dir",
         type=directory,
         metavar="DIR",
-        help=f"what to copy {IN_FORCE}",
+        help=f"data directory to copy {IN_FORCE}",
     )
     add_settings(parser)
-    parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
-    parser.add_argument("file", type=file, metavar="FILE", help="where to write it")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("file", type=file, metavar="FILE", help="file to write")
     parser.set_defaults(run=run)
 
 

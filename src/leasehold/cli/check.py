@@ -1,4 +1,4 @@
-"""`leasehold check`: is a data or a backup, in order?"""
+"""`leasehold check`: verify a data directory or a backup."""
 
 import argparse
 from pathlib import Path
@@ -16,8 +16,8 @@ example:
   leasehold check ./leasehold.data
   leasehold check ./backup.db
 
-Exits with 0 if everything is in order, else with 1 and what is wrong. Changes nothing. A directory
-that is in use cannot be checked: make a backup, and check that.
+The exit code is 0 if no error is found, else 1. Nothing is changed. A directory that a server uses
+cannot be checked: make a backup, and check the backup.
 """
 
 
@@ -25,8 +25,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Add `check` to the commands."""
     parser = commands.add_parser(
         "check",
-        help="look whether a data directory, or a backup, is in order",
-        description="Read all of a data directory, or of a backup, and say whether it is in order.",
+        help="verify a data directory or a backup",
+        description="Read a whole data directory or backup, and report whether it is valid.",
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -34,7 +34,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         type=directory,
         nargs="?",
         metavar="DIR|FILE",
-        help=f"what to look at {IN_FORCE}",
+        help=f"data directory or backup {IN_FORCE}",
     )
     add_settings(parser)
     parser.set_defaults(run=run)

@@ -17,17 +17,17 @@ def add_command(commands: Commands) -> None:
     group = add_group(
         commands,
         "completion",
-        summary="print a script that has a shell complete commands and options",
-        description="Print a script for a shell, which then completes commands and options.",
+        summary="print a completion script for a shell",
+        description="Print a script that makes a shell complete commands and options.",
         epilog="example:\n  leasehold completion bash > leasehold-completion.bash\n",
     )
     for shell, (where, line) in _NOTES.items():
         parser = group.add_parser(
             shell,
             help=f"for {shell}",
-            description=f"Print a script for {shell}, which then completes commands and options.",
+            description=f"Print a script that makes {shell} complete commands and options.",
             epilog=f"""\
-To have it in every shell, add a line to {where}:
+To load it in every shell, add this line to {where}:
 
   {line}
 

@@ -14,11 +14,11 @@ from leasehold.cli.settings.tls import read_tls
 from leasehold.cli.settings.toml_file import toml_of
 
 _DESCRIPTION: Final = """\
-Print the settings that `leasehold serve` would have here and now, each with the
-place that it comes from. What is printed is a TOML file: it can be kept as one.
+Print the settings that `leasehold serve` would use with the same flags,
+variables and file, each with its source. The output is a valid TOML file.
 
-If anything is wrong, all of it is told, and the exit code is 1. Nothing is
-started, and no data is looked at.
+If settings are wrong, all errors are printed, and the exit code is 1. No server
+is started, and no data is read.
 """
 
 _EPILOG: Final = """\
@@ -27,8 +27,8 @@ examples:
   leasehold config --config ./leasehold.toml --quota 4GiB
   leasehold config > new.toml
 
-Write it to a new file, and move that: a shell empties the file after > before
-the command reads its settings from it.
+Write the output to a new file and then rename it: the shell empties the file
+after > before the command reads its settings from it.
 """
 
 
@@ -36,7 +36,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Add `config` to the commands."""
     parser = commands.add_parser(
         "config",
-        help="show the settings in force, and where they come from; or what is wrong",
+        help="show the effective settings and their sources",
         usage="%(prog)s [options]",
         description=_DESCRIPTION,
         epilog=_EPILOG,

@@ -23,13 +23,16 @@ VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
 DEFAULT: Final = "127.0.0.1:2379"
 TIMEOUT_S: Final = 10.0
 
-_ADVICE: Final = f"`leasehold serve` starts a server; --endpoint or {VARIABLE} says where it is"
+_ADVICE: Final = (
+    "start a server with `leasehold serve`, or set the address of another one with --endpoint or "
+    f"{VARIABLE}"
+)
 
 Work = Callable[["Client"], Awaitable[int]]
 
 
 class RefusedError(Exception):
-    """What was asked for cannot be had here; the text says why. Nothing was done."""
+    """The server does not support the request; the text says why. Nothing was done."""
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
@@ -40,22 +43,27 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         type=words.endpoints,
         action="extend",
         metavar="ADDRESS",
-        help=f"where it is; several of one cluster with commas, or one by one (default: "
-        f"${VARIABLE}, or {DEFAULT})",
+        help="address of the server; several members of one etcd cluster separated by commas; may "
+        f"be given several times (default: ${VARIABLE}, or {DEFAULT})",
     )
     group.add_argument(
-        "--cacert", type=words.file, metavar="FILE", help="who may sign the server's certificate"
+        "--cacert",
+        type=words.file,
+        metavar="FILE",
+        help="CA certificates that the server's certificate is checked against, in PEM",
     )
-    group.add_argument("--cert", type=words.file, metavar="FILE", help="the client's certificate")
-    group.add_argument("--key", type=words.file, metavar="FILE", help="the key that belongs to it")
+    group.add_argument("--cert", type=words.file, metavar="FILE", help="client certificate, in PEM")
+    group.add_argument(
+        "--key", type=words.file, metavar="FILE", help="key of the client certificate"
+    )
     group.add_argument(
         "--timeout",
         type=words.term_s,
         default=TIMEOUT_S,
         metavar="TIME",
-        help="how long a call may take (default: 10s)",
+        help="time limit of each call (default: 10s)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 class Place:
@@ -82,6 +90,9 @@ def _endpoints(given: list[Address] | None, variable: str) -> list[Address]:
 def _tls(arguments: argparse.Namespace) -> ssl.SSLContext | None:
     if (arguments.cacert, arguments.cert, arguments.key) == (None, None, None):
         return None
+    if (arguments.cert is None) != (arguments.key is None):
+        given, missing = ("--cert", "--key") if arguments.key is None else ("--key", "--cert")
+        raise ValueError(f"{given} was given without {missing}: give both or neither")
     from leasehold.rpc.tls import client_tls  # noqa: PLC0415
 
     return client_tls(arguments.cacert, arguments.cert, arguments.key)
@@ -114,7 +125,7 @@ def with_place(arguments: argparse.Namespace, main: Callable[[Place], Awaitable[
     except ValueError as error:
         return _say(str(error), USAGE_ERROR)
     except OSError as error:
-        return _say(f"{error.filename}: {error.strerror or error}", USAGE_ERROR)
+        return _say(_of_system(error), USAGE_ERROR)
 
     async def run() -> int:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -131,7 +142,7 @@ def with_place(arguments: argparse.Namespace, main: Callable[[Place], Awaitable[
                     raise
                 return exit_code(SIGNALS.heard)
             except Exception as error:  # noqa: BLE001  whatever it is, it becomes a line
-                return told(error)
+                return told(error, place)
 
     with asyncio.Runner() as runner:
         return runner.run(run())
@@ -152,15 +163,17 @@ def until_told(work: Work) -> Work:
     return run
 
 
-def told(error: Exception) -> int:
-    """Say what went wrong; return the exit code."""
+def told(error: Exception, place: Place) -> int:
+    """Print what went wrong at this server; return the exit code."""
     from leasehold import errors  # noqa: PLC0415
 
     match error:
         case BrokenPipeError():
             raise error
         case errors.ConnectFailed():
-            return _say(f"{error}; {_ADVICE}", NO_SERVER)
+            is_default = place.endpoints == words.addresses(DEFAULT)
+            advice = f"; {_ADVICE}" if error.is_refused and is_default else ""
+            return _say(f"{error}{advice}", NO_SERVER)
         case errors.LockDenied():
             return _say(str(error), DENIED)
         case errors.LockLost() | errors.SessionExpired():
@@ -174,8 +187,13 @@ def told(error: Exception) -> int:
         case errors.LeaseholdError() | RefusedError() | OutputFailedError():
             return _say(said(error), FAILURE)
         case OSError():
-            return _say(f"{error.filename or 'it'}: {error.strerror or error}", FAILURE)
-    return _say(f"this should not happen: {error!r}", FAILURE)
+            return _say(_of_system(error), FAILURE)
+    return _say(f"internal error: {error!r}", FAILURE)
+
+
+def _of_system(error: OSError) -> str:
+    why = error.strerror or str(error)
+    return f"{error.filename}: {why}" if error.filename else why
 
 
 def said(error: BaseException) -> str:
@@ -185,15 +203,19 @@ def said(error: BaseException) -> str:
     match error:
         case errors.UnknownLease(lease=int(lease), reason=errors.EndReason.UNKNOWN):
             return (
-                f"lease {words.shown_id(lease)} is not there: it never was, or ended long ago"
+                f"lease {words.shown_id(lease)} does not exist: it was never "
+                "granted, or it has ended"
                 f"{words.other_reading(lease)}"
             )
         case errors.LeaseExists(lease=lease):
-            return f"lease {words.shown_id(lease)} is there already: choose another id, or none"
+            return (
+                f"lease {words.shown_id(lease)} exists already: choose "
+                "another id, or leave out --id"
+            )
         case errors.UnknownKey(key=key):
-            return f"there is no key {shown_octets(key)}, so it has nothing to keep"
+            return f"key {shown_octets(key)} does not exist, so it has no lease or value to keep"
         case errors.DuplicateKey(key=key):
-            return f"{shown_octets(key)} is changed twice in one transaction: change it once"
+            return f"key {shown_octets(key)} is changed twice in one transaction: change it once"
     return str(error)
 
 
@@ -212,19 +234,19 @@ def remote(client: "Client") -> "RemoteEngine":
 
 
 def lease_service(client: "Client", wanted: str) -> "LeaseService":
-    """Give what only a Leasehold server has; refuse clearly what is wanted on an etcd."""
+    """Return the service that only a Leasehold server has; `RefusedError` on an etcd."""
     engine = remote(client)
     service = engine.lease_service
     if service is None:
         raise RefusedError(
-            f"{wanted} needs a Leasehold server, and {engine.server} answers here: name another "
-            "one with --endpoint, or do without"
+            f"{wanted} needs a Leasehold server, but this one is {engine.server}: use another "
+            f"--endpoint, or leave out {wanted}"
         )
     return service
 
 
 def note(line: str) -> None:
-    """Tell a person something that is not the result; scripts read standard output only."""
+    """Print a remark to standard error; results go to standard output."""
     if sys.stderr is not None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -15,19 +15,21 @@ from leasehold.cli.settings.reading import DEFAULT, read_settings
 from leasehold.errors import StorageError
 
 _OPTION: Final = BY_NAME["data-dir"]
-IN_FORCE: Final = "(default: what `leasehold serve` would have, ./leasehold.data if nothing is set)"
+IN_FORCE: Final = "(default: that of `leasehold serve`, ./leasehold.data unless set)"
 
 
 def directory(text: str) -> Path:
     """Read the name of a directory."""
     if not text:
-        raise argparse.ArgumentTypeError("no directory was named; such as ./leasehold.data")
+        raise argparse.ArgumentTypeError(
+            "the directory name is empty: write one, such as ./leasehold.data"
+        )
     return Path(text)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add what says where the settings of the server are."""
-    add_config_flag(parser, "the TOML file of the server, which may name the directory")
+    add_config_flag(parser, "TOML file of the server, which may set the data directory")
 
 
 def directory_in_force(named: Path | None, arguments: argparse.Namespace) -> Path:
@@ -38,10 +40,12 @@ def directory_in_force(named: Path | None, arguments: argparse.Namespace) -> Pat
     given = reading.values[_OPTION.name]
     for mistake in reading.mistakes:
         if mistake.name in (None, _OPTION.name) and given.where == DEFAULT:
-            raise StorageError(f"{mistake.text}; or name the directory here")
+            raise StorageError(f"{mistake.text}; or give the directory on the command line")
     if given.value is None:
         raise StorageError(
-            f"{given.where}: memory: is the data directory, and nothing is kept: name another here"
+            f"{given.where}: the data directory is memory:, which stores "
+            "nothing: name a directory on the "
+            "command line"
         )
     assert isinstance(given.value, Path)
     return given.value

@@ -1,4 +1,4 @@
-"""`leasehold elect`: lead, or run a command while one leads, or listen to who does."""
+"""`leasehold elect`: lead an election, run a command while leading, or print leaders."""
 
 import argparse
 
@@ -13,14 +13,13 @@ def add_command(commands: Commands) -> None:
     """Add `elect` to the commands."""
     parser = commands.add_parser(
         "elect",
-        help="lead an election, or tell who does",
+        help="lead an election, or print its leader",
         usage="%(prog)s NAME (VALUE [options] [-- COMMAND ...] | --listen)",
         description=(
-            "Wait until nobody else leads, and lead then: run a command, and resign when it has "
-            "ended, with its exit code; or print the key and the value that stand for us, and lead "
-            "until Ctrl-C, or until standard input ends if that is a terminal or a pipe. Others "
-            "are told the value. With --listen, print the key and the value of who leads, now and "
-            "whenever that changes."
+            "Campaign in an election. Once elected, run a command, resign when it ends, and exit "
+            "with its exit code. Without a command, print the key and value of the leadership, and "
+            "lead until Ctrl-C or until the end of standard input, if that is a terminal or a "
+            "pipe. With --listen, print the key and value of the leader, now and at each change."
         ),
         epilog=epilog(
             """
@@ -30,23 +29,28 @@ def add_command(commands: Commands) -> None:
             """,
             LOST,
             DENIED,
-            notes="A command is ended if the lead is lost, as `leasehold lock` does it. "
-            "`etcdctl elect` takes part in the same elections.",
+            notes="If the leadership is lost, the command is ended in the way "
+            "`leasehold lock` ends "
+            "it. `etcdctl elect` takes part in the same elections.",
         ),
         takes_command=True,
     )
-    parser.add_argument("name", type=name, metavar="NAME", help="its name")
+    parser.add_argument("name", type=name, metavar="NAME", help="name of the election")
     parser.add_argument(
-        "value", type=words.octets, nargs="?", metavar="VALUE", help="what others are told"
+        "value",
+        type=words.octets,
+        nargs="?",
+        metavar="VALUE",
+        help="value that identifies the leader",
     )
     parser.add_argument(
-        "-l", "--listen", action="store_true", help="tell who leads, until Ctrl-C; do not take part"
+        "-l", "--listen", action="store_true", help="print leaders until Ctrl-C; do not campaign"
     )
     parser.add_argument(
-        "--count", type=words.count, metavar="N", help="end after so many leaders were told"
+        "--count", type=words.count, metavar="N", help="with --listen: end after N leaders"
     )
-    add_holding(parser, "the lead")
-    add_denied_code(parser, "somebody else leads")
+    add_holding(parser, "the leadership")
+    add_denied_code(parser, "another client leads")
     add_connection(parser)
     parser.set_defaults(run=run)
 

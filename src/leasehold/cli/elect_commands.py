@@ -18,7 +18,7 @@ from leasehold.recipes.election import Election, Leadership
 from leasehold.recipes.observation import Leader
 
 NOTE_S: Final = 1.0
-"""After this time, who waits is told for whom."""
+"""How long to wait before the leader is printed."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,10 +26,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.listen:
         return _listen(arguments)
     if arguments.value is None:
-        complain("no value was given for others to be told: write one, such as host-1, or --listen")
+        complain(
+            "VALUE is missing: write the value that identifies the "
+            "leader, such as host-1, or --listen"
+        )
         return USAGE_ERROR
     if arguments.count is not None:
-        complain("--count is for --listen: write that, or leave it out")
+        complain("--count needs --listen: write both or neither")
         return USAGE_ERROR
     return _lead(arguments)
 
@@ -45,12 +48,13 @@ def _lead(arguments: argparse.Namespace) -> int:
         except LockDenied as denied:
             if not arguments.quiet:
                 complain(
-                    f"{shown_octets(arguments.name)!r} is led by {denied.holder or 'somebody else'}"
+                    f"{shown_octets(arguments.name)!r} is led by "
+                    f"{denied.holder or 'another client'}"
                 )
             code: int = arguments.denied_code
             return code
         try:
-            what = f"the lead of {election.name!r}"
+            what = f"the leadership of {election.name!r}"
             if arguments.command is not None:
                 return await run_under(leadership, what, arguments)
             _say(leadership.key, leadership.value, _facts_of(leadership), arguments)
@@ -83,14 +87,14 @@ async def _elected(election: Election, arguments: argparse.Namespace) -> Leaders
 
 
 async def _note_leader(election: Election, *, is_quiet: bool) -> None:
-    """Tell a person who waits for whom."""
+    """Print who leads."""
     if is_quiet:
         return
     await asyncio.sleep(NOTE_S)
     with contextlib.suppress(LeaseholdError, OSError):  # it would have been nice to know
         leader = await election.leader()
         if leader is not None:
-            note(f"waiting for {shown_octets(leader.value)}, who leads {election.name!r}")
+            note(f"waiting for {election.name!r}, led by {shown_octets(leader.value)}")
 
 
 # Listen.
@@ -98,7 +102,7 @@ async def _note_leader(election: Election, *, is_quiet: bool) -> None:
 
 def _listen(arguments: argparse.Namespace) -> int:
     if arguments.value is not None or arguments.command is not None:
-        complain("--listen takes no part in the election: leave out the value and the command")
+        complain("--listen cannot be used with VALUE or a command: leave them out")
         return USAGE_ERROR
 
     async def work(client: Client) -> int:

@@ -13,14 +13,14 @@ LOST: Final = 6
 DENIED: Final = 7
 
 MEANINGS: Final = {
-    OK: "it is done",
-    FAILURE: "it has failed, or the server has refused it",
+    OK: "success",
+    FAILURE: "failure, or the server refused the request",
     USAGE_ERROR: "the command line is wrong; nothing was sent",
-    NOT_THERE: "there is no such key, lease or permit",
-    NO_SERVER: "no server could be connected to, or none has answered in time",
-    NOT_MET: "the conditions do not hold, and what is under --else was done",
-    LOST: "a lease or a lock that was to be kept is lost",
-    DENIED: "denied: somebody else has it, or there is no such right",
+    NOT_THERE: "no such key, lease or permit",
+    NO_SERVER: "cannot connect to a server, or no answer within the time limit",
+    NOT_MET: "the conditions do not hold; the --else steps were executed",
+    LOST: "a lease or lock was lost while it was held",
+    DENIED: "denied: another client holds it, or the right is not granted",
 }
 _ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)
 

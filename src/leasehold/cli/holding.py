@@ -87,7 +87,7 @@ async def run_under(held: Held, what: str, arguments: argparse.Namespace) -> int
             return LOST
     if not held.remaining:
         why = _why_lost(held, what, "")
-        complain(f"{why}, before the command had ended by itself with {outcome.code}")
+        complain(f"{why}, before the command ended with exit code {outcome.code}")
         return LOST
     return outcome.code
 
@@ -117,7 +117,7 @@ def _why_lost(held: Held, what: str, why: str) -> str:
         held.check()
     except LeaseLost as error:
         return said(error)
-    return f"{what} is taken for lost: {why or 'it was not renewed in time'}"
+    return f"{what} is lost: {why or 'it was not renewed in time'}"
 
 
 @contextmanager

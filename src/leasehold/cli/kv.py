@@ -14,25 +14,26 @@ example:
   leasehold kv put greeting hello
   leasehold kv get greeting
 
-Keys and values are bytes. In JSON those that are UTF-8 are texts under their
-names, and others are in base64 under key_base64 and value_base64.
+Keys and values are bytes. In JSON, UTF-8 is printed as text under key and
+value, and other bytes as base64 under key_base64 and value_base64.
 """
 
 _TXN_NOTES: Final = """\
-Conditions, all of which must hold; a key that is not there has no value, and 0 for the rest:
+Conditions, all of which must hold. A missing key has no value; its other fields are 0:
 
   KEY exists
   KEY missing
   KEY value|version|create_revision|mod_revision|lease  =|!=|<|>  OPERAND
 
-Steps are written like the commands:
+Steps have the form of the commands:
 
   put KEY VALUE [--lease ID | --keep-lease]
   get KEY [--prefix] [--limit N]
   del KEY [--prefix]
 
-Without --if, --then and --else they are read from standard input: a line each, which begins with
-if, then or else. Words are quoted as in a shell; a line that begins with # is a comment.
+Without --if, --then and --else, the transaction is read from standard input: one condition or step
+on each line, after the word if, then or else. Words are quoted as in a shell; lines that begin with
+# are comments.
 """
 
 
@@ -42,7 +43,7 @@ def add_command(commands: Commands) -> None:
         commands,
         "kv",
         summary="read, set, delete and watch keys",
-        description="Keys on a Leasehold server, or an etcd cluster.",
+        description="Keys on a Leasehold server or an etcd cluster.",
         epilog=_GROUP_EPILOG,
     )
     for add in (_get, _put, _del, _watch, _txn):
@@ -52,8 +53,8 @@ def add_command(commands: Commands) -> None:
 def _get(group: Commands) -> None:
     parser = group.add_parser(
         "get",
-        help="read a key, or all that begin with it",
-        description="Read a key, or all keys that begin with it.",
+        help="read a key, or all keys with a prefix",
+        description="Read a key, or all keys with a prefix.",
         epilog=epilog(
             """
             leasehold kv put greeting hello
@@ -66,11 +67,11 @@ def _get(group: Commands) -> None:
     )
     add_get(parser)
     parser.add_argument(
-        "--rev", type=words.revision, default=0, metavar="N", help="as it was at this revision"
+        "--rev", type=words.revision, default=0, metavar="N", help="read at this revision"
     )
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--keys-only", action="store_true", help="print the keys, a line each")
-    only.add_argument("--print-value-only", action="store_true", help="print values as they are")
+    only.add_argument("--keys-only", action="store_true", help="print only keys, one per line")
+    only.add_argument("--print-value-only", action="store_true", help="print only values")
     _finish(parser, "get")
 
 
@@ -78,7 +79,7 @@ def _put(group: Commands) -> None:
     parser = group.add_parser(
         "put",
         help="set a key",
-        description="Set a key, and let it end with a lease.",
+        description="Set a key, optionally attached to a lease.",
         epilog=epilog(
             """
             leasehold kv put greeting hello
@@ -87,18 +88,18 @@ def _put(group: Commands) -> None:
             date | leasehold kv put today -
             """,
             NOT_THERE,
-            notes="A value that looks like an option is written after --, as in: -- KEY --VALUE",
+            notes="Write -- before a key or value that begins with a dash, as in: -- KEY --VALUE",
         ),
     )
-    add_put(parser, "what it is set to; - reads it from standard input")
+    add_put(parser, "the value; - reads it from standard input")
     _finish(parser, "put")
 
 
 def _del(group: Commands) -> None:
     parser = group.add_parser(
         "del",
-        help="delete a key, or all that begin with it",
-        description="Delete a key, or all keys that begin with it.",
+        help="delete a key, or all keys with a prefix",
+        description="Delete a key, or all keys with a prefix.",
         epilog=epilog(
             """
             leasehold kv put greeting hello
@@ -114,10 +115,10 @@ def _del(group: Commands) -> None:
 def _watch(group: Commands) -> None:
     parser = group.add_parser(
         "watch",
-        help="tell what happens to keys, until Ctrl-C",
+        help="print changes of keys until Ctrl-C",
         description=(
-            "Tell what happens to a key, or to all that begin with it. It goes on after any loss "
-            "of the connection, and neither misses nor repeats anything."
+            "Print each change of a key, or of all keys with a prefix. After a lost connection the "
+            "watch resumes, without missing or repeating an event."
         ),
         epilog=epilog(
             """
@@ -129,19 +130,21 @@ def _watch(group: Commands) -> None:
     )
     _add_key(parser)
     parser.add_argument(
-        "--start", type=words.revision, default=0, metavar="N", help="begin with this revision"
+        "--start", type=words.revision, default=0, metavar="N", help="start at this revision"
     )
-    parser.add_argument("--previous", action="store_true", help="tell what was there before, too")
-    parser.add_argument("--count", type=words.count, metavar="N", help="end after so many events")
+    parser.add_argument("--previous", action="store_true", help="print the previous value as well")
+    parser.add_argument("--count", type=words.count, metavar="N", help="end after N events")
     _finish(parser, "watch")
 
 
 def _txn(group: Commands) -> None:
     parser = group.add_parser(
         "txn",
-        help="do several things at once, if conditions hold",
+        help="execute steps in one transaction",
         usage="%(prog)s [--if CONDITION] [--then STEP] [--else STEP] [options]",
-        description="If all conditions hold do the one, else the other, all at one revision.",
+        description="Execute the --then steps if all conditions hold, else the "
+        "--else steps, all at one "
+        "revision.",
         epilog=epilog(
             """
             leasehold kv txn --then 'put a 1' --then 'put b 2'
@@ -154,9 +157,9 @@ def _txn(group: Commands) -> None:
         ),
     )
     for flag, metavar, what in (
-        ("--if", "CONDITION", "what must hold; any number of these"),
-        ("--then", "STEP", "what is done if all of it does"),
-        ("--else", "STEP", "what is done if it does not"),
+        ("--if", "CONDITION", "a condition; may be given several times"),
+        ("--then", "STEP", "a step if all conditions hold; may be given several times"),
+        ("--else", "STEP", "a step if they do not; may be given several times"),
     ):
         parser.add_argument(
             flag, dest=flag[2:] + "_lines", action="append", default=[], metavar=metavar, help=what
@@ -168,25 +171,25 @@ def _txn(group: Commands) -> None:
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", type=words.octets, metavar="KEY", help="its name")
-    parser.add_argument("--prefix", action="store_true", help="all keys that begin with it")
+    parser.add_argument("name", type=words.octets, metavar="KEY", help="the key")
+    parser.add_argument("--prefix", action="store_true", help="all keys that begin with KEY")
 
 
 def add_get(parser: argparse.ArgumentParser) -> None:
     """Add what a read takes."""
     _add_key(parser)
-    parser.add_argument("--limit", type=words.count, default=0, metavar="N", help="at most so many")
+    parser.add_argument("--limit", type=words.count, default=0, metavar="N", help="at most N keys")
 
 
-def add_put(parser: argparse.ArgumentParser, value_help: str = "what it is set to") -> None:
+def add_put(parser: argparse.ArgumentParser, value_help: str = "the value") -> None:
     """Add what a put takes."""
-    parser.add_argument("name", type=words.octets, metavar="KEY", help="its name")
+    parser.add_argument("name", type=words.octets, metavar="KEY", help="the key")
     parser.add_argument("value", type=words.octets, metavar="VALUE", help=value_help)
     lease = parser.add_mutually_exclusive_group()
     lease.add_argument(
-        "--lease", type=words.lease_id, metavar="ID", help="the lease that it ends with"
+        "--lease", type=words.lease_id, metavar="ID", help="attach the key to this lease"
     )
-    lease.add_argument("--keep-lease", action="store_true", help="leave it the lease that it has")
+    lease.add_argument("--keep-lease", action="store_true", help="keep the lease that the key has")
 
 
 def add_del(parser: argparse.ArgumentParser) -> None:

@@ -70,7 +70,7 @@ def _put(arguments: argparse.Namespace) -> int:
         try:
             value = _read_stdin()
         except OSError as error:
-            complain(f"no value can be read from standard input: {error.strerror or error}")
+            complain(f"cannot read the value from standard input: {error.strerror or error}")
             return USAGE_ERROR
 
     async def work(client: Client) -> int:

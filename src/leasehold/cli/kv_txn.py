@@ -78,7 +78,9 @@ def read_txn(
         except TxnError as error:
             raise TxnError(f"{where}: {error}") from None
     if not (txn.success or txn.failure or txn.conditions):
-        raise TxnError("there is no transaction: write --then 'put KEY VALUE', or lines to stdin")
+        raise TxnError(
+            "the transaction is empty: write --then 'put KEY VALUE', or lines to standard input"
+        )
     return txn
 
 
@@ -86,7 +88,7 @@ def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        raise TxnError(f"{shown(text)} has a quote that does not end: end it") from None
+        raise TxnError(f"{shown(text)} has an unclosed quote") from None
 
 
 def _stdin_lines(stdin: BinaryIO | None) -> Iterator[tuple[int, list[str]]]:
@@ -107,7 +109,7 @@ def _stdin_lines(stdin: BinaryIO | None) -> Iterator[tuple[int, list[str]]]:
         yield began, words
         waiting = ""
     if waiting:
-        raise TxnError(f"line {began}: there is a quote that does not end: end it")
+        raise TxnError(f"line {began}: unclosed quote")
 
 
 def _sections(
@@ -116,7 +118,8 @@ def _sections(
     for at, (section, *words) in lines:
         if section not in _SECTIONS:
             raise TxnError(
-                f"line {at}: {shown(section)} begins nothing: begin with if, then or else"
+                f"line {at}: {shown(section)} is not if, then or else: begin "
+                "the line with one of them"
             )
         yield section, words, f"line {at}"
 
@@ -136,9 +139,9 @@ def condition_of(words: Sequence[str]) -> Compare:
                 longer = (each for each in _PROPERTIES if prop and each.startswith(prop))
                 near = next(longer, None) or nearest(prop, _PROPERTIES)
                 meant = f"did you mean {near}?" if near else f"there are {', '.join(_PROPERTIES)}"
-                raise TxnError(f"keys have no {shown(prop)}: {meant}")
+                raise TxnError(f"keys have no field {shown(prop)}: {meant}")
             return _compared(Key(octets(name)), prop, relation, operand)
-    raise TxnError(f"{shown(shlex.join(words))} is no condition: {_FORM}")
+    raise TxnError(f"{shown(shlex.join(words))} is not a condition: {_FORM}")
 
 
 def _compared(key: Key, prop: str, relation: str, text: str) -> Compare:
@@ -165,7 +168,7 @@ def _operand(prop: str, text: str) -> int | bytes:
     except argparse.ArgumentTypeError as error:
         raise TxnError(str(error)) from None
     if not 0 <= number < 1 << 63:
-        raise TxnError(f"{prop} is compared with a number, not {shown(text)}: write one, such as 1")
+        raise TxnError(f"{prop} is compared with a number, got {shown(text)}: write one, such as 1")
     return number
 
 
@@ -183,7 +186,7 @@ def step_of(words: Sequence[str]) -> Step:
     """Read a step."""
     name = words[0] if words else ""
     if name not in _STEPS:
-        raise TxnError(f"{shown(name)} is no step: write put, get or del, as in `put KEY VALUE`")
+        raise TxnError(f"{shown(name)} is not a step: write put, get or del, as in `put KEY VALUE`")
     parser = _StepParser(prog=name, add_help=False)
     _STEPS[name](parser)
     given = parser.parse_args(list(words[1:]))

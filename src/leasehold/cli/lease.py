@@ -1,4 +1,4 @@
-"""`leasehold lease`: begin, renew, keep, end, show, list and watch leases."""
+"""`leasehold lease`: grant, renew, keep, revoke, show, list and watch leases."""
 
 import argparse
 from collections.abc import Callable
@@ -9,17 +9,18 @@ from leasehold.cli.connection import add_connection
 from leasehold.cli.exits import LOST, NOT_THERE, epilog
 from leasehold.cli.groups import Commands, add_group
 
-_ID_HELP: Final = "a lease, as its id is printed; dec: before one in decimal"
+_ID_HELP: Final = "lease id in hexadecimal, as it is printed, or dec:N in decimal"
 
 _GROUP_EPILOG: Final = """\
 example:
   leasehold lease grant 60
   leasehold lease list
 
-Ids of leases are printed in hexadecimal, as `etcdctl lease list` does, and are
-read so, with or without 0x. A decimal one is written as dec:31249, or as it is
-if it has more than 16 digits.
+Lease ids are hexadecimal, with or without 0x, as `etcdctl lease list` prints
+them. Write a decimal id as dec:31249; with more than 16 digits it needs no dec:.
 """
+
+_HOLDER: Final = words.name("holder", "anna")
 
 
 def add_command(commands: Commands) -> None:
@@ -27,8 +28,8 @@ def add_command(commands: Commands) -> None:
     group = add_group(
         commands,
         "lease",
-        summary="begin, keep, end, list and watch leases",
-        description="Leases on a Leasehold server, or an etcd cluster.",
+        summary="grant, renew, keep, revoke, list and watch leases",
+        description="Leases on a Leasehold server or an etcd cluster.",
         epilog=_GROUP_EPILOG,
     )
     for add in (_grant, _renew, _keep, _revoke, _show, _list, _watch):
@@ -38,8 +39,8 @@ def add_command(commands: Commands) -> None:
 def _grant(group: Commands) -> None:
     parser = group.add_parser(
         "grant",
-        help="begin a lease",
-        description="Begin a lease, which ends by itself unless it is renewed in time.",
+        help="grant a lease",
+        description="Grant a lease, which expires unless it is renewed within its TTL.",
         epilog=epilog(
             """
             leasehold lease grant 60
@@ -48,30 +49,28 @@ def _grant(group: Commands) -> None:
             leasehold lease grant 10 --keep
             """,
             LOST,
-            notes="With --keep it goes on until it is told to end (Ctrl-C), and then ends the "
-            "lease, and its keys with it.",
+            notes="With --keep the command renews the lease until Ctrl-C, and then revokes it, "
+            "which deletes its keys.",
         ),
     )
     parser.add_argument(
-        "ttl", type=words.term_s, metavar="TTL", help="its term: seconds, or such as 500ms, 1m30s"
+        "ttl", type=words.term_s, metavar="TTL", help="seconds, or such as 500ms, 1m30s"
     )
     parser.add_argument(
-        "--id", type=words.lease_id, metavar="ID", help="its id (default: one is chosen)"
+        "--id", type=words.lease_id, metavar="ID", help="lease id (default: chosen by the server)"
     )
     parser.add_argument(
-        "--holder", type=_name, metavar="NAME", help="who holds it; on a Leasehold server only"
+        "--holder", type=_HOLDER, metavar="NAME", help="name of the holder (Leasehold server only)"
     )
     parser.add_argument(
         "--policy",
-        type=_name,
+        type=words.name("policy", "workers"),
         metavar="NAME",
-        help="the policy that bounds its term; on a Leasehold server only",
+        help="server policy that limits the TTL (Leasehold server only)",
     )
     exclusive = parser.add_mutually_exclusive_group()
-    exclusive.add_argument("--keep", action="store_true", help="keep it alive, until Ctrl-C")
-    exclusive.add_argument(
-        "--print-id-only", action="store_true", help="print nothing but the id, for scripts"
-    )
+    exclusive.add_argument("--keep", action="store_true", help="renew it until Ctrl-C")
+    exclusive.add_argument("--print-id-only", action="store_true", help="print only the lease id")
     _add_no_revoke(parser)
     _finish(parser, "grant")
 
@@ -79,8 +78,8 @@ def _grant(group: Commands) -> None:
 def _renew(group: Commands) -> None:
     parser = group.add_parser(
         "renew",
-        help="begin a new full term",
-        description="Begin a new full term of leases, once.",
+        help="renew leases once",
+        description="Renew leases once, each for its full TTL.",
         epilog=epilog(
             """
             leasehold lease grant 60 --id 7a11
@@ -96,10 +95,10 @@ def _renew(group: Commands) -> None:
 def _keep(group: Commands) -> None:
     parser = group.add_parser(
         "keep",
-        help="keep leases alive, until Ctrl-C",
+        help="renew leases until Ctrl-C",
         description=(
-            "Keep leases alive that are there already, and say when one is lost. At the end "
-            "(Ctrl-C) they are ended, and their keys with them."
+            "Renew existing leases until Ctrl-C, and report each that is lost. At the end they are "
+            "revoked, which deletes their keys."
         ),
         epilog=epilog(
             """
@@ -108,7 +107,7 @@ def _keep(group: Commands) -> None:
             """,
             NOT_THERE,
             LOST,
-            notes="It ends by itself when all of them are lost.",
+            notes="The command also ends when all leases are lost.",
         ),
     )
     _add_ids(parser)
@@ -119,8 +118,9 @@ def _keep(group: Commands) -> None:
 def _revoke(group: Commands) -> None:
     parser = group.add_parser(
         "revoke",
-        help="end leases, and their keys with them",
-        description="End leases now, whoever holds them. Their keys go with them.",
+        help="revoke leases and delete their keys",
+        description="Revoke leases immediately, whichever client holds them. "
+        "Their keys are deleted.",
         epilog=epilog(
             """
             leasehold lease grant 60 --id 7a13
@@ -137,7 +137,7 @@ def _show(group: Commands) -> None:
     parser = group.add_parser(
         "show",
         help="show a lease and its keys",
-        description="Show how long a lease has to run, and which keys it has.",
+        description="Show the TTL, remaining time and keys of a lease.",
         epilog=epilog(
             """
             leasehold lease grant 60 --id 7a14
@@ -155,7 +155,7 @@ def _list(group: Commands) -> None:
         "list",
         help="list leases",
         description=(
-            "List leases with their terms, time left, number of keys and holders. An etcd knows no "
+            "List leases with TTL, remaining time, number of keys and holder. An etcd records no "
             "holders."
         ),
         epilog=epilog(
@@ -166,39 +166,35 @@ def _list(group: Commands) -> None:
             """
         ),
     )
-    _add_filters(parser, "leases of this holder only", "leases with a key that begins with this")
-    parser.add_argument("--limit", type=words.count, metavar="N", help="at most so many")
+    _add_filters(parser, "only leases of this holder", "only leases with a key of this prefix")
+    parser.add_argument("--limit", type=words.count, metavar="N", help="at most N leases")
     _finish(parser, "list")
 
 
 def _watch(group: Commands) -> None:
     parser = group.add_parser(
         "watch",
-        help="tell what happens to leases, until Ctrl-C",
+        help="print lease events until Ctrl-C",
         description=(
-            "Tell what happens to leases from now on: granted, expired, revoked, and if asked for "
-            "renewed. A Leasehold server can do that; an etcd cannot."
+            "Print events of leases: granted, expired, revoked, and with --renewals renewed. Needs "
+            "a Leasehold server."
         ),
         epilog=epilog(
             """
             leasehold lease watch
             leasehold lease watch --holder anna --renewals --json
             """,
-            notes="With --prefix it tells of leases that end and take such a key with them. Of the "
-            "renewals of a lease, one in ten seconds is told.",
+            notes="With --prefix only the ends of leases with such a key are printed. Renewals of "
+            "one lease are printed at most every ten seconds.",
         ),
     )
-    parser.add_argument("ids", type=words.lease_id, nargs="*", metavar="ID", help="these only")
-    _add_filters(parser, "leases of this holder only", "leases that end with such a key")
-    parser.add_argument("--renewals", action="store_true", help="tell of renewals, too")
-    parser.add_argument("--count", type=words.count, metavar="N", help="end after so many events")
+    parser.add_argument(
+        "ids", type=words.lease_id, nargs="*", metavar="ID", help="only these leases"
+    )
+    _add_filters(parser, "only leases of this holder", "only ends of leases with such a key")
+    parser.add_argument("--renewals", action="store_true", help="print renewals as well")
+    parser.add_argument("--count", type=words.count, metavar="N", help="end after N events")
     _finish(parser, "watch")
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("no name was given: write one, such as anna")
-    return text
 
 
 def _add_ids(parser: argparse.ArgumentParser) -> None:
@@ -207,12 +203,12 @@ def _add_ids(parser: argparse.ArgumentParser) -> None:
 
 def _add_no_revoke(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--no-revoke", action="store_true", help="leave what is kept to its term at the end"
+        "--no-revoke", action="store_true", help="let kept leases expire instead of revoking them"
     )
 
 
 def _add_filters(parser: argparse.ArgumentParser, holder: str, prefix: str) -> None:
-    parser.add_argument("--holder", type=_name, metavar="NAME", help=holder)
+    parser.add_argument("--holder", type=_HOLDER, metavar="NAME", help=holder)
     parser.add_argument("--prefix", type=words.octets, metavar="KEY", help=prefix)
 
 

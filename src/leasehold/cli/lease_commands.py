@@ -28,7 +28,7 @@ async def begin(client: Client, arguments: argparse.Namespace) -> LeaseInfo:
 
 def _grant(arguments: argparse.Namespace) -> int:
     if arguments.no_revoke and not arguments.keep:
-        complain("--no-revoke is for a lease that is kept: write --keep, too, or leave it out")
+        complain("--no-revoke needs --keep: write both or neither")
         return USAGE_ERROR
 
     async def work(client: Client) -> int:

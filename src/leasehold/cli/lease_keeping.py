@@ -51,8 +51,9 @@ class _Keeping:
         """Keep them; return the exit code."""
         if remote(self._client).server.may_renew_when_deposed:
             complain(
-                f"warning: {remote(self._client).server} may say that a lease is renewed when it "
-                "is not, for a moment after a change of its leader; 3.5.20 and later do not"
+                f"warning: {remote(self._client).server} may confirm a "
+                "renewal that did not happen, "
+                "shortly after a change of its leader; 3.5.20 and later do not"
             )
         left, is_lost = len(self._held), False
         try:
@@ -101,7 +102,7 @@ class _Keeping:
             elif (why := await self.revoke(lease.id)) is None:
                 self._say("ended", lease)
             else:
-                complain(f"lease {shown_id(lease.id)} is left to its term: {why}")
+                complain(f"lease {shown_id(lease.id)} was not revoked and will expire: {why}")
 
     async def revoke(self, lease: int) -> str | None:
         """End a lease; say why that did not work, if it did not."""
@@ -134,11 +135,11 @@ class _Keeping:
             case "kept":
                 line = f"lease {name} is kept alive, {shown_term(lease.holding.term_s)} at a time"
             case "jeopardy":
-                line = f"lease {name} is in jeopardy: no renewal for a while: {why}"
+                line = f"lease {name} is in jeopardy: not renewed for a third of its TTL: {why}"
             case "lost":
                 line = f"lease {name} is lost: {why}"
             case "released":
-                line = f"lease {name} is kept no longer, and left to its term"
+                line = f"lease {name} is no longer renewed and will expire"
             case _:
                 line = f"lease {name} ended"
         emit_lines([line])

@@ -124,8 +124,9 @@ def _list_row(lease: HolderLease) -> str:
 def watch(arguments: argparse.Namespace) -> int:
     if arguments.prefix and arguments.renewals:
         complain(
-            "--prefix is for leases that end, so it cannot be had with --renewals: name the holder "
-            "or the ids instead"
+            "--prefix selects only ends of leases, so it cannot be used "
+            "with --renewals: use --holder "
+            "or ids instead"
         )
         return USAGE_ERROR
 

@@ -1,4 +1,4 @@
-"""`leasehold lock`: run a command under a lock, or hold one until told to let go."""
+"""`leasehold lock`: run a command under a lock, or hold one until Ctrl-C."""
 
 import argparse
 from typing import Final
@@ -22,11 +22,10 @@ def add_command(commands: Commands) -> None:
         help="run a command under a lock",
         usage="%(prog)s NAME [options] [-- COMMAND [ARGUMENT ...]]",
         description=(
-            "Wait until nobody else has the lock, run a command, and release the lock when it has "
-            "ended. The exit code is that of the command, 128 and the number of a signal that has "
-            "killed it. Without a command, print the key of the lock and its token, and hold it "
-            "until Ctrl-C, or until standard input ends if that is a terminal or a pipe: with "
-            "</dev/null it is held on."
+            "Acquire a lock, run a command, and release the lock when the command ends. The exit "
+            "code is that of the command, or 128 plus the number of the signal that killed it. "
+            "Without a command, print the key of the lock and its fencing token, and hold the lock "
+            "until Ctrl-C or until the end of standard input, if that is a terminal or a pipe."
         ),
         epilog=epilog(
             """
@@ -36,87 +35,85 @@ def add_command(commands: Commands) -> None:
             """,
             LOST,
             DENIED,
-            notes="If the lock is lost the command is ended, with all that it has started in its "
-            "process group: by SIGTERM, and after --grace by SIGKILL. So it is if leasehold itself "
-            "is killed. If no server answers, SIGTERM is sent early enough for the command to end "
-            "before the lock does, so --grace is limited to a third of --ttl. What the command "
-            "leaves behind when it ends by itself runs on without the lock. `etcdctl lock` waits "
-            "in the same line.",
+            notes="If the lock is lost, or leasehold itself is killed, the process group of the "
+            "command receives SIGTERM, and SIGKILL after --grace. If no server answers, SIGTERM is "
+            "sent early enough for the command to end before the lock expires; --grace is "
+            "therefore limited to a third of --ttl. Background processes that outlive the command "
+            "run without the lock. `etcdctl lock` waits in the same queue.",
         ),
         takes_command=True,
     )
-    parser.add_argument("name", type=name, metavar="NAME", help="its name")
+    parser.add_argument("name", type=name, metavar="NAME", help="name of the lock")
     add_holding(parser, "the lock")
-    add_denied_code(parser, "somebody else has it")
+    add_denied_code(parser, "another client holds it")
     add_connection(parser)
     parser.set_defaults(run=run)
 
 
 def add_holding(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add how something is to be had, and a command is to be run under it."""
+    """Add the options for acquiring it, and for the command that is run under it."""
     parser.add_argument(
         "--wait",
         type=words.term_or_0_s,
         metavar="TIME",
-        help=f"how long to wait for {what}; 0 only asks (default: until it is there)",
+        help=f"how long to wait for {what}; 0 does not wait (default: no limit)",
     )
     parser.add_argument(
         "--ttl",
         type=words.term_s,
         default=TTL_S,
         metavar="TIME",
-        help="how long it outlives its holder at most (default: 10s)",
+        help="TTL of its lease: it is free again this long after a crash (default: 10s)",
     )
     parser.add_argument(
         "--grace",
         type=words.term_or_0_s,
         metavar="TIME",
-        help="how long the command has between SIGTERM and SIGKILL "
-        "(default: 3s, or a third of --ttl if that is less)",
+        help="time between SIGTERM and SIGKILL (default: 3s, or a third of --ttl if that is less)",
     )
     parser.add_argument(
         "--token-env",
         type=_variable,
         default=TOKEN,
         metavar="NAME",
-        help=f"the variable of the command that has the fencing token (default: {TOKEN})",
+        help=f"environment variable for the fencing token (default: {TOKEN})",
     )
     parser.add_argument(
         "--holder",
         type=_holder,
         metavar="NAME",
-        help="what others are told who have to wait (default: host and process)",
+        help="name that waiting clients are shown (default: host and process)",
     )
     parser.add_argument(
         "-q",
         "--quiet",
         action="store_true",
-        help="do not tell who else has it",
+        help="do not print who holds it",
     )
 
 
 def add_denied_code(parser: argparse.ArgumentParser, when: str) -> None:
-    """Add what the exit code is if it cannot be had in time."""
+    """Add the exit code for when it is not acquired in time."""
     parser.add_argument(
         "--denied-code",
         type=_code,
         default=DENIED,
         metavar="N",
-        help=f"the exit code if {when} (default: {DENIED})",
+        help=f"exit code if {when} (default: {DENIED})",
     )
 
 
 def name(text: str) -> bytes:
     """Read the name of a lock or an election."""
     if not text:
-        raise argparse.ArgumentTypeError("no name was given: write one, such as cron/backup")
+        raise argparse.ArgumentTypeError("the name is empty: write one, such as cron/backup")
     return words.octets(text)
 
 
 def _holder(text: str) -> str:
     if not 0 < len(text) <= 200 or not text.isprintable():
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is no name of a holder: write up to 200 characters, such as anna"
+            f"{shown(text)} is not a holder name: write up to 200 characters, such as anna"
         )
     return text
 
@@ -124,7 +121,7 @@ def _holder(text: str) -> str:
 def _variable(text: str) -> str:
     if not text or "=" in text or "\0" in text:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is no name of a variable: write one, such as {TOKEN}"
+            f"{shown(text)} is not a variable name: write one, such as {TOKEN}"
         )
     return text
 
@@ -132,7 +129,7 @@ def _variable(text: str) -> str:
 def _code(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 3 or int(text) > MAX_CODE:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is no exit code: write a number from 0 to {MAX_CODE}, such as 0"
+            f"{shown(text)} is not an exit code: write a number from 0 to {MAX_CODE}, such as 0"
         )
     return int(text)
 

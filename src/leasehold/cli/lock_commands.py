@@ -15,7 +15,7 @@ from leasehold.recipes.guard import Guard
 from leasehold.recipes.lock import Lock
 
 NOTE_S: Final = 1.0
-"""After this time, who waits is told for whom."""
+"""How long to wait before the holder is printed."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,25 +48,25 @@ async def _acquired(lock: Lock, arguments: argparse.Namespace) -> Guard:
     is_quiet = arguments.quiet or arguments.wait == 0
     noting = asyncio.ensure_future(_note_holder(lock, is_quiet=is_quiet))
     try:
-        # Who waits goes on doing so if the place in line was lost; who only asks does not wait.
+        # With a lost place in the queue, keep waiting; with `--wait 0`, do not.
         return await lock.acquire(timeout=arguments.wait, ask_again=arguments.wait != 0)
     finally:
         noting.cancel()
 
 
 async def _note_holder(lock: Lock, *, is_quiet: bool) -> None:
-    """Tell a person who waits for whom, and how many do."""
+    """Print who holds the lock, and how many wait."""
     if is_quiet:
         return
     await asyncio.sleep(NOTE_S)
     with contextlib.suppress(LeaseholdError, OSError):  # it would have been nice to know
         holder = await lock.holder()
         if holder is not None:
-            note(f"waiting for {holder.who}, who has {lock.name!r}; {_waiting(holder.waiters)}")
+            note(f"waiting for {lock.name!r}, held by {holder.who}; {_waiting(holder.waiters)}")
 
 
 def _waiting(waiters: int) -> str:
-    return "nobody else waits" if waiters <= 1 else f"{count(waiters - 1, 'other')} wait"
+    return f"{count(max(0, waiters - 1), 'other client')} waiting"
 
 
 def _say(guard: Guard, arguments: argparse.Namespace) -> None:

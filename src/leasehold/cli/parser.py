@@ -13,12 +13,13 @@ from leasehold.cli.settings.shown import one_line, shown
 HELP_COLUMN: Final = 26
 
 _REQUIRED: Final = "the following arguments are required"  # as argparse has it
+_ONE_REQUIRED: Final = "is required"  # of several options
 _COMMAND: Final = "--"
 _NUMBER: Final = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Parser(argparse.ArgumentParser):
-    """Knows its options by their whole names only, and says what is meant by those of etcd.
+    """Accepts only full option names, and suggests the equivalents of etcd's options.
 
     With `takes_command`, what comes after `--` is a command to be run, whatever it looks like.
     """
@@ -52,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         command = self._given[at + 1 :]
         self._given = self._given[:at]
         if not command or not command[0]:
-            self.error("there is no command after --: write one, or leave -- out")
+            self.error("COMMAND after -- is missing: write one, or leave -- out")
         return command
 
     def _taken(self, rest: list[str], read: argparse.Namespace) -> list[str]:
@@ -75,9 +76,9 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, argument: str) -> str:
         name = argument.partition("=")[0]
         if not name.startswith("-") and self._takes_command:
-            return f"{shown(argument)} is one argument too many: write -- before a command"
+            return f"unexpected argument {shown(argument)}: write -- before a command"
         if not name.startswith("-"):
-            return f"{shown(argument)} is one argument too many"
+            return f"unexpected argument {shown(argument)}"
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         known = [flag.removeprefix("--") for flag in flags]
         if self._subparsers is not None and name.lstrip("-") in OF_CLIENTS:
@@ -86,7 +87,12 @@ class Parser(argparse.ArgumentParser):
             said = hint_for_client(name.lstrip("-"), known)
         else:
             said = hint(name.lstrip("-"), known)
-        if said is None and "VALUE" in {each.metavar for each in self._get_positional_actions()}:
+        arguments = {str(each.metavar) for each in self._get_positional_actions()}
+        argument = name.lstrip("-").upper()
+        for metavar in (argument, argument.removesuffix("S")):
+            if metavar in arguments:
+                return f"there is no option {name}: write {metavar} as an argument, without {name}"
+        if said is None and "VALUE" in arguments:
             return f"there is no option {name}: if it is a value, write -- before the key"
         if said is None:
             return f"there is no option {name}"
@@ -101,15 +107,16 @@ class Parser(argparse.ArgumentParser):
         if early is not None:  # and what follows it was taken for a command
             self.error(self._unknown(early))
         near = nearest(str(value), action.choices)
-        meant = f"did you mean {near}?" if near else f"there are {', '.join(action.choices)}"
+        meant = f"did you mean {near}?" if near else f"choose from {', '.join(action.choices)}"
         self.error(f"there is no command {shown(str(value))}: {meant}")
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong, and where help is."""
+        """Print in one line what is wrong, and which help to read."""
         unknown = next((each for each in self._given if self._is_unknown_option(each)), None)
-        if message.startswith(_REQUIRED) and unknown is not None:
+        is_missing = message.startswith(_REQUIRED) or message.endswith(_ONE_REQUIRED)
+        if is_missing and unknown is not None:
             message = self._unknown(unknown)  # which is why something else is missing
-        sys.stderr.write(f"{self.prog}: {one_line(message)} (`{self.prog} --help` says more)\n")
+        sys.stderr.write(f"{self.prog}: {one_line(message)} (see `{self.prog} --help`)\n")
         sys.exit(USAGE_ERROR)
 
 

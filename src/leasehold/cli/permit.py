@@ -8,15 +8,19 @@ from leasehold.cli import words
 from leasehold.cli.connection import add_connection
 from leasehold.cli.exits import DENIED, NOT_THERE, epilog
 from leasehold.cli.groups import Commands, add_group
-from leasehold.cli.settings.shown import shown
 
 _GROUP_EPILOG: Final = """\
 example:
   leasehold permit grant anna reports/2031 read --ttl 60
   leasehold permit list
 
-A permit ends with its lease: whoever has lost contact has lost its rights.
+A permit ends with its lease: a subject that cannot renew the lease loses its
+rights.
 """
+
+_SUBJECT: Final = words.name("subject", "anna")
+_RESOURCE: Final = words.name("resource", "reports/2031")
+_RIGHT: Final = words.name("right", "read")
 
 
 def add_command(commands: Commands) -> None:
@@ -37,8 +41,8 @@ def _grant(group: Commands) -> None:
         "grant",
         help="grant rights for a limited time",
         description=(
-            "Grant a subject rights on a resource: for a term, or for as long as a lease lasts. "
-            "What it could do there before is replaced."
+            "Grant a subject rights on a resource, for a TTL or as long as a lease lasts. They "
+            "replace the rights that the subject had on the resource."
         ),
         epilog=epilog(
             """
@@ -47,36 +51,40 @@ def _grant(group: Commands) -> None:
             leasehold permit grant worker-7 queue take --lease 7a31
             """,
             NOT_THERE,
-            notes="With --ttl a lease is begun, which the subject can keep alive: `leasehold lease "
-            "keep` does that. It is ended when the permit is replaced or revoked, unless there is "
-            "something else under it.",
+            notes="With --ttl a new lease is granted, which the subject can keep alive with "
+            "`leasehold lease keep`. It is revoked when the permit is replaced or revoked, unless "
+            "other keys are attached to it.",
         ),
     )
     _add_names(parser)
     parser.add_argument(
-        "rights", type=_name, nargs="+", metavar="RIGHT", help="what it may do; any names"
+        "rights", type=_RIGHT, nargs="+", metavar="RIGHT", help="rights to grant, such as read"
     )
     until = parser.add_mutually_exclusive_group(required=True)
     until.add_argument(
-        "--ttl", type=words.term_s, metavar="TIME", help="for so long: seconds, or such as 8h"
+        "--ttl",
+        type=words.term_s,
+        metavar="TIME",
+        help="TTL of a new lease: seconds, or such as 8h",
     )
     until.add_argument(
-        "--lease", type=words.lease_id, metavar="ID", help="for as long as this lease lasts"
+        "--lease", type=words.lease_id, metavar="ID", help="attach the permit to this lease"
     )
     parser.add_argument(
-        "--by", type=_name, metavar="NAME", help="who grants it (default: host and process)"
+        "--by",
+        type=words.name("name", "ops"),
+        metavar="NAME",
+        help="recorded as the grantor (default: host and process)",
     )
-    parser.add_argument(
-        "--print-id-only", action="store_true", help="print nothing but the id of the lease"
-    )
+    parser.add_argument("--print-id-only", action="store_true", help="print only the lease id")
     _finish(parser, "grant")
 
 
 def _check(group: Commands) -> None:
     parser = group.add_parser(
         "check",
-        help="ask whether a subject has a right now",
-        description="Ask whether a subject has a right on a resource now.",
+        help="check whether a subject has a right",
+        description="Check whether a subject has a right on a resource now.",
         epilog=epilog(
             """
             leasehold permit grant anna reports/2031 read --ttl 60
@@ -86,17 +94,17 @@ def _check(group: Commands) -> None:
         ),
     )
     _add_names(parser)
-    parser.add_argument("right", type=_name, metavar="RIGHT", help="what it is to do")
+    parser.add_argument("right", type=_RIGHT, metavar="RIGHT", help="the right, such as read")
     _finish(parser, "check")
 
 
 def _revoke(group: Commands) -> None:
     parser = group.add_parser(
         "revoke",
-        help="take a permit away",
+        help="revoke a permit",
         description=(
-            "Take all rights of a subject on a resource away. Clients that check permits hear of "
-            "it at once."
+            "Revoke all rights of a subject on a resource. Clients that check permits are notified "
+            "immediately."
         ),
         epilog=epilog(
             """
@@ -114,7 +122,7 @@ def _list(group: Commands) -> None:
     parser = group.add_parser(
         "list",
         help="list permits",
-        description="List permits: all, or those of a subject or for a resource.",
+        description="List all permits, or those of a subject or for a resource, with their ends.",
         epilog=epilog(
             """
             leasehold permit list
@@ -123,24 +131,14 @@ def _list(group: Commands) -> None:
             """
         ),
     )
-    parser.add_argument("--subject", type=_name, metavar="NAME", help="of this subject only")
-    parser.add_argument("--resource", type=_name, metavar="NAME", help="for this resource only")
+    parser.add_argument("--subject", type=_SUBJECT, metavar="NAME", help="only of this subject")
+    parser.add_argument("--resource", type=_RESOURCE, metavar="NAME", help="only for this resource")
     _finish(parser, "list")
 
 
-def _name(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("no name was given: write one, such as anna")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no text: write it in UTF-8") from None
-    return text
-
-
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subject", type=_name, metavar="SUBJECT", help="who; any name")
-    parser.add_argument("resource", type=_name, metavar="RESOURCE", help="on what; any name")
+    parser.add_argument("subject", type=_SUBJECT, metavar="SUBJECT", help="such as a user")
+    parser.add_argument("resource", type=_RESOURCE, metavar="RESOURCE", help="such as a path")
 
 
 def _finish(parser: argparse.ArgumentParser, name: str) -> None:

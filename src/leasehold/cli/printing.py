@@ -26,7 +26,7 @@ class OutputFailedError(Exception):
 def emit(octets: bytes) -> None:
     """Write bytes as they are. `BrokenPipeError` if nobody reads any more."""
     if sys.stdout is None:
-        raise OutputFailedError("standard output is closed, and there is something to print")
+        raise OutputFailedError("cannot print: standard output is closed")
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(octets)
@@ -35,7 +35,7 @@ def emit(octets: bytes) -> None:
         raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise OutputFailedError(f"standard output cannot be written to: {why}") from None
+        raise OutputFailedError(f"cannot write to standard output: {why}") from None
 
 
 def emit_lines(lines: Iterable[str]) -> None:

@@ -41,14 +41,15 @@ def told(work: Callable[[], str]) -> int:
     except LeaseholdError as error:
         return complain(str(error))
     except OSError as error:
-        return complain(f"{error.filename or 'it'} cannot be used: {error.strerror or error}")
+        which = f"{error.filename}: " if error.filename else ""
+        return complain(f"{which}{error.strerror or error}")
     return 0
 
 
 def file(text: str) -> Path:
     """Read the name of a file."""
     if not text:
-        raise argparse.ArgumentTypeError("no file was named; such as ./backup.db")
+        raise argparse.ArgumentTypeError("the file name is empty: write one, such as ./backup.db")
     return Path(text)
 
 

@@ -11,8 +11,8 @@ example:
   leasehold restore ./backup.db --data-dir ./restored.data
   leasehold serve --data-dir ./restored.data
 
-What came after the backup is lost, so the new directory is another cluster. Its revision is at
-least the wall clock in microseconds, so fencing tokens and watches never go back, even if one
+Changes made after the backup are lost, so the new directory gets a new cluster id. Its revision is
+at least the wall clock in microseconds, so fencing tokens and watches never go back, even if one
 backup is restored twice.
 """
 
@@ -29,7 +29,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--data-dir",
         type=directory,
         metavar="DIR",
-        help=f"what to make; it must not be there, or be empty {IN_FORCE}",
+        help=f"data directory to create; it must not exist or be empty {IN_FORCE}",
     )
     add_settings(parser)
     parser.add_argument(
@@ -37,11 +37,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         type=_revision,
         metavar="REVISION",
         help=(
-            "give out only revisions higher than this one; needed if the clock of this machine is "
-            "behind the time of the backup, or was set back since an earlier restore"
+            "use only revisions higher than this one; needed if the "
+            "clock of this machine is behind "
+            "the time of the backup, or was set back since an earlier restore"
         ),
     )
-    parser.add_argument("file", type=file, metavar="FILE", help="the backup; it is not changed")
+    parser.add_argument("file", type=file, metavar="FILE", help="backup to read; it is not changed")
     parser.set_defaults(run=run)
 
 

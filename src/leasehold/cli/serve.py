@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _DESCRIPTION: Final = """\
-Serve keys and leases to clients of etcd v3, and keep them on disk.
+Serve keys and leases to clients of etcd v3, and store them on disk.
 
-Each option is also a variable, such as LEASEHOLD_DATA_DIR, and a key of a TOML
-file, such as data-dir = "./leasehold.data". Flags count before variables, and
-those before the file; `leasehold config` shows what is in force, and why.
+Each option can also be set by an environment variable, such as
+LEASEHOLD_DATA_DIR, and in a TOML file, such as data-dir = "./leasehold.data".
+Flags override variables, and variables override the file. `leasehold config`
+shows the effective settings and their sources.
 """
 
 _EPILOG: Final = """\
@@ -139,7 +140,7 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
     if server.failure is not None:
         return voice.complain(f"stopped, because a commit failed: {server.failure}")
     if not server.is_closed:
-        return voice.complain("stopped, and the disk has not taken the last changes")
+        return voice.complain("stopped, but the last changes were not written to disk")
     if early is not None:  # nobody was told that it serves
         return exit_code(early)
     voice.part(settings)

@@ -1,4 +1,4 @@
-"""`leasehold status`: which servers answer, and how they are."""
+"""`leasehold status`: the state of each server."""
 
 import argparse
 
@@ -11,15 +11,16 @@ def add_command(commands: Commands) -> None:
     """Add `status` to the commands."""
     parser = commands.add_parser(
         "status",
-        help="show which servers answer, and how they are",
-        description="Ask each server by itself who it is and how it is, and show a row for each.",
+        help="show the state of each server",
+        description="Query each server separately, and show its version, leader, size and alarms.",
         epilog=epilog(
             """
             leasehold status
             leasehold status --json
             """,
-            notes="The exit code is 4 if any of the servers does not answer, and 1 if one has an "
-            "alarm, or knows of no leader.",
+            notes="The exit code is 4 if a server does not answer, and 1 if a "
+            "server has an alarm or "
+            "no leader.",
         ),
     )
     add_connection(parser)

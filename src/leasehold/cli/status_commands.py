@@ -94,7 +94,7 @@ async def _ask(address: Address, place: Place) -> Row:
                 await channel.ready()
                 await _ask_status(row, caller)
         except TimeoutError:
-            why = channel.trouble or f"{address} is connected to"
+            why = channel.trouble or f"{address} accepted the connection"
             row.error = f"no answer within {place.timeout_s:g} s: {why}"
         except (LeaseholdError, OSError) as error:
             text = said(error)

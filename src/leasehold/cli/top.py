@@ -19,11 +19,11 @@ def add_command(commands: Commands) -> None:
     """Add `top` to the commands."""
     parser = commands.add_parser(
         "top",
-        help="watch leases, locks and rates, until Ctrl-C",
+        help="show leases, locks and rates until Ctrl-C",
         description=(
-            "Show what a server has to do, and look again each second: its rates, who holds locks "
-            "and how many wait for them, which leases end next, and who has a session. Works on "
-            "a Leasehold server and on an etcd."
+            "Show the load of a server, updated each second: request rates, locks with holders and "
+            "numbers of waiters, the leases that end next, and sessions. Works with a Leasehold "
+            "server and with etcd."
         ),
         epilog=epilog(
             """
@@ -31,10 +31,10 @@ def add_command(commands: Commands) -> None:
             leasehold top --once
             leasehold top --prefix cron/ --every 500ms --count 3 --json
             """,
-            notes="On a terminal it fills the screen until q or Ctrl-C; elsewhere it prints lines. "
-            "A lock is a key NAME/LEASE under the lease of that id, as etcdctl makes it. At most "
-            "10,000 keys and 10,000 leases are looked at each time, and what is beyond that is "
-            "counted: --prefix says where to look.",
+            notes="On a terminal it fills the screen until q or Ctrl-C; otherwise it prints lines. "
+            "A lock is a key NAME/LEASE attached to the lease of that id, as etcdctl creates it. "
+            "Each update reads at most 10,000 keys and 10,000 leases and counts the rest; use "
+            "--prefix to choose which keys are read.",
         ),
     )
     parser.add_argument(
@@ -42,19 +42,19 @@ def add_command(commands: Commands) -> None:
         type=_every_s,
         default=EVERY_S,
         metavar="TIME",
-        help="how long until it looks again (default: 1s)",
+        help="time between updates (default: 1s)",
     )
     parser.add_argument(
         "--prefix",
         type=words.octets,
         default=b"",
         metavar="KEY",
-        help="look for locks among keys that begin with this",
+        help="only locks with this prefix",
     )
     times = parser.add_mutually_exclusive_group()
-    times.add_argument("--count", type=words.count, metavar="N", help="end after so many looks")
+    times.add_argument("--count", type=words.count, metavar="N", help="end after N updates")
     times.add_argument(
-        "--once", action="store_const", const=1, dest="count", help="look once, and print that"
+        "--once", action="store_const", const=1, dest="count", help="print one update and end"
     )
     add_connection(parser)
     parser.set_defaults(run=run)

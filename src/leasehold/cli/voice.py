@@ -22,9 +22,10 @@ from leasehold.server.settings import Settings, is_local
 logger = logging.getLogger("leasehold.serve")
 
 _ADVICE: Final = {
-    errno.EADDRINUSE: "stop whoever has it, or choose another with --listen, such as {free}",
-    errno.EADDRNOTAVAIL: "this machine has no such address; choose another with --listen",
-    errno.EACCES: "choose a port from 1024 on with --listen, or a path that may be written to",
+    errno.EADDRINUSE: "stop the process that uses it, or choose another address "
+    "with --listen, such as {free}",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; choose another with --listen",
+    errno.EACCES: "choose a port of at least 1024 with --listen, or a writable path",
 }
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  that is what is looked for
 
@@ -80,7 +81,7 @@ class Voice:
         for each in bound:
             if settings.tls is None and not is_local(each):
                 logger.warning(
-                    "whoever reaches %s can read and change everything: there is no TLS", each
+                    "%s has no TLS: every client that reaches it can read and change all data", each
                 )
         self.say(f"try it: {try_it(settings, bound, certified)}")
 
@@ -150,5 +151,5 @@ def taken(error: OSError, listen: Sequence[Address]) -> str:
     """Say why an address could not be had, and what to do about it."""
     hosts = [each.host for each in listen if isinstance(each, TcpAddress)] or ["127.0.0.1"]
     free = TcpAddress(hosts[0], 0)
-    advice = _ADVICE.get(error.errno or 0, "choose another with --listen").format(free=free)
+    advice = _ADVICE.get(error.errno or 0, "choose another address with --listen").format(free=free)
     return f"{error.strerror or error}: {advice}"

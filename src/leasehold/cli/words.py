@@ -7,6 +7,7 @@ form.
 import argparse
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,10 @@ _ID_FORM: Final = (
 )
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,3})?")
 _TERM_FORM: Final = "write seconds, such as 30 or 2.5, or 500ms, 1m30s, 12h, 7d"
+
+MAX_TERM_S: Final = 9_000_000_000
+"""The longest TTL of etcd, and so of all durations on the command line."""
+
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _EXAMPLE_ADDRESS: Final = "127.0.0.1:2379"
 
@@ -71,18 +76,21 @@ def other_reading(lease: int) -> str:
 
 
 def term_s(text: str) -> float:
-    """Read a length of time, in seconds if it has no unit."""
+    """Parse a duration, in seconds if it has no unit."""
     try:
         length_ms = parse_term_ms(f"{text}s" if _SECONDS.fullmatch(text) else text, _TERM_FORM)
     except ValueError:
-        length_ms = 0
-    if not length_ms:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no length of time: {_TERM_FORM}")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a duration: {_TERM_FORM}") from None
+    if not 0 < length_ms <= MAX_TERM_S * 1000:
+        raise argparse.ArgumentTypeError(
+            f"a duration must be more than 0 and at most {MAX_TERM_S} seconds, got {shown(text)}: "
+            f"{_TERM_FORM}"
+        )
     return length_ms / 1000
 
 
 def term_or_0_s(text: str) -> float:
-    """Read a length of time, which may be 0 or, as `shown_term` writes it, 0s."""
+    """Parse a duration that may be 0 or, as `shown_term` writes it, 0s."""
     return 0.0 if text in ("0", "0s") else term_s(text)
 
 
@@ -110,12 +118,29 @@ def _at_least(text: str, least: int, example: str) -> int:
     number = int(text) if _NUMBER.fullmatch(text) else -1
     if number < least:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is no number from {least} on: write one, such as {example}"
+            f"{shown(text)} is not a whole number of at least {least}: write one, such as {example}"
         )
     return number
 
 
-# Keys, files, addresses.
+# Names, keys, files, addresses.
+
+
+def name(what: str, example: str) -> Callable[[str], str]:
+    """Return a parser of names, which must not be empty and must be valid UTF-8."""
+
+    def parse(text: str) -> str:
+        if not text:
+            raise argparse.ArgumentTypeError(f"the {what} is empty: write one, such as {example}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise argparse.ArgumentTypeError(
+                f"the {what} {shown(text)} is not valid UTF-8"
+            ) from None
+        return text
+
+    return parse
 
 
 def octets(text: str) -> bytes:
@@ -126,7 +151,7 @@ def octets(text: str) -> bytes:
 def file(text: str) -> Path:
     """Read the name of a file."""
     if not text:
-        raise argparse.ArgumentTypeError("no file was named: write one, such as ./ca.pem")
+        raise argparse.ArgumentTypeError("the file name is empty: write one, such as ./ca.pem")
     return Path(text)
 
 
@@ -142,11 +167,18 @@ def addresses(text: str) -> list[Address]:
     """Read addresses with commas between them; `ValueError` says what would be right."""
     found = [_address(each.strip()) for each in text.split(",") if each.strip()]
     if not found:
-        raise ValueError(f"{shown(text)} has no address: write one, such as {_EXAMPLE_ADDRESS}")
+        raise ValueError(f"no address in {shown(text)}: write one, such as {_EXAMPLE_ADDRESS}")
     return found
 
 
 def _address(text: str) -> Address:
     if len(text) > MAX_ADDRESS_CHARS:
-        raise ValueError(f"{shown(text)} is no address: write HOST:PORT, as {_EXAMPLE_ADDRESS}")
+        raise ValueError(
+            f"{shown(text)} is not an address: write HOST:PORT, such as {_EXAMPLE_ADDRESS}"
+        )
+    if " " in text and not text.startswith("unix:"):
+        raise ValueError(
+            f"{shown(text)} has a space: separate addresses with commas, such as "
+            f"{','.join(text.split())}"
+        )
     return parse_address(text)

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError, UnknownLease, is_definite
@@ -12,6 +12,8 @@ from leasehold.lease_ids import shown_lease
 from leasehold.rpc.backoff import Backoff
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 END_S: Final = 2.0
 """How long whoever ends a lease waits for that."""
@@ -47,19 +49,32 @@ async def end_one(
 
 async def _end(engine: Engine, lease: int, looks_s: Iterable[float], random: Random) -> None:
     backoff = Backoff(random, PAUSE_MIN_S, PAUSE_MAX_S)
+
+    async def revoke() -> bool:
+        try:
+            await engine.revoke(lease)
+        except UnknownLease:
+            return False  # it has ended already, or has not been granted yet
+        return True
+
     for look_s in looks_s:
         await asyncio.sleep(look_s)
-        while True:
-            try:
-                await engine.revoke(lease)
-            except UnknownLease:
-                break  # it has ended already, or has not been granted yet
-            except (LeaseholdError, OSError) as error:
-                if is_definite(error):
-                    raise
-            else:
-                return
-            await asyncio.sleep(backoff.next_s())
+        if await retry_until_answered(revoke, backoff):
+            return
+
+
+async def retry_until_answered(call: Callable[[], Awaitable[T]], backoff: Backoff) -> T:
+    """Repeat a call after each indefinite error, with pauses; raise a definite one.
+
+    The caller sets the time limit.
+    """
+    while True:
+        try:
+            return await call()
+        except (LeaseholdError, OSError) as error:
+            if is_definite(error):
+                raise
+        await asyncio.sleep(backoff.next_s())
 
 
 async def end_all(engine: Engine, leases: Iterable[int], random: Random) -> None:

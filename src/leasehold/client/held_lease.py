@@ -223,20 +223,20 @@ class HeldLease(Lease):
     def as_lost(self) -> LeaseLost:
         """Make the error for whoever relies on it for too long."""
         if self._is_ended:
-            return LeaseLost(self.id, "its holder has ended it")
+            return LeaseLost(self.id, "its holder ended it")
         if self._clock.boottime() >= self._bound:
-            return LeaseLost(self.id, f"it was to be kept for {self._keep_for_s:g} s, and was")
+            return LeaseLost(self.id, f"it was kept for {self._keep_for_s:g} s, as requested")
         match self._why_lost:
             case None:
-                why = "its term is over, and there was no renewal"
+                why = "it expired before it could be renewed"
             case HistoryLost():
                 why = str(self._why_lost)
             case UnknownLease(reason=EndReason.UNKNOWN):
-                why = "the server does not know it any more"
+                why = "the server no longer has it"
             case UnknownLease(reason=reason):
-                why = f"the server says that it is over: {reason}"
+                why = f"the server reports that it has ended: {reason}"
             case error:
-                why = f"its term is over, and the last renewal failed: {error}"
+                why = f"it expired before it could be renewed; last error: {error}"
         return LeaseLost(self.id, why)
 
     # What the keeper does with it.
@@ -302,7 +302,7 @@ class HeldLease(Lease):
         has asked since then was told that the lease is lost, and that is for good.
         """
         if self._clock.boottime() >= self._holding.end and not isinstance(outcome, BaseException):
-            outcome = TimeoutError("the answer came when its term was over")
+            outcome = TimeoutError("the answer came after its end")
         if isinstance(outcome, UnknownLease):
             self._trouble = outcome  # with which it ends now: that may be noticed before this is
         super().settle(send, outcome)

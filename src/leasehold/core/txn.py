@@ -52,8 +52,20 @@ def check_key(key: bytes) -> None:
         raise EmptyKey
 
 
+def has_only_ranges(txn: Txn) -> bool:
+    """Return whether every step is a range.
+
+    This is etcd's rule for a read-only transaction: a nested transaction counts as a write, even
+    one that only reads. See `only_reads`.
+    """
+    return not any(type(step) is not Range for step in (*txn.success, *txn.failure))
+
+
 def only_reads(txn: Txn) -> bool:
-    """Return whether a transaction changes nothing, whichever branches it takes."""
+    """Return whether a transaction changes nothing, whichever branches it takes.
+
+    Nested transactions are searched. See `has_only_ranges` for etcd's rule.
+    """
     return all(
         only_reads(step) if isinstance(step, Txn) else isinstance(step, Range)
         for step in (*txn.success, *txn.failure)

@@ -8,7 +8,8 @@ event loop: a disk that stalls must not keep renewals waiting.
 The way to the thread and back costs two wake-ups of the loop. So, while the disk is fast and the
 loop has nothing else to do, the loop waits for the thread, for `WAIT_S` at most, and completes the
 commit itself. If the thread is not done by then, the loop goes on, and the thread calls it back.
-`Handover` decides which of the two it is; `Patience` decides whether to wait.
+`Handover` decides which of the two it is; `Patience` decides whether to wait; `Wakeup` is how one
+thread wakes the other.
 
 Beside commits there are *chores*: everything else that needs the journal, such as reading old
 values, or folding old batches. They run in the thread too, one after each commit at most, so
@@ -21,7 +22,8 @@ are released: it is not known any more which callers have theirs.
 
 import asyncio
 import contextlib
-import queue
+import os
+import select
 import threading
 import time
 from collections import deque
@@ -87,16 +89,56 @@ class Patience:
             self._skipped -= 1
 
 
+class Wakeup:
+    """Wakes a thread that waits, by a byte in a pipe.
+
+    `os.write` releases the GIL before the other thread wakes up. `Lock.release` and
+    `SimpleQueue.put` keep it, so the other thread wakes up only to sleep again until it gets the
+    GIL, which doubles the cost of a handover. The kernel also prefers the writer's processor for
+    the reader of a pipe, as the writer is about to wait.
+    """
+
+    __slots__ = ("_poll", "_reader", "_writer")
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
+
+    def set(self) -> None:
+        """Wake the other thread, now or when it waits. Does nothing after `close`."""
+        if self._writer >= 0:
+            os.write(self._writer, b"\0")
+
+    def wait(self) -> None:
+        """Wait until the next `set` that no wait has returned for."""
+        os.read(self._reader, 1)
+
+    def wait_for(self, timeout_s: float) -> bool:
+        """Wait, rounded up to milliseconds; return False if the time is over."""
+        if not self._poll.poll(timeout_s * 1e3):
+            return False
+        self.wait()
+        return True
+
+    def close(self) -> None:
+        """Close the pipe, which no thread may be waiting for."""
+        if self._writer >= 0:
+            os.close(self._reader)
+            os.close(self._writer)
+            self._reader = self._writer = -1
+
+
 class Handover:
     """One commit on its way to the thread and back: completed once, by the loop or by a callback.
 
-    The loop makes it, and waits for it or does not. The thread says that it is `done` and, if that
-    returns False, calls the loop back: the loop has not waited, or no longer does.
+    The loop makes it, and waits for it or does not. The thread calls `done` and, if that returns
+    False, calls the loop back: the loop has not waited, or no longer does.
     """
 
-    __slots__ = ("_is_done", "_is_waiting", "_mutex", "_wake", "cost_s", "error", "goes_on")
+    __slots__ = ("_is_done", "_is_waiting", "_mutex", "_wakeup", "cost_s", "error", "goes_on")
 
-    def __init__(self, *, is_waiting: bool) -> None:
+    def __init__(self, wakeup: Wakeup, *, is_waiting: bool) -> None:
         self.cost_s = 0.0
         self.error: BaseException | None = None
         self.goes_on = False
@@ -104,16 +146,19 @@ class Handover:
         self._is_done = False
         self._is_waiting = is_waiting
         self._mutex = threading.Lock()
-        self._wake = threading.Lock()
-        self._wake.acquire()
+        self._wakeup = wakeup
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until it is done: True if the caller has to complete it, else a callback does."""
-        if self._wake.acquire(timeout=timeout_s):
+        # `set` may be from an earlier handover, if an exception of a signal handler ended its wait.
+        if self._wakeup.wait_for(timeout_s) and self._is_done:
             return True
         with self._mutex:
             self._is_waiting = False
-            return self._is_done
+            is_done = self._is_done
+        if is_done:  # just now, so `set` has been called or is about to be
+            self._wakeup.wait()
+        return is_done
 
     def done(self) -> bool:
         """Say, in the thread, that it is done: True if the loop waits, and will complete it."""
@@ -121,7 +166,7 @@ class Handover:
             self._is_done = True
             is_waiting = self._is_waiting
         if is_waiting:
-            self._wake.release()
+            self._wakeup.set()
         return is_waiting
 
 
@@ -148,7 +193,9 @@ class Committer:
         self._ready: Sized = getattr(self._loop, "_ready", ())
         """Callbacks that the loop has yet to run, for those loops that show them."""
         self._pending_since: float | None = None
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: deque[Callable[[], None] | None] = deque()
+        self._thread_wakeup = Wakeup()
+        self._loop_wakeup = Wakeup()
         self._chores: deque[tuple[Callable[[Journal], Any], asyncio.Future[Any]]] = deque()
         self._chore_was_last = False
         self._thread = threading.Thread(target=self._run, name="leasehold-commit", daemon=True)
@@ -189,8 +236,15 @@ class Committer:
         while self._is_busy and not self._failed:
             await self._idle.wait()
         self._store.on_pending = ignore
-        self._work.put(None)
+        self._give_work(None)
         await asyncio.to_thread(self._thread.join)
+        self._thread_wakeup.close()
+        self._loop_wakeup.close()
+
+    def abandon(self) -> None:
+        """Leave the thread alone, in a child process: it is the parent's."""
+        self._thread_wakeup.close()
+        self._loop_wakeup.close()
 
     def _pended(self) -> None:
         self._pending_since = self._clock()
@@ -215,7 +269,7 @@ class Committer:
     def _commit(self, batch: Batch) -> None:
         """Have the thread commit a batch; wait for it, if that is likely to be short."""
         is_waiting = self.patience.waits and not self._ready
-        handover = Handover(is_waiting=is_waiting)
+        handover = Handover(self._loop_wakeup, is_waiting=is_waiting)
         self._hand_over(lambda: self._write(batch, handover))
         if is_waiting:
             in_time = handover.wait(WAIT_S)
@@ -232,7 +286,11 @@ class Committer:
         """Have the thread do something."""
         self._is_busy = True
         self._idle.clear()
-        self._work.put(work)
+        self._give_work(work)
+
+    def _give_work(self, work: Callable[[], None] | None) -> None:
+        self._work.append(work)
+        self._thread_wakeup.set()
 
     def _complete(self, handover: Handover) -> None:
         """Complete a commit that succeeded or failed; the thread may go on with a checkpoint."""
@@ -274,7 +332,11 @@ class Committer:
     # In the thread.
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while True:
+            self._thread_wakeup.wait()
+            work = self._work.popleft()
+            if work is None:
+                return
             try:
                 work()
             except Exception as error:  # noqa: BLE001  whatever it is, it was not committed

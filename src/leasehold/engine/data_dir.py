@@ -27,14 +27,14 @@ PID_DIGITS: Final = 20
 FILE_NAME: Final = "leasehold.db"
 """The journal. A directory that has one is ours."""
 
-ADVICE: Final = (
-    "; make sure that the disk is in order, is writable and has space left, then start again"
-)
+ADVICE: Final = "; check that the disk works, is writable and has free space, then start again"
 FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 """The command that syncs a file through the cache of the drive; only macOS has and needs it."""
 
 _OF_ETCD: Final = ("snap", "wal")
 _NOT_SUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.ENODEV})
+_NO_PLACE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EROFS})
+"""Errors of a path at which no directory can be created, such as one below /proc."""
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -81,22 +81,24 @@ def _refuse_data_of_etcd(path: Path) -> None:
     for each in (path, path / "member"):
         if all((each / name).is_dir() for name in _OF_ETCD):
             raise ForeignJournal(
-                f"{path} has data of etcd, which cannot be read here: name another directory, and "
-                "copy the keys from the running etcd, with `etcdctl make-mirror`"
+                f"{path} has data of etcd, which Leasehold cannot read: name another directory, "
+                "and copy the keys from the running etcd with `etcdctl make-mirror`"
             )
 
 
 def why_unusable(path: Path, error: OSError) -> str:
-    """Say why a directory cannot be had, and what to do about it."""
-    what = f"{path} cannot be used to keep data: "
+    """Describe why a data directory cannot be used, and what to do about it."""
+    what = f"{path} cannot be used as data directory: "
     if path.is_file():
-        return f"{what}it is a file: name a directory; `leasehold restore` makes one of a backup"
+        return f"{what}it is a file: name a directory; `leasehold restore` makes one from a backup"
     if error.errno in _DENIED:
         name = error.filename or path
         return (
             f"{what}{_user(os.geteuid())} may not write {name}{_owned(path)}: "
-            "give that user the directory (chown), or name another"
+            "change its owner (chown), or name another directory"
         )
+    if error.errno in _NO_PLACE and not path.exists():
+        return f"{what}it cannot be created ({error.strerror}): name a path on a writable disk"
     return f"{what}{error.strerror or error}{ADVICE}"
 
 

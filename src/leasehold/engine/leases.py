@@ -17,13 +17,13 @@ left that a slow disk does not end them.
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from math import ceil
 from operator import itemgetter
 from struct import Struct
 from typing import Any, Final, NoReturn, TypeVar
 
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.core.duration import FOREVER, NEVER
-from leasehold.core.expiry_queue import Deadline, ExpiryQueue
 from leasehold.core.keyspace import Item
 from leasehold.core.lease_clock import LeaseClock
 from leasehold.core.ordering import in_order
@@ -67,9 +67,12 @@ class Leases:
     ) -> None:
         self._on_ended = on_ended
         self._on_promise = on_promise
-        self._long: dict[int, Deadline] = {}
-        """Leases of long terms, and when they will have gone unrenewed for too long."""
-        self._long_queue: ExpiryQueue[int, Deadline] = ExpiryQueue(self._long)
+        self._long: dict[int, int] = {}
+        """Leases of long terms, and the second of lease time in which each is to be looked at."""
+        self._long_by_second: dict[int, set[int]] = {}
+        """The same leases by that second: a grant costs less than with a heap."""
+        self._long_second = 0
+        """All earlier seconds have been looked at."""
         self.max_keys = MAX_KEYS
         """Keys that one lease may take with it, from now on."""
         self.monotonic = clock.monotonic
@@ -133,15 +136,26 @@ class Leases:
         """Look at a lease of a long term when it may have gone unrenewed for most of it."""
         rest_s = record.ttl_s * (1 - CHECKPOINT_PART)
         if CHECKPOINT_LEFT_S < rest_s < NEVER:
-            self._unwatch_long(record)
-            item = Deadline(self.table.clock.now + left_s - rest_s)
-            self._long[record.id] = item
-            self._long_queue.schedule(record.id, item)
+            if record.id in self._long:  # since the start: it was checkpointed before
+                self._unwatch_long(record.id)
+            self._look_at(record.id, self.table.clock.now + left_s - rest_s)
 
-    def _unwatch_long(self, record: LeaseRecord) -> None:
-        item = self._long.pop(record.id, None)
-        if item is not None:
-            self._long_queue.discard(item)
+    def _look_at(self, lease: int, at: float) -> None:
+        second = max(ceil(at), self._long_second)
+        self._long[lease] = second
+        leases = self._long_by_second.get(second)
+        if leases is None:
+            self._long_by_second[second] = {lease}
+        else:
+            leases.add(lease)
+
+    def _unwatch_long(self, lease: int) -> None:
+        second = self._long.pop(lease, None)
+        if second is not None:
+            leases = self._long_by_second[second]
+            leases.remove(lease)
+            if not leases:
+                del self._long_by_second[second]
 
     def checkpoint(self, budget: int) -> bool:
         """Look at the leases of long terms whose time it is; True if there are more of them.
@@ -150,19 +164,29 @@ class Leases:
         and are looked at again once they are renewed.
         """
         now = self.table.clock.now
-        for lease, item in self._long_queue.pop_due(now, budget):
-            leased = self.table.find(lease)
-            assert leased is not None, "a lease that has ended is not looked at"
-            term_s = leased.resource.ttl_s
-            unrenewed_at = leased.deadline - term_s * (1 - CHECKPOINT_PART)
-            if unrenewed_at <= now:
-                del self._long[lease]
-                self._promise_less(leased)
-                continue
-            # A lease whose term has not begun yet has no deadline.
-            item.deadline = unrenewed_at if unrenewed_at < NEVER else now + term_s * CHECKPOINT_PART
-            self._long_queue.schedule(lease, item)
-        return self._long_queue.next_at() <= now
+        for _ in range(budget):
+            if self._long_second > now:
+                return False
+            leases = self._long_by_second.get(self._long_second)
+            if leases is None:
+                self._long_second += 1
+            else:
+                lease = next(iter(leases))
+                self._unwatch_long(lease)
+                self._checkpoint(lease, now)
+        return self._long_second <= now
+
+    def _checkpoint(self, lease: int, now: float) -> None:
+        leased = self.table.find(lease)
+        assert leased is not None, "a lease that has ended is not looked at"
+        term_s = leased.resource.ttl_s
+        unrenewed_at = leased.deadline - term_s * (1 - CHECKPOINT_PART)
+        if unrenewed_at <= now:
+            self._promise_less(leased)
+        elif unrenewed_at < NEVER:
+            self._look_at(lease, unrenewed_at)
+        else:  # its term has not begun yet
+            self._look_at(lease, now + term_s * CHECKPOINT_PART)
 
     def remaining(self) -> Generator[Wanted, list[Item], tuple[list[Entry], int]]:
         """List, in slices and after `close`, what each lease has left; and how many are unrenewed.
@@ -347,7 +371,7 @@ class Leases:
             if record.promised_s == UNRENEWED:
                 self.unrenewed -= 1
             if self._long:
-                self._unwatch_long(record)
+                self._unwatch_long(record.id)
             if logs and reason is EndReason.EXPIRED:
                 shown = shown_lease(record.id)
                 logger.debug("lease %s expired, %.3f s after its deadline", shown, late_s)

@@ -169,6 +169,8 @@ class Runtime:
         """Be of no use in a child process; what the parent has stays as it is."""
         self._is_forked = True
         self._control.abandon()
+        if self._committer is not None:
+            self._committer.abandon()
         self.journal.abandon()
 
     @property

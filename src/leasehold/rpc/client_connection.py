@@ -304,8 +304,8 @@ class ClientConnection(Http2[ClientCall]):
     def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
         text = why[:MAX_SHOWN_BYTES].decode(errors="replace")
         if code != ErrorCode.NO_ERROR and not self.is_draining:
-            logger.warning("the server says good-bye: %r (code %d)", text, code)
-        said = self.why = f"the server says good-bye{f': {text}' if text else ''}"
+            logger.warning("the server sent GOAWAY: %r (code %d)", text, code)
+        said = self.why = f"the server sent GOAWAY{f': {text}' if text else ''}"
         self._drain()
         for call in [call for call in self._streams.values() if call.id > last_id]:
             self.forget(call)
@@ -318,7 +318,7 @@ class ClientConnection(Http2[ClientCall]):
             pending, self._pending = self._pending, OrderedDict()
             for call in pending:
                 call.is_over = True
-                call.failed(NotProcessed("the connection takes no new calls"))
+                call.failed(NotProcessed("the connection accepts no new calls"))
             self._on_change()
 
     def close(self, code: ErrorCode = ErrorCode.NO_ERROR, why: str = "") -> None:

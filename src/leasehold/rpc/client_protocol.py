@@ -82,7 +82,7 @@ class ClientProtocol(asyncio.Protocol):
     @property
     def why(self) -> str:
         """Why it takes no calls, as far as that is known."""
-        return self.connection.why or "the connection was lost"
+        return self.connection.why or "the server closed the connection"
 
     # Calls.
 
@@ -126,7 +126,7 @@ class ClientProtocol(asyncio.Protocol):
         if self._linger is not None:
             self._linger.cancel()
         why = "the server closed the connection" if exc is None else plain_words(exc)
-        self.connection.lost(f"the connection to {self.endpoint} was lost: {why}")
+        self._lost(why)
         self._fail_ready(why)
         self._owner.gone(self)
         self.gone.set_result(None)
@@ -160,8 +160,13 @@ class ClientProtocol(asyncio.Protocol):
             self._owner.retired(self)
 
     def _is_silent(self, why: str) -> None:
-        self.connection.lost(f"the connection to {self.endpoint} was lost: {why}")
+        self._lost(why)
         self._transport.abort()
+
+    def _lost(self, why: str) -> None:
+        connection = self.connection
+        connection.why = connection.why or why  # only calls need the endpoint in the text
+        connection.lost(f"the connection to {self.endpoint} was lost: {why}")
 
     def dismiss(self, failure: Failure) -> None:
         """End every call with a failure, and the connection in good order, soon."""
@@ -182,7 +187,7 @@ class ClientProtocol(asyncio.Protocol):
         connection = self.connection
         if connection.has_streams and not connection.is_closing:
             return
-        self._fail_ready(connection.why or "the server takes no calls")
+        self._fail_ready(connection.why or "the server accepts no calls")
         if self._linger is None and not self._transport.is_closing():
             connection.close()
             connection.flush()

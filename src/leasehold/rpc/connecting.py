@@ -76,7 +76,7 @@ class Connector:
         """The endpoint to try first."""
         self._not_before = loop.time()
         """When the next round may begin."""
-        self._failure = ""
+        self._failure: ConnectFailed | None = None
         """Why the last round has failed, if it has."""
         self._last_error = ""
         self._has_lost = False
@@ -102,7 +102,7 @@ class Connector:
         if self._closed is not None:  # somebody who wakes up too late
             raise fresh(self._closed)
         if self._failure and not wait_for_ready and self._loop.time() < self._not_before:
-            raise ConnectFailed(self._failure)
+            raise fresh(self._failure)
         waiter: asyncio.Future[ClientProtocol] = self._loop.create_future()
         self._waiters[waiter] = wait_for_ready
         if self._task is None:
@@ -144,9 +144,12 @@ class Connector:
         attempts = [partial(self._open, endpoint) for endpoint in order]
         result = await race(attempts, HEAD_START_S, ClientProtocol.abort)
         if isinstance(result, Lost):
-            self._fail("; ".join(dict.fromkeys(map(str, result.failures))))
+            failure = ConnectFailed("; ".join(dict.fromkeys(map(str, result.failures))))
+            failure.is_refused = all(each.is_refused for each in result.failures)
+            self._fail(failure)
         elif not result.prize.is_ready:  # it was, and is no more
-            self._fail(f"cannot connect to {result.prize.endpoint}: {result.prize.why}")
+            line = result.prize
+            self._fail(ConnectFailed(f"cannot connect to {line.endpoint}: {line.why}"))
         else:
             self._first = (first + result.place) % len(order)
             self._succeed(result.prize)
@@ -162,38 +165,38 @@ class Connector:
     async def _greeted(self, endpoint: Endpoint) -> ClientProtocol:
         line = await self._connect(self._make_line, endpoint)
         self._lines.add(line)
-        silent = "accepts connections and sends nothing; is it the right port?"
+        silent = "accepts connections but sends nothing; is it the right port?"
         self._last_error = f"{endpoint} {silent}"
         try:
             async with asyncio.timeout(GREETING_S):
                 await line.ready
         except TimeoutError:
             line.abort()
-            why = f"no SETTINGS of HTTP/2 came within {GREETING_S:g} s"
+            why = f"no HTTP/2 SETTINGS received within {GREETING_S:g} s"
             said = f"cannot connect to {endpoint}: {why}; it {silent}"
             raise ConnectFailed(said) from None
         except BaseException:
             line.abort()
             raise
         if not line.is_ready:
-            why = line.connection.why or "the server hung up at once"
+            why = line.connection.why or "the server closed the connection immediately"
             raise ConnectFailed(f"cannot connect to {endpoint}: {why}")
         return line
 
     def _succeed(self, line: ClientProtocol) -> None:
         self.line = line
-        self._failure = ""
+        self._failure = None
         if self._has_lost:
-            logger.warning("there is a connection again, to %s", line.endpoint)
+            logger.warning("connected again, to %s", line.endpoint)
         for waiter in self._waiting():
             waiter.set_result(line)
 
-    def _fail(self, why: str) -> None:
-        self._failure = why
+    def _fail(self, failure: ConnectFailed) -> None:
+        self._failure = failure
         self._not_before = self._loop.time() + self._backoff.next_s()
         for waiter in self._waiting():
             if not self._waiters[waiter]:
-                waiter.set_exception(ConnectFailed(why))
+                waiter.set_exception(fresh(failure))
                 del self._waiters[waiter]
 
     def _waiting(self) -> "list[asyncio.Future[ClientProtocol]]":
@@ -209,7 +212,7 @@ class Connector:
         self._first = (self._first + 1) % len(self._endpoints)
         self._last_error = f"{line.endpoint}: {line.why}"
         self._has_lost = True
-        logger.warning("the connection to %s is lost: %s", line.endpoint, line.why)
+        logger.warning("the connection to %s was lost: %s", line.endpoint, line.why)
         if self._loop.time() - line.since >= SETTLED_S:
             self._backoff.reset()
             self._not_before = self._loop.time()

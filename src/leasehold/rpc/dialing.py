@@ -35,7 +35,7 @@ async def dial(
     """
     check_scheme(address, tls)
     if not timeout_s > 0:
-        raise ValueError(f"connecting takes some time: more than 0 s, not {timeout_s!r}")
+        raise ValueError(f"timeout_s must be more than 0, got {timeout_s!r}")
     name = None if tls is None else _checked_name(tls, address, server_name)
     until = asyncio.get_running_loop().time() + timeout_s
     no_answer = f"no answer within {timeout_s:g} s"
@@ -43,7 +43,9 @@ async def dial(
         async with asyncio.timeout_at(until):
             sock = await _connect(address, until)
     except OSError as error:
-        raise _failed(address, no_answer if _is_late(error) else plain_words(error)) from error
+        failed = _failed(address, no_answer if _is_late(error) else plain_words(error))
+        failed.is_refused = isinstance(error, ConnectionRefusedError)
+        raise failed from error
     try:
         async with asyncio.timeout_at(until):
             transport, door = await _shake_hands(factory, sock, tls, name, timeout_s)
@@ -73,7 +75,9 @@ def _checked_name(tls: ssl.SSLContext, address: Address, server_name: str | None
     try:
         tls.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=server_name)
     except ValueError as error:
-        raise ValueError(f"{server_name!r} is no server's name, as localhost is: {error}") from None
+        raise ValueError(
+            f"{server_name!r} is not a valid server name, such as localhost: {error}"
+        ) from None
     return server_name
 
 
@@ -94,7 +98,7 @@ def _connect_unix(address: UnixAddress) -> socket.socket:
         sock.connect(address.path)
     except BlockingIOError:
         sock.close()
-        raise OSError("too many others wait there to be let in") from None
+        raise OSError("its queue of waiting connections is full") from None
     except BaseException:
         sock.close()
         raise
@@ -116,6 +120,8 @@ async def _connect_tcp(address: TcpAddress, until: float) -> socket.socket:
     reasons = dict.fromkeys(plain_words(each) for each in failures if not _is_late(each))
     if not reasons:
         raise TimeoutError
+    if len(reasons) == 1 and not any(map(_is_late, failures)):
+        raise failures[-1]
     raise OSError("; ".join(reasons)) from failures[-1]
 
 

@@ -87,6 +87,8 @@ class HTTP1(LateFlush):
         self._account = account or ReceiveAccount(limits)
         self._charged_bytes = 0
         """What this connection holds of the account."""
+        self._handled_bytes = 0
+        """The body of the request that is being answered, until it is taken."""
         self._is_paused = self._is_cramped = self._is_throttled = False
         self._is_parting = False
         self.is_closing = False
@@ -161,7 +163,8 @@ class HTTP1(LateFlush):
 
     def _charge(self) -> None:
         """Count what came in of a request that is not complete; refuse it if that is too much."""
-        held_bytes = len(self._buffer) + (0 if self._body is None else len(self._body.octets))
+        held_bytes = len(self._buffer) + self._handled_bytes
+        held_bytes += 0 if self._body is None else len(self._body.octets)
         self._account.used_bytes += held_bytes - self._charged_bytes
         is_more, self._charged_bytes = held_bytes > self._charged_bytes, held_bytes
         if is_more and held_bytes > SMALL_BYTES and self._account.is_overdrawn and self._head:
@@ -200,6 +203,7 @@ class HTTP1(LateFlush):
         self._in_one_go += 1
         answer = self._answer = Http1Answer(self, head)
         ask = Ask(head.method, head.target, head.fields, bytes(body.octets))
+        self._handled_bytes = len(ask.body)
         visitor = handle_safely(self._web, ask, answer)
         if not answer.is_over:
             answer.visitor = visitor
@@ -236,6 +240,7 @@ class HTTP1(LateFlush):
     def answered(self, *, keeps_alive: bool) -> None:
         """Learn that the answer is complete; what has come in meanwhile gets its turn."""
         self.is_closing = self.is_closing or not keeps_alive
+        self.body_taken()
         if self._answer is not None:
             self._answer = None
             self._is_cramped = False
@@ -247,6 +252,12 @@ class HTTP1(LateFlush):
     def _go_on(self) -> None:
         if self._answer is None and not self.is_closing:
             self._advance()
+
+    def body_taken(self) -> None:
+        """Note that the body of the request is not needed any more."""
+        self._account.used_bytes -= self._handled_bytes
+        self._charged_bytes -= self._handled_bytes
+        self._handled_bytes = 0
 
     def held(self, octets: int) -> None:
         """Count what waits for the gate."""
@@ -312,7 +323,7 @@ class HTTP1(LateFlush):
         """Learn that the connection is gone."""
         self.is_closing = True
         self._account.used_bytes -= self._charged_bytes
-        self._charged_bytes = 0
+        self._charged_bytes = self._handled_bytes = 0
         answer, self._answer = self._answer, None
         if answer is not None:
             visitor, answer.visitor = answer.visitor, None

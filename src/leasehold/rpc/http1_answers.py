@@ -38,6 +38,10 @@ class Line(Flushable, Protocol):
         """Put octets into the output."""
         ...
 
+    def body_taken(self) -> None:
+        """Note that the body of the request is not needed any more."""
+        ...
+
     def held(self, octets: int) -> None:
         """Count what waits for the gate."""
         ...
@@ -149,6 +153,11 @@ class Http1Answer:
         self.is_over = True
         self.visitor = None
         self._line.answered(keeps_alive=keeps_alive)
+
+    def body_taken(self) -> None:
+        """Note that the body is not needed any more."""
+        if not self.is_over:
+            self._line.body_taken()
 
     def held(self, octets: int) -> None:
         """Count what waits for the gate, and is to be sent here."""

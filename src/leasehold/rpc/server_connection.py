@@ -92,6 +92,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
         self._last_fields: tuple[Field, ...] = ()
         """Of the last call that took the short way; often it is the next one's as well."""
         self._last_head: Head | None = None
+        self._valid_timeout: bytes | None = None  # the same object in blocks that repeat
         self._next_id = 1
         """The number that comes after the highest one."""
         self._new_id = 0
@@ -274,11 +275,12 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
 
     def _exchange_once(self, stream: ServerCall, message: bytes) -> None:
         """The short way: a call that consists of one message and its answer."""
-        call, outbound = stream.head.call, self._outbound
+        call, timeout, outbound = stream.head.call, stream.timeout, self._outbound
         assert call is not None
         try:
-            if stream.timeout is not None and not is_timeout(stream.timeout):
-                _ = stream.timeout_s  # which refuses it
+            if timeout is not None and timeout is not self._valid_timeout:
+                _ = is_timeout(timeout) or stream.timeout_s  # which refuses it
+                self._valid_timeout = timeout
             if outbound.unsent_bytes > self._max_unsent_bytes:
                 self.check_room()
             result = call(message)
@@ -328,8 +330,7 @@ class ServerConnection(LateFlush, Http2[AnsweringStream]):
     def drop_stalled(self) -> bool:
         """Reset the streams whose own windows are used up; False if there are none.
 
-        With INTERNAL_ERROR: etcd's Go client resumes a watch after it, and takes
-        ENHANCE_YOUR_CALM for the end of the watch.
+        After INTERNAL_ERROR etcd's Go client resumes a watch; ENHANCE_YOUR_CALM would end it.
         """
         stalled = [each for each in self._streams.values() if each.unsent and not each.is_queued]
         for stream in stalled:

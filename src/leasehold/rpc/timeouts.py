@@ -22,8 +22,12 @@ _UNITS_S: Final = {
 _FORM: Final = re.compile(rb"([0-9]{1,8})([numSMH])")
 
 
-is_timeout: Final = _FORM.fullmatch
-"""Whether a `grpc-timeout` is well-formed, without reading it: for calls that take no time."""
+_DIGITS: Final = b"0123456789"
+
+
+def is_timeout(text: bytes) -> bool:
+    """Whether a `grpc-timeout` is well-formed: a fraction of the cost of `parse_timeout`."""
+    return text.lstrip(_DIGITS) in _UNITS_S and 1 < len(text) <= MAX_DIGITS + 1
 
 
 def parse_timeout(text: bytes) -> float:

@@ -57,7 +57,7 @@ def client_tls(
     """
     if (cert is None) != (key is None):
         has, lacks = ("key", "certificate") if cert is None else ("certificate", "key")
-        raise ValueError(f"a client's {has} was named without its {lacks}: name both, or neither")
+        raise ValueError(f"the client's {has} was given without its {lacks}: give both or neither")
     context = _context(ssl.PROTOCOL_TLS_CLIENT)  # which checks certificates and names
     context.set_alpn_protocols([HTTP2])
     if ca is None:
@@ -110,8 +110,8 @@ def _check_certificate(file: Path, what: str) -> None:
         return
     found = "a private key" if _KEY in content else "something else"
     raise ValueError(
-        f"{file} was named for the {what}, and holds {found}: a file in PEM is needed, which has "
-        f"a line {_CERTIFICATE.decode()}"
+        f"{file} was given as the {what}, but contains {found}: it must be a PEM file with a "
+        f"line {_CERTIFICATE.decode()}"
     )
 
 
@@ -123,15 +123,15 @@ def _check_key(file: Path) -> None:
         return
     found = "a certificate" if _CERTIFICATE in content else "something else"
     raise ValueError(
-        f"{file} was named for the key, and holds {found}: a file in PEM is needed, which has "
-        "a line -----BEGIN PRIVATE KEY-----"
+        f"{file} was given as the key, but contains {found}: it must be a PEM file with a line "
+        "-----BEGIN PRIVATE KEY-----"
     )
 
 
 def _needs_password(key: Path) -> NoReturn:
     raise ValueError(
-        f"the key in {key} has a password, and nobody is there to type it: name one without, as "
-        "`openssl pkey -in WITH -out WITHOUT` makes it"
+        f"the key in {key} is encrypted: decrypt it with `openssl pkey -in KEY -out "
+        "NEW`, and name the new file"
     )
 
 
@@ -139,7 +139,7 @@ def _read(file: Path, what: str) -> bytes:
     try:
         status = file.stat()
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         if status.st_size > MAX_FILE_BYTES:
             raise OSError(errno.EFBIG, f"it has more than {MAX_FILE_BYTES:,} bytes")
         return file.read_bytes()

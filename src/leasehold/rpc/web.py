@@ -74,6 +74,10 @@ class Visit(Protocol):
         """Whether the client takes what is sent; if not, `Visitor.relieved` tells when it does."""
         ...
 
+    def body_taken(self) -> None:
+        """Note that the body is not needed any more; until then it counts as received data."""
+        ...
+
     def held(self, octets: int) -> None:
         """Count what waits for the gate, and is to be sent here; less than 0 when it is sent."""
         ...

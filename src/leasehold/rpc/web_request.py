@@ -154,6 +154,8 @@ class WebRequest(AnsweringStream):
         fields = [(field.name, field.value) for field in self._fields]
         ask = Ask(self._method, self._target, fields, bytes(self._body))
         self._drop()
+        self._held_bytes = len(ask.body)  # until the handler has taken it
+        self.carrier.buffer(self._held_bytes, 0)
         refusal = self._refusal or self.carrier.web_refusal()
         if refusal is not None:
             self.reply(refusal)
@@ -231,6 +233,7 @@ class WebRequest(AnsweringStream):
             self._end()
 
     def _end(self) -> None:
+        self._drop()
         self.visitor = None
         self.ending = b""
         self.carrier.has_unsent(self, 0)
@@ -242,6 +245,10 @@ class WebRequest(AnsweringStream):
             self._is_cramped = True
             return False
         return self.carrier.has_event_room
+
+    def body_taken(self) -> None:
+        """Note that the body is not needed any more."""
+        self._drop()
 
     def held(self, octets: int) -> None:
         """Count what waits for the gate, and is to be sent here."""

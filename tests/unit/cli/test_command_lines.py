@@ -29,47 +29,64 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("kv get a --endpoints b:1", "--endpoints: etcdctl has it; write --endpoint "),
         ("kv get a -w json", "there is no option -w: etcdctl has it; write --json "),
         ("kv get a --command-timeout=1s", "etcdctl has it; write --timeout "),
-        ("kv get a --name b", "leasehold kv get: there is no option --name (`leasehold "),
+        ("kv get a --name b", "leasehold kv get: there is no option --name (see `leasehold "),
         ("kv get a --lmit 1", "there is no option --lmit: did you mean --limit? "),
         ("kv get", "the following arguments are required: KEY "),
         ("kv get --lmit", "there is no option --lmit: did you mean --limit? "),
         ("kv put a --x", "there is no option --x: if it is a value, write -- before the key "),
-        ("kv put a b c", "leasehold kv put: 'c' is one argument too many "),
+        ("kv put a b c", "leasehold kv put: unexpected argument 'c' "),
         ("kv get a --keys-only --print-value-only", "not allowed with argument --keys-only "),
         ("kv put a b --lease 1 --keep-lease", "not allowed with argument --lease "),
         ("lease grant 5 --keep --print-id-only", "not allowed with argument --keep "),
-        ("lease grant x", "argument TTL: 'x' is no length of time: write seconds, "),
-        ("lease grant 5 --no-revoke", "leasehold: --no-revoke is for a lease that is kept: "),
+        ("lease grant x", "argument TTL: 'x' is not a duration: write seconds, "),
+        ("lease grant 5 --no-revoke", "leasehold: --no-revoke needs --keep: "),
         ("lease keep", "the following arguments are required: ID "),
         ("lease revoke 1 zz", "argument ID: 'zz' is not a lease id: write it as it is printed, "),
         ("lease revoke 1 --json zz", "argument ID: 'zz' is not a lease id: "),
-        ("lease show 1 2", "leasehold lease show: '2' is one argument too many "),
-        ("lease watch --prefix a --renewals", "leasehold: --prefix is for leases that end, so "),
-        ("kv get a --rev 0", "argument --rev: '0' is no number from 1 on: write one, such as 12 "),
+        ("lease show 1 2", "leasehold lease show: unexpected argument '2' "),
+        (
+            "lease watch --prefix a --renewals",
+            "leasehold: --prefix selects only ends of leases, so ",
+        ),
+        (
+            "kv get a --rev 0",
+            "argument --rev: '0' is not a whole number of at least 1: write one, such as 12 ",
+        ),
         ("kv get a --endpoint host", "argument --endpoint: 'host' has no port: write HOST:PORT, "),
-        ("kv get a --timeout 0", "argument --timeout: '0' is no length of time: write seconds, "),
+        (
+            "kv get a --timeout 0",
+            "argument --timeout: a duration must be more than 0 and at most 9000000000 seconds, g",
+        ),
         ("kv get a --cacert /no/where", "leasehold: /no/where: the authorities' certificates ca"),
-        ("kv get a --cert /no/where", "a client's certificate was named without its key: name bo"),
+        ("lease grant 1e30", "argument TTL: '1e30' is not a duration: write seconds, "),
+        ("lease grant 999999d", "more than 0 and at most 9000000000 seconds, got '999999d': "),
+        ("permit grant a b --rights r", "no option --rights: write RIGHT as an argument, without"),
+        ("lease grant --ttl 5", "no option --ttl: write TTL as an argument, without --ttl "),
+        ("kv get a --key /no/where", "--key was given without --cert: give both or neither"),
+        ("kv get a --cert /no/where", "--cert was given without --key: give bo"),
         (
             "kv get a --cacert=",
-            "argument --cacert: no file was named: write one, such as ./ca.pem ",
+            "argument --cacert: the file name is empty: write one, such as ./ca.pem ",
         ),
         (
             "lease grant 5 --holder=",
-            "argument --holder: no name was given: write one, such as anna",
+            "argument --holder: the holder is empty: write one, such as anna",
         ),
         ("top --every 1ms", "argument --every: '1ms' is too short: write 100ms or more, such as 1"),
         ("top --once --count 2", "argument --count: not allowed with argument --once "),
-        ("top now", "leasehold top: 'now' is one argument too many "),
+        ("top now", "leasehold top: unexpected argument 'now' "),
         ("permit grant anna hall in", "one of the arguments --ttl --lease is required "),
         ("permit grant anna hall --ttl 5", "the following arguments are required: RIGHT "),
         ("permit grant a b c --ttl 5 --lease 1", "not allowed with argument --ttl "),
-        ("permit grant a b c --ttl=", "argument --ttl: '' is no length of time: write seconds, "),
+        ("permit grant a b c --ttl=", "argument --ttl: '' is not a duration: write seconds, "),
         ("permit check anna hall", "the following arguments are required: RIGHT "),
-        ("permit check anna hall in out", "leasehold permit check: 'out' is one argument too m"),
+        ("permit check anna hall in out", "leasehold permit check: unexpected argument 'out'"),
         ("permit revoke anna", "the following arguments are required: RESOURCE "),
-        ("permit list --subject=", "argument --subject: no name was given: write one, such as "),
-        ("permit list --subject \udcff", "argument --subject: '\\udcff' is no text: write it in U"),
+        ("permit list --subject=", "argument --subject: the subject is empty: write one, such as "),
+        (
+            "permit list --subject \udcff",
+            "argument --subject: the subject '\\udcff' is not valid U",
+        ),
         (
             "lock a --ttl 3 --grace 3s -- ls",
             "leasehold: --grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
@@ -95,6 +112,29 @@ def test_what_is_wrong_is_one_line(
     told = refused(capsys, *line.split())
     assert said in told
     assert told.startswith("leasehold")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("permit", "grant", "a", "b", ""), "argument RIGHT: the right is empty: write one, such "),
+        (("permit", "grant", "a", "", "c"), "argument RESOURCE: the resource is empty: write one"),
+        (("kv", "get", "a", "--endpoint", "a:1 b:2"), "separate addresses with commas, such as a:"),
+    ],
+)
+def test_so_is_what_is_wrong_with_empty_arguments_and_those_with_spaces(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(capsys, *arguments)
+
+
+def test_endpoints_with_a_space_in_the_variable_are_refused_with_its_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_ENDPOINTS", "a:1 b:2")
+    said = refused(capsys, "kv", "get", "a")
+    assert "LEASEHOLD_ENDPOINTS: 'a:1 b:2' has a space" in said
+    assert said.endswith("such as a:1,b:2")
 
 
 @pytest.mark.parametrize("group", ["lease", "kv", "permit", "completion"])

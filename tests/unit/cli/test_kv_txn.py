@@ -75,29 +75,29 @@ def test_flags_and_lines_are_the_same_words() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("maybe a exists", r"line 1: 'maybe' begins nothing: begin with if, then or else"),
-        ("if", r"line 1: '' is no condition: write KEY exists"),
-        ("if a", r"line 1: 'a' is no condition: write KEY exists"),
-        ("if a value", r"is no condition"),
-        ("if a value = 1 2", r"is no condition"),
-        ("if a value ~ 1", r"is no condition.*=, !=, < or >"),
-        ("if a mod = 1", r"line 1: keys have no 'mod': did you mean mod_revision\?"),
-        ("if a valeu = 1", r"keys have no 'valeu': did you mean value\?"),
-        ("if a zzz = 1", r"keys have no 'zzz': there are value, version"),
-        ("if a version = x", r"version is compared with a number, not 'x': write one"),
+        ("maybe a exists", r"line 1: 'maybe' is not if, then or else"),
+        ("if", r"line 1: '' is not a condition: write KEY exists"),
+        ("if a", r"line 1: 'a' is not a condition: write KEY exists"),
+        ("if a value", r"is not a condition"),
+        ("if a value = 1 2", r"is not a condition"),
+        ("if a value ~ 1", r"is not a condition.*=, !=, < or >"),
+        ("if a mod = 1", r"line 1: keys have no field 'mod': did you mean mod_revision\?"),
+        ("if a valeu = 1", r"keys have no field 'valeu': did you mean value\?"),
+        ("if a zzz = 1", r"keys have no field 'zzz': there are value, version"),
+        ("if a version = x", r"version is compared with a number, got 'x': write one"),
         ("if a version = -1", r"version is compared with a number"),
         ("if a version = 9223372036854775808", r"version is compared with a number"),
         ("if a lease = zz", r"'zz' is not a lease id"),
-        ("then", r"line 1: '' is no step: write put, get or del"),
-        ("then move a b", r"'move' is no step: write put, get or del"),
+        ("then", r"line 1: '' is not a step: write put, get or del"),
+        ("then move a b", r"'move' is not a step: write put, get or del"),
         ("then put a", r"put: the following arguments are required: VALUE"),
-        ("then put a b c", r"put: 'c' is one argument too many"),
+        ("then put a b c", r"put: unexpected argument 'c'"),
         ("then put a b --lase 1", r"put: there is no option --lase: did you mean --lease\?"),
         ("then put a b --lease 1 --keep-lease", r"not allowed with"),
-        ("then get a --limit 0", r"'0' is no number from 1 on"),
-        ("then put a 'b", r"line 1: there is a quote that does not end: end it"),
-        ("", r"there is no transaction: write --then"),
-        ("# only words", r"there is no transaction: write --then"),
+        ("then get a --limit 0", r"'0' is not a whole number of at least 1"),
+        ("then put a 'b", r"line 1: unclosed quote"),
+        ("", r"the transaction is empty: write --then"),
+        ("# only words", r"the transaction is empty: write --then"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(line: str, said: str) -> None:
@@ -106,7 +106,7 @@ def test_what_is_wrong_is_told_with_its_line(line: str, said: str) -> None:
 
 
 def test_what_is_wrong_in_a_flag_is_told_with_it() -> None:
-    with pytest.raises(TxnError, match=r"--else 'frob': 'frob' is no step"):
+    with pytest.raises(TxnError, match=r"--else 'frob': 'frob' is not a step"):
         read_txn(["a exists"], ["get a"], ["frob"], None)
-    with pytest.raises(TxnError, match=r"has a quote that does not end"):
+    with pytest.raises(TxnError, match=r"has an unclosed quote"):
         read_txn([], ["put a 'b"], [], None)

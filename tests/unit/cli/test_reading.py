@@ -173,7 +173,7 @@ def test_everything_at_once() -> None:
         {"LEASEHOLD_POLICY": "a:max=1s b:min=2s", "LEASEHOLD_MIN_TTL": "5s"},
     )
     assert [mistake.text for mistake in reading.mistakes] == [
-        "--config: x.toml cannot be read: No such file or directory; name a file of TOML"
+        "--config: x.toml cannot be read: No such file or directory; name a TOML file"
     ]
     Path("x.toml").write_text(
         'cert = "c"\nkey = "k"\nclient-ca = "a"\ncompaction-age = "off"\nquota = 5000000\n'
@@ -236,21 +236,21 @@ def test_all_mistakes_of_all_sources_are_told_together_in_the_order_of_the_file(
         ("min_ttl", "did you mean min-ttl?"),
         ("data_dir", "did you mean data-dir?"),
         ("quota-backend-bytes", "etcd has it; that is --quota here"),
-        ("zzz", "`leasehold serve --help` lists what is"),
+        ("zzz", "see `leasehold serve --help` for the list"),
         ("port", "write --listen HOST:PORT, such as 127.0.0.1:2379"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, meant: str) -> None:
     (mistake,) = read(toml=f"quota = '2GiB'\n{key} = 1\n").mistakes
-    assert mistake.text == f"leasehold.toml:2: {key} is not known: {meant}"
+    assert mistake.text == f"leasehold.toml:2: {key} is not a known setting: {meant}"
 
 
 def test_an_unknown_variable_is_warned_of_with_the_nearest_one() -> None:
     reading = read(environ={"LEASEHOLD_QOTA": "1", "LEASEHOLD_ZZZ": "1", "OTHER": "1"})
     assert not reading.mistakes
     assert reading.warnings == [
-        "LEASEHOLD_QOTA is set, and means nothing here: did you mean LEASEHOLD_QUOTA?",
-        "LEASEHOLD_ZZZ is set, and means nothing here",
+        "LEASEHOLD_QOTA is set, but is not a setting of the server: did you mean LEASEHOLD_QUOTA?",
+        "LEASEHOLD_ZZZ is set, but is not a setting of the server",
     ]
 
 
@@ -274,9 +274,9 @@ def test_what_says_to_clients_where_servers_are_is_let_be() -> None:
 @pytest.mark.parametrize(
     ("content", "place", "why"),
     [
-        (b"quota = \n", "leasehold.toml:1: ", "this is not TOML"),
-        (b"a = 1\nquota = 2GiB\n", "leasehold.toml:2: ", "this is not TOML"),
-        (b"a = 1\n\nb = [\n", "leasehold.toml:3: ", "this is not TOML"),
+        (b"quota = \n", "leasehold.toml:1: ", "not valid TOML"),
+        (b"a = 1\nquota = 2GiB\n", "leasehold.toml:2: ", "not valid TOML"),
+        (b"a = 1\n\nb = [\n", "leasehold.toml:3: ", "not valid TOML"),
         (b"quota = 1\nquota = 2\n", "leasehold.toml:2: ", "Cannot overwrite"),
         (b"a = 1\nb = '\xff'\n", "default: leasehold.toml ", "line 2 is not UTF-8"),
         (b"#" * 1_048_577, "default: leasehold.toml ", "more than 1,048,576 bytes"),
@@ -295,8 +295,8 @@ def test_a_file_that_is_not_toml_is_one_line(content: bytes, place: str, why: st
 def test_other_machines_are_served_with_tls_or_if_told_so_only(address: str) -> None:
     (mistake,) = read({"listen": ["127.0.0.1:1", address]}).mistakes
     assert mistake.text == (
-        f"--listen: {address} can be reached from other machines, and there is no TLS: give "
-        "--cert FILE and --key FILE, or listen on 127.0.0.1, or say --insecure"
+        f"--listen: {address} can be reached from other machines without TLS: add "
+        "--cert FILE and --key FILE, listen on 127.0.0.1, or add --insecure"
     )
     assert not read({"listen": [address], "insecure": "true"}).mistakes
     assert not read({"listen": [address], "cert": "c", "key": "k"}).mistakes
@@ -312,10 +312,10 @@ def test_this_machine_is_served_without(address: str) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["cert"], "cert is of no use alone: give --key FILE as well"),
-        (["key"], "key is of no use alone: give --cert FILE as well"),
-        (["client-ca"], "client-ca is of no use alone: give --cert FILE and --key FILE as well"),
-        (["client-ca", "key"], "client-ca is of no use alone: give --cert FILE as well"),
+        (["cert"], "cert needs --key FILE as well"),
+        (["key"], "key needs --cert FILE as well"),
+        (["client-ca"], "client-ca needs --cert FILE and --key FILE as well"),
+        (["client-ca", "key"], "client-ca needs --cert FILE as well"),
     ],
 )
 def test_half_of_tls_is_refused(names: list[str], said: str) -> None:
@@ -326,11 +326,11 @@ def test_half_of_tls_is_refused(names: list[str], said: str) -> None:
 def test_an_address_that_says_otherwise_is_refused() -> None:
     (mistake,) = read(toml='listen = "https://0.0.0.0:1"').mistakes
     assert mistake.text == (
-        "leasehold.toml:1: https://0.0.0.0:1 asks for TLS, and there is no certificate: "
-        "give --cert FILE and --key FILE"
+        "leasehold.toml:1: https://0.0.0.0:1 needs TLS, but no certificate was given: "
+        "add --cert FILE and --key FILE"
     )
     (mistake,) = read({"listen": ["http://127.0.0.1:1"], "cert": "c", "key": "k"}).mistakes
-    assert "asks for no TLS, and there is a certificate" in mistake.text
+    assert "is without TLS, but a certificate was given" in mistake.text
 
 
 def test_every_flag_of_etcd_that_is_known_leads_to_one_of_ours_or_says_why_not() -> None:
@@ -340,7 +340,7 @@ def test_every_flag_of_etcd_that_is_known_leads_to_one_of_ours_or_says_why_not()
             if word.startswith("--"):
                 assert word in {"--config", *(option.flag for option in OPTIONS)}
     assert hint("initial-cluster-token", BY_NAME) == (
-        "etcd has it; there are no peers: one process serves, so leave it out"
+        "etcd has it; a server has no peers, so leave it out"
     )
 
 
@@ -354,14 +354,16 @@ def test_what_many_programs_call_it_leads_to_one_of_ours() -> None:
 
 def test_a_table_that_is_none_of_ours_is_told_to_be_left_out() -> None:
     (mistake,) = read(toml='[server]\nquota = "2GiB"\n').mistakes
-    assert mistake.text.startswith("leasehold.toml:1: server is not known: write its keys without")
+    assert mistake.text.startswith(
+        "leasehold.toml:1: server is not a known setting: write its keys without"
+    )
 
 
 def test_memory_without_its_colon_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = "--data-dir: memory is a directory here: did you mean memory:, with a colon?"
+    said = "--data-dir: memory is the name of a directory: did you mean memory:, with a colon?"
     assert read({"data-dir": "memory"}).warnings == [said]
     assert read({"data-dir": "memory:"}).warnings == []
     (tmp_path / "memory").mkdir()

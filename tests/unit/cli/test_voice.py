@@ -57,10 +57,16 @@ def test_with_tls_the_line_names_the_certificate_and_a_host_that_it_is_for(
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.EADDRINUSE, "stop whoever has it, or choose another with --listen, such as [::1]:0"),
-        (errno.EADDRNOTAVAIL, "this machine has no such address; choose another with --listen"),
-        (errno.EACCES, "choose a port from 1024 on with --listen, or a path that may be written"),
-        (errno.EIO, "choose another with --listen"),
+        (
+            errno.EADDRINUSE,
+            "stop the process that uses it, or choose another address with --listen, such as [::",
+        ),
+        (
+            errno.EADDRNOTAVAIL,
+            "this machine does not have that address; choose another with --listen",
+        ),
+        (errno.EACCES, "choose a port of at least 1024 with --listen, or a writable path"),
+        (errno.EIO, "choose another address with --listen"),
     ],
 )
 def test_an_address_that_cannot_be_had_comes_with_advice(number: int, advice: str) -> None:

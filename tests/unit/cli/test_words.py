@@ -49,9 +49,15 @@ def test_a_time_is_in_seconds_or_has_a_unit(text: str, seconds: float) -> None:
     assert words.term_s(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "0s", "-1", "x", "1e3", "1 s", "1s1", "0.0001", "inf"])
+@pytest.mark.parametrize("text", ["", "-1", "x", "1e3", "1 s", "1s1", "0.0001", "inf"])
 def test_what_is_no_time_is_refused_with_the_right_form(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"is no length of time: write seconds, such as 30"):
+    with pytest.raises(ArgumentTypeError, match=r"is not a duration: write seconds, such as 30"):
+        words.term_s(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "0.000", "9000000001", "104167d"])
+def test_a_duration_out_of_range_is_refused_with_the_range(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=rf"at most 9000000000 seconds, got '{text}'"):
         words.term_s(text)
 
 
@@ -65,7 +71,7 @@ def test_time_that_is_left_is_never_rounded_up_by_a_second(seconds: float, shown
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5", "9" * 19, "\u0661"])
 def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"is no number from 1 on"):
+    with pytest.raises(ArgumentTypeError, match=r"is not a whole number of at least 1"):
         words.count(text)
 
 

@@ -74,7 +74,7 @@ def test_nobody_there_is_said_at_once_and_by_whom() -> None:
 
 def test_somebody_who_says_nothing_is_a_timeout(silent: str) -> None:
     async def main() -> None:
-        why = rf"no answer within 0\.3 s: {silent} accepts connections and sends nothing"
+        why = rf"no answer within 0\.3 s: {silent} accepts connections but sends nothing"
         with pytest.raises(TimeoutError, match=why):
             await leasehold.connect(silent, timeout=0.3)
 

@@ -199,7 +199,7 @@ def test_a_lease_that_somebody_revoked_is_lost_with_the_next_renewal(server: Loc
         lease = await client.lease(TTL_S)
         await client.engine.revoke(lease.id)
         await lease.lost.wait()
-        with pytest.raises(LeaseLost, match="over"):
+        with pytest.raises(LeaseLost, match="has ended"):
             lease.check()
 
     run(server, work)

@@ -1,9 +1,10 @@
 """Group commit: what goes together, where it is done, and what happens when it fails."""
 
 import asyncio
+import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from leasehold.engine.committer import (
     Committer,
     Handover,
     Patience,
+    Wakeup,
 )
 from leasehold.engine.store import Store
 from leasehold.errors import JournalFailed
@@ -251,6 +253,30 @@ async def test_closing_writes_what_is_left(bench: Bench) -> None:
     assert bench.store.durable == position
 
 
+@with_bench
+async def test_closing_closes_the_pipes(bench: Bench) -> None:
+    pipes = bench.committer._thread_wakeup, bench.committer._loop_wakeup
+    assert all(pipe._reader >= 0 <= pipe._writer for pipe in pipes)
+    await bench.put_and_wait()
+    await bench.committer.close()
+    assert all(pipe._reader == -1 == pipe._writer for pipe in pipes)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # threads are the point
+@with_bench
+async def test_a_child_process_does_not_wake_the_thread_of_its_parent(bench: Bench) -> None:
+    await bench.put_and_wait()
+    child = os.fork()
+    if not child:
+        try:
+            bench.committer.abandon()
+            bench.committer._give_work(None)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)  # noqa: ASYNC222  it ends on its own
+    await bench.put_and_wait()
+
+
 @pytest.mark.usefixtures("long_wait")
 @pytest.mark.parametrize("waits", [False, True])
 def test_after_a_failure_nothing_is_committed_or_released(waits: bool) -> None:
@@ -318,44 +344,62 @@ def test_each_commit_that_is_late_makes_the_next_wait_rarer_up_to_a_limit() -> N
 # A commit is completed once.
 
 
-def test_a_commit_that_is_done_before_the_loop_waits_is_completed_by_the_loop() -> None:
-    handover = Handover(is_waiting=True)
+@pytest.fixture
+def wakeup() -> Iterator[Wakeup]:
+    made = Wakeup()
+    yield made
+    assert not made.wait_for(0.0), "a byte was left for the next handover"
+    made.close()
+
+
+def test_a_commit_that_is_done_before_the_loop_waits_is_completed_by_the_loop(
+    wakeup: Wakeup,
+) -> None:
+    handover = Handover(wakeup, is_waiting=True)
     assert handover.done()
     assert handover.wait(0.0)
 
 
-def test_a_commit_that_is_late_is_completed_by_the_callback() -> None:
-    handover = Handover(is_waiting=True)
+def test_a_commit_that_is_late_is_completed_by_the_callback(wakeup: Wakeup) -> None:
+    handover = Handover(wakeup, is_waiting=True)
     assert not handover.wait(0.0)
     assert not handover.done()
 
 
-def test_a_commit_that_nobody_waits_for_is_completed_by_the_callback() -> None:
-    assert not Handover(is_waiting=False).done()
+def test_a_commit_that_nobody_waits_for_is_completed_by_the_callback(wakeup: Wakeup) -> None:
+    assert not Handover(wakeup, is_waiting=False).done()
 
 
 def test_a_commit_that_is_done_just_when_the_wait_ends_is_completed_by_the_loop() -> None:
-    handover = Handover(is_waiting=True)
     told: list[bool] = []
 
-    class JustDone:
-        def acquire(self, timeout: float) -> bool:
+    class JustDone(Wakeup):
+        def wait_for(self, timeout_s: float) -> bool:
             told.append(handover.done())
             return False
 
-        def release(self) -> None:
-            """Too late: the wait is over."""
-
-    handover._wake = JustDone()  # type: ignore[assignment]
+    wakeup = JustDone()
+    handover = Handover(wakeup, is_waiting=True)
     assert handover.wait(1.0)
     assert told == [True]
+    assert not Wakeup.wait_for(wakeup, 0.0)
+    wakeup.close()
 
 
-def test_a_commit_is_completed_once_however_wait_and_end_fall() -> None:
+def test_a_wakeup_of_an_earlier_handover_is_not_taken_for_the_end_of_a_commit(
+    wakeup: Wakeup,
+) -> None:
+    wakeup.set()
+    handover = Handover(wakeup, is_waiting=True)
+    assert not handover.wait(1.0)
+    assert not handover.done()
+
+
+def test_a_commit_is_completed_once_however_wait_and_end_fall(wakeup: Wakeup) -> None:
     random = Random(16)
     by_loop = 0
     for _ in range(500):
-        handover = Handover(is_waiting=True)
+        handover = Handover(wakeup, is_waiting=True)
         told: list[bool] = []
         begun = threading.Barrier(2)
 

@@ -355,7 +355,7 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
 
     async def main() -> None:
-        with pytest.raises(StorageError, match="cannot be used to keep data"):
+        with pytest.raises(StorageError, match="cannot be used as data directory"):
             await leasehold.open_engine(tmp_path / "data")
 
     asyncio.run(main())

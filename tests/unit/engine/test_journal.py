@@ -460,7 +460,7 @@ def test_a_database_that_another_program_has_locked_is_refused(tmp_path: Path) -
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(
-        StorageError, match=re.escape(f"{tmp_path / 'file'} cannot be used to keep")
+        StorageError, match=re.escape(f"{tmp_path / 'file'} cannot be used as data directory")
     ):
         Journal(tmp_path / "file")
 

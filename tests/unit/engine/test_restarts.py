@@ -145,7 +145,19 @@ def test_leases_of_long_terms_that_have_ended_leave_nothing_behind() -> None:
         day.leases.answered([day.leases.grant(lease, 1e6)])
         day.leases.revoke(lease)
     assert not day.leases._long
-    assert len(day.leases._long_queue) < 1000
+    assert not day.leases._long_by_second
+
+
+def test_a_checkpointed_lease_that_is_renewed_after_a_clean_stop_is_looked_at_once(
+    durable: DurableStore,
+) -> None:
+    grant(durable, HOUR_S)
+    pass_time(durable, HOUR_S * CHECKPOINT_PART + ROUND_S)
+    durable.stop()
+    durable.open()
+    assert durable.renew(LEASE), "the first renewal after a checkpoint is recorded"
+    leases = durable.store.leases
+    assert list(leases._long_by_second.values()) == [{LEASE}]
 
 
 def test_a_lease_with_little_left_is_not_checkpointed(durable: DurableStore) -> None:

@@ -81,7 +81,7 @@ def test_a_connection_is_ready_when_the_servers_settings_have_come() -> None:
         net.silent.add("a:1")
         async with channel_to(net) as channel:
             begun = now()
-            with pytest.raises(ConnectFailed, match=r"a:1: no SETTINGS of HTTP/2 came within 5 s"):
+            with pytest.raises(ConnectFailed, match=r"a:1: no HTTP/2 SETTINGS received within 5 s"):
                 await channel.ready()
             assert now() - begun == pytest.approx(GREETING_S)
             assert net.transports[0].is_closing()
@@ -339,6 +339,18 @@ def test_after_a_loss_the_next_endpoint_comes_first_and_only_when_it_is_needed()
             assert net.dialed == ["a:1", "b:2", "a:1"]
 
     run_virtual(main)
+
+
+def test_the_log_gives_the_reason_of_a_loss_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        net = serving()
+        async with channel_to(net, "a:1") as channel:
+            await channel.unary(PATH, b"x")
+            await lose(net.transports[0])
+
+    run_virtual(main)
+    (said,) = [record.getMessage() for record in caplog.records if "lost" in record.getMessage()]
+    assert said == "the connection to a:1 was lost: the server closed the connection"
 
 
 def test_after_a_good_bye_old_calls_finish_there_and_new_ones_go_to_the_next() -> None:

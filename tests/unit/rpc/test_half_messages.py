@@ -14,6 +14,7 @@ from leasehold.rpc.grpc import PREFIX
 from leasehold.rpc.header_encoder import literals
 from leasehold.rpc.http1 import HTTP1
 from leasehold.rpc.limits import KIB, Limits
+from leasehold.rpc.pages import plain
 from leasehold.rpc.receive_account import SHARES, SMALL_BYTES, ReceiveAccount
 from leasehold.rpc.routes import NOBODY, Exchange, Listener, Speaker, Subscription
 from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
@@ -443,6 +444,7 @@ class OpenWeb(PagesOnly):
     """Answers no request."""
 
     def handle(self, ask: Ask, visit: Visit) -> Any:
+        self.visit = visit
         self.ask = ask._replace(fields=())
         self.names = [name for name, _ in ask.fields]
         return Nothing()
@@ -468,10 +470,48 @@ def test_a_large_head_of_a_web_request_counts_until_it_is_handled() -> None:
     assert (web.ask.method, web.ask.target, web.ask.body) == (b"POST", b"/v3/watch", bytes(20))
     assert web.names == [LARGE[0]]
     assert client.connection.has_streams
+    assert server.account.used_bytes == len(web.ask.body)
+    web.visit.body_taken()
     assert server.account.used_bytes == 0
     (stream,) = client.connection._streams.values()
     assert isinstance(stream, WebRequest)
     assert stream._fields == ()
+
+
+@pytest.mark.parametrize("end", ["taken", "answered", "lost"])
+def test_a_body_over_http2_counts_until_its_handler_has_taken_it(end: str) -> None:
+    server = Server()
+    client = server.connect()
+    client.connection.web = web = OpenWeb()
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/v3/watch")))
+    client.connection.receive(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block))
+    client.number = 1
+    client.send(bytes(HALF_BYTES), frames.END_STREAM)
+    assert server.account.used_bytes == HALF_BYTES
+    assert server.account.small_messages == 0
+    release(end, web.visit, client.connection)
+    assert server.account.used_bytes == 0
+
+
+@pytest.mark.parametrize("end", ["taken", "answered", "lost"])
+def test_a_body_over_http1_counts_until_its_handler_has_taken_it(end: str) -> None:
+    account = ReceiveAccount(LIMITS)
+    web = OpenWeb()
+    connection = HTTP1(web, bytearray().extend, host=VirtualHost(), account=account)
+    head = b"POST /v3/watch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HALF_BYTES
+    connection.receive(head + bytes(HALF_BYTES))
+    assert account.used_bytes == HALF_BYTES
+    release(end, web.visit, connection)
+    assert account.used_bytes == 0
+
+
+def release(end: str, visit: Visit, connection: HTTP1 | ServerConnection) -> None:
+    if end == "taken":
+        visit.body_taken()
+    elif end == "answered":
+        visit.reply(plain(HTTPStatus.OK, "done"))
+    else:
+        connection.lost()
 
 
 def test_web_requests_without_a_body_are_given_up_if_there_are_too_many() -> None:

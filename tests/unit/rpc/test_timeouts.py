@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.rpc.timeouts import MAX_TIMEOUT_S, format_timeout, parse_timeout
+from leasehold.rpc.timeouts import MAX_TIMEOUT_S, format_timeout, is_timeout, parse_timeout
 
 FORM = re.compile(rb"[0-9]{1,8}[numSMH]")
 
@@ -17,6 +17,7 @@ FORM = re.compile(rb"[0-9]{1,8}[numSMH]")
 )
 def test_each_unit_is_read(text: bytes, timeout_s: float) -> None:
     assert parse_timeout(text) == timeout_s
+    assert is_timeout(text)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ def test_what_is_no_timeout_is_refused_and_shown(text: bytes) -> None:
     with pytest.raises(ValueError, match="malformed grpc-timeout: ") as refused:
         parse_timeout(text)
     assert repr(text) in str(refused.value)
+    assert not is_timeout(text)
 
 
 @settings(deadline=None, derandomize=True)

@@ -17,7 +17,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     groups = {name: parser.add_argument_group(name) for name in dict.fromkeys(_groups())}
     for option in OPTIONS:
         _add_flag(groups[option.group], option)
-    add_config_flag(parser.add_argument_group("settings"), "a TOML file with any of these settings")
+    add_config_flag(parser.add_argument_group("settings"), "TOML file with any of these settings")
 
 
 def add_config_flag(parser: argparse._ActionsContainer, what: str) -> None:
@@ -26,7 +26,7 @@ def add_config_flag(parser: argparse._ActionsContainer, what: str) -> None:
         CONFIG_FLAG,
         metavar="FILE",
         dest=_PREFIX + "config",
-        help=f"{what} (default: ${CONFIG_VARIABLE}, or ./{CONFIG_FILE} if it is there)",
+        help=f"{what} (default: ${CONFIG_VARIABLE}, or ./{CONFIG_FILE} if it exists)",
     )
 
 

@@ -76,7 +76,7 @@ class Layer:
         if len(self.mistakes) < MAX_MISTAKES:
             self.mistakes.append(mistake)
         elif not self.is_full:
-            self.mistakes.append(Mistake("there is more that is wrong: put this right first", None))
+            self.mistakes.append(Mistake("there are more errors: correct these first", None))
 
     @property
     def is_full(self) -> bool:
@@ -87,7 +87,7 @@ class Layer:
 def check_number(values: int) -> None:
     """Refuse a list that is too long."""
     if values > MAX_VALUES:
-        raise ValueError(f"there are {values:,} values: write at most {MAX_VALUES}")
+        raise ValueError(f"too many values ({values:,}): write at most {MAX_VALUES}")
 
 
 def _parsed(option: Option, text: str) -> Any:
@@ -95,8 +95,7 @@ def _parsed(option: Option, text: str) -> Any:
         raise ValueError(f"{shown(text)} is too long: write at most {MAX_VALUE_CHARS:,} characters")
     if not is_shown(text):
         raise ValueError(
-            f"{shown(text)} has characters that cannot be shown: write none of these, such as "
-            f"{option.kind.example}"
+            f"{shown(text)} has control characters: leave them out, such as {option.kind.example}"
         )
     return option.kind.parse(text)
 
@@ -106,9 +105,11 @@ def _joined(option: Option, values: list[Any]) -> Any:
         (value,) = values
         return value
     if not values:
-        raise ValueError(f"the list is empty: write one at least, such as {option.kind.example}")
+        raise ValueError(
+            f"the list is empty: write at least one value, such as {option.kind.example}"
+        )
     names = [value[0] if isinstance(value, tuple) else str(value) for value in values]
     for name in names:
         if names.count(name) > 1 and not name.endswith(":0"):
-            raise ValueError(f"{shown(name)} is there twice: write it once")
+            raise ValueError(f"{shown(name)} is given twice: write it once")
     return tuple(values)

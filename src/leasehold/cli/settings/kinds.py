@@ -61,7 +61,9 @@ class Kind:
 
 def _directory(text: str) -> Path | None:
     if not text or "\0" in text:
-        raise ValueError(f"{shown(text)} names no directory: write one such as ./leasehold.data")
+        raise ValueError(
+            f"{shown(text)} is not a directory name: write one, such as ./leasehold.data"
+        )
     return None if text == _memory() else Path(text)
 
 
@@ -73,13 +75,15 @@ def _memory() -> str:
 
 def _file(text: str) -> Path:
     if not text or "\0" in text:
-        raise ValueError(f"{shown(text)} names no file: write one such as ./server.pem")
+        raise ValueError(f"{shown(text)} is not a file name: write one, such as ./server.pem")
     return Path(text)
 
 
 def _address(text: str) -> Address:
     if len(text) > MAX_ADDRESS_CHARS:
-        raise ValueError(f"{shown(text)} is no address: write HOST:PORT, such as {_ANY_ADDRESS}")
+        raise ValueError(
+            f"{shown(text)} is not an address: write HOST:PORT, such as {_ANY_ADDRESS}"
+        )
     if not text.startswith("unix:"):
         _refuse_comma(text, "addresses", "listen")
     return parse_address(text)
@@ -88,8 +92,9 @@ def _address(text: str) -> Address:
 def _refuse_comma(text: str, what: str, name: str) -> None:
     if "," in text:
         raise ValueError(
-            f"{shown(text)} has a comma: write several {what} one by one, as in "
-            f"--{name} A --{name} B; in a variable with a space, in the file as a list"
+            f"{shown(text)} has a comma: write several {what} as --{name} "
+            f"A --{name} B, with spaces "
+            "between them in a variable, or as a list in the file"
         )
 
 
@@ -108,14 +113,14 @@ def _host(text: str) -> str:
     _refuse_comma(text, "hosts", "host-whitelist")
     host = text.lower().removesuffix(".")
     if host != ANY and not _HOST.fullmatch(host):
-        why = "is not the name of a host without a port"
+        why = "is not a host name without a port"
         raise ValueError(f"{shown(text)} {why}: write one such as {_ANY_HOST}, or *")
     return host
 
 
 def _switch(text: str) -> bool:
     if text.lower() not in _SWITCH:
-        raise ValueError(f"{shown(text)} is neither true nor false: write one of these")
+        raise ValueError(f"{shown(text)} is not a boolean: write true or false")
     return _SWITCH[text.lower()]
 
 
@@ -191,7 +196,7 @@ def count(example: str, least: int, most: int, *, may_be_off: bool = False) -> K
 def term(
     example: str, least_ms: int, most_ms: int, *, may_be_off: bool = False, unit_ms: int = 1
 ) -> Kind:
-    """A length of time in seconds, or None for `off` if that may be."""
+    """A duration in seconds, or None for `off` if that may be."""
     form = f"write a number with ms, s, m, h or d, such as {example}" + (
         f", or {OFF}" if may_be_off else ""
     )
@@ -202,7 +207,7 @@ def term(
         length_ms = parse_term_ms(text, form)
         if length_ms % unit_ms:
             raise ValueError(
-                f"{shown(text)} is not in whole seconds: write them, such as {example}"
+                f"{shown(text)} is not a whole number of seconds: write one, such as {example}"
             )
         return _within(text, length_ms, least_ms, most_ms, show_term_ms, example) / 1000
 
@@ -213,18 +218,18 @@ def term(
 
 
 def parse_term_ms(text: str, form: str) -> int:
-    """Read a length of time, such as 1h30m; `form` says how it is to be written."""
+    """Parse a duration, such as 1h30m; an error ends with `form`."""
     if not _TERM.fullmatch(text):
-        raise ValueError(f"{shown(text)} is not a length of time: {form}")
+        raise ValueError(f"{shown(text)} is not a duration: {form}")
     parts_ms = [float(number) * _TERM_UNITS_MS[unit] for number, unit in _PART.findall(text)]
     length_ms = sum(parts_ms)
     if length_ms != int(length_ms):
-        raise ValueError(f"{shown(text)} is not in whole milliseconds: {form}")
+        raise ValueError(f"{shown(text)} is not a whole number of milliseconds: {form}")
     return int(length_ms)
 
 
 def show_term_ms(length_ms: int) -> str:
-    """Write a length of time exactly, such as 1h30m."""
+    """Format a duration exactly, such as 1h30m."""
     shown = ""
     for unit, each_ms in _TERM_UNITS_MS.items():
         number, length_ms = divmod(length_ms, each_ms)
@@ -238,6 +243,6 @@ def _within(
     if not least <= value <= most:
         is_less = value < least
         wanted = f"at least {show(least)}" if is_less else f"at most {show(most)}"
-        what = "little" if is_less else "much"
+        what = "small" if is_less else "large"
         raise ValueError(f"{shown(text)} is too {what}: write {wanted}, such as {example}")
     return value

@@ -6,7 +6,7 @@ from typing import Final
 
 _CLOSE: Final = 0.6
 
-_NO_PEERS: Final = "there are no peers: one process serves, so leave it out"
+_NO_PEERS: Final = "a server has no peers, so leave it out"
 
 OF_ETCD: Final = {
     "listen-client-urls": "that is --listen here",
@@ -15,7 +15,7 @@ OF_ETCD: Final = {
     "cert-file": "that is --cert here",
     "key-file": "that is --key here",
     "trusted-ca-file": "that is --client-ca here",
-    "client-cert-auth": "that is --client-ca here, with the file of those who sign",
+    "client-cert-auth": "that is --client-ca here, with the file of the CA certificates",
     "client-cert-file": "that is --client-ca here",
     "auto-tls": "make a certificate, and name it with --cert and --key",
     "quota-backend-bytes": "that is --quota here",
@@ -30,9 +30,9 @@ OF_ETCD: Final = {
     "listen-peer-urls": _NO_PEERS,
     "heartbeat-interval": _NO_PEERS,
     "election-timeout": _NO_PEERS,
-    "snapshot-count": "there is no log of Raft, so leave it out",
+    "snapshot-count": "there is no Raft log, so leave it out",
     "wal-dir": "everything is in one directory: that is --data-dir here",
-    "unsafe-no-fsync": "what was acknowledged is on disk, always; --data-dir memory: keeps nothing",
+    "unsafe-no-fsync": "acknowledged changes are always on disk; --data-dir memory: stores nothing",
     "max-txn-ops": "the limit is that of etcd, 128, and is fixed",
     "max-request-bytes": "the limit is that of etcd, 1.5 MiB, and is fixed",
     "listen-metrics-urls": "metrics are on the port of --listen, so leave it out",
@@ -68,13 +68,13 @@ OF_ETCDCTL: Final = {
     "prev-kv": "write --previous",
     "ignore-lease": "write --keep-lease",
     "from-key": "there is only --prefix here",
-    "insecure-skip-tls-verify": "name who signs with --cacert",
+    "insecure-skip-tls-verify": "give the CA certificates with --cacert",
     "insecure-transport": "TLS is used with https:// or --cacert only, so leave it out",
     "user": "there are no users here, so leave it out",
     "password": "there are no users here, so leave it out",
-    "hex": "bytes that are no text are in base64 with --json",
-    "order": "keys come in their order, so leave it out",
-    "sort-by": "keys come in their order, so leave it out",
+    "hex": "bytes that are not UTF-8 are in base64 with --json",
+    "order": "keys are sorted, so leave it out",
+    "sort-by": "keys are sorted, so leave it out",
     "consistency": "every answer is linearizable, so leave it out",
     "interactive": "lines are read from standard input, so leave it out",
     "i": "lines are read from standard input, so leave it out",

@@ -84,29 +84,29 @@ OPTIONS: Final = (
         "data-dir",
         DIRECTORY,
         _STANDARD.directory,
-        "where everything is kept; made if it is not there; memory: keeps nothing",
+        "directory for all data; created if missing; memory: stores nothing on disk",
         DATA,
     ),
     Option(
         "quota",
         size("2GiB", MIN_QUOTA_BYTES, MAX_QUOTA_BYTES),
         _STANDARD.quota_bytes,
-        "what the data may take, in memory or on disk; beyond it only deletes, compaction and "
-        "renewals go on",
+        "limit for the size of the data, in memory and on disk; above it only deletes, compaction "
+        "and renewals are accepted",
         DATA,
     ),
     Option(
         "compaction-age",
         term("1h", 1000, 100 * _YEAR_MS, may_be_off=True),
         _STANDARD.compaction.age,
-        "how long history is kept",
+        "how long old revisions are kept",
         DATA,
     ),
     Option(
         "compaction-revisions",
         count("1000000", 1, 10**12, may_be_off=True),
         _STANDARD.compaction.revisions,
-        "how many revisions of history are kept",
+        "how many old revisions are kept",
         DATA,
     ),
     Option(
@@ -120,92 +120,95 @@ OPTIONS: Final = (
         "listen",
         ADDRESS,
         _STANDARD.listen,
-        "where to listen: HOST:PORT, [IPV6]:PORT or unix:PATH; port 0 takes a free one; may be "
-        "given several times",
+        "address to listen on: HOST:PORT, [IPV6]:PORT or unix:PATH; port 0 chooses a free port; "
+        "may be given several times",
         NETWORK,
     ),
     Option(
         "cert",
         FILE,
         None,
-        "the server's certificate, in PEM, with what leads to its root: serve TLS only",
+        "server certificate with its chain, in PEM; enables TLS on every address",
         NETWORK,
     ),
-    Option("key", FILE, None, "the key of that certificate, in PEM, without a password", NETWORK),
+    Option("key", FILE, None, "key of the certificate, in PEM, not encrypted", NETWORK),
     Option(
         "client-ca",
         FILE,
         None,
-        "clients must have a certificate that one of those in this file has signed",
+        "CA certificates, in PEM; clients must have a certificate signed by one of them",
         NETWORK,
     ),
     Option(
         "insecure",
         SWITCH,
         _STANDARD.is_insecure,
-        "serve other machines without TLS: whoever reaches the port can read and change everything",
+        "serve other machines without TLS: every client that reaches the port can read and change "
+        "all data",
         NETWORK,
     ),
     Option(
         "cors",
         ORIGIN,
         _STANDARD.cors,
-        "an origin whose web pages have access, such as https://app.example.org; * is all of them; "
-        "may be given several times",
+        "origin whose web pages have access, such as https://app.example.org; * allows all; may be "
+        "given several times",
         NETWORK,
     ),
     Option(
         "host-whitelist",
         HOST,
         _STANDARD.host_whitelist,
-        "a name by which HTTP clients may address the server, besides IP addresses, localhost and "
-        "the names in listen; * is all of them; not checked by default unless all addresses are "
-        "loopback without TLS; may be given several times",
+        "Host name that HTTP clients may use, besides IP addresses, localhost and the names in "
+        "listen; * allows all; by default checked only if all addresses are loopback without TLS; "
+        "may be given several times",
         NETWORK,
     ),
     Option(
         "gateway",
         SWITCH,
         _STANDARD.has_gateway,
-        "take calls as JSON over HTTP, besides gRPC",
+        "serve the JSON gateway over HTTP, besides gRPC",
         NETWORK,
     ),
     Option(
         "max-streams",
         count("1024", 1, MAX_STREAMS),
         _STANDARD.max_streams,
-        "how many calls, watches included, one connection may have under way",
+        "maximum of concurrent calls on one connection, watches included",
         NETWORK,
     ),
     Option(
         "min-ttl",
         term("2s", 1000, MAX_TTL_S * 1000, unit_ms=1000),
         float(_STANDARD.min_ttl_s),
-        "what shorter terms are raised to, for clients of etcd; whole seconds",
+        "shortest TTL for clients of etcd, in whole seconds; shorter ones are raised to it",
         LEASES,
     ),
     Option(
         "keys-per-lease",
         count("100000", 1, MAX_KEYS_PER_LEASE),
         _STANDARD.keys_per_lease,
-        "how many keys a lease may take with it",
+        "maximum of keys attached to one lease",
         LEASES,
     ),
     Option(
         "policy",
         POLICY,
         (),
-        "shortest, longest and usual term of leases that name this policy on leasehold.v1, such as "
-        f"{POLICY.example}; the policy default is for those that name none; may be given several "
-        "times",
+        "shortest, longest and default TTL of leases with this policy on leasehold.v1, such as "
+        f"{POLICY.example}; the policy named default applies to leases without one; may be given "
+        "several times",
         LEASES,
     ),
-    Option("log-level", choice(LOG_LEVELS), _STANDARD.log_level, "the least that is logged", LOG),
+    Option(
+        "log-level", choice(LOG_LEVELS), _STANDARD.log_level, "lowest level that is logged", LOG
+    ),
     Option(
         "log-format",
         choice(LOG_FORMATS),
         _STANDARD.log_format,
-        "lines for people, or an object a line for machines",
+        "plain lines, or one JSON object per line",
         LOG,
     ),
 )

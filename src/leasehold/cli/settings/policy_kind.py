@@ -27,10 +27,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no name of a policy."""
+    """Refuse an invalid policy name."""
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{shown(name)} is no name of a policy: write up to 100 letters, digits, dots, dashes "
+            f"{shown(name)} is not a policy name: write up to 100 letters, digits, dots, dashes "
             "and underscores, such as workers"
         )
 
@@ -51,8 +51,8 @@ def policy_of(terms_ms: Mapping[str, int]) -> TermPolicy:
     least, most = terms_ms.get("min", MIN_TERM_MS), terms_ms.get("max", MAX_TERM_MS)
     if least > most:
         raise ValueError(
-            f"min is {show_term_ms(least)} and max is {show_term_ms(most)}: write a max that is no "
-            "shorter than min"
+            f"min is {show_term_ms(least)} and max is {show_term_ms(most)}: write a max that is at "
+            "least min"
         )
     usual = terms_ms.get("default", min(max(DEFAULT_TERM_MS, least), most))
     if not least <= usual <= most:
@@ -72,7 +72,7 @@ def _parse(text: str) -> NamedPolicy:
     for part in rest.split(",") if rest else ():
         key, equals, value = part.partition("=")
         if not equals or key not in FIELDS or key in terms_ms:
-            raise ValueError(f"{shown(part)} in {shown(text)} is none of its terms: {_FORM}")
+            raise ValueError(f"{shown(part)} in {shown(text)} is not min, max or default: {_FORM}")
         terms_ms[key] = term_ms(value)
     return name, policy_of(terms_ms)
 

@@ -79,7 +79,12 @@ def _likely_slips(values: Mapping[str, Given]) -> list[str]:
     """What is right, and hardly what was meant."""
     directory, where = values["data-dir"]
     if directory == Path(MEMORY.removesuffix(":")) and not directory.exists():
-        return [f"{where}: {directory} is a directory here: did you mean {MEMORY}, with a colon?"]
+        return [
+            (
+                f"{where}: {directory} is the name of a directory: did you "
+                f"mean {MEMORY}, with a colon?"
+            )
+        ]
     return []
 
 
@@ -96,7 +101,7 @@ def _half_tls(values: Mapping[str, Given]) -> list[Mistake]:
         missing = [BY_NAME[each].flag for each in others if values[each].value is None]
         if values[name].value is not None and missing:
             wanted = " and ".join(f"{flag} FILE" for flag in missing)
-            why = f"{name} is of no use alone: give {wanted} as well"
+            why = f"{name} needs {wanted} as well"
             return [Mistake(f"{values[name].where}: {why}", name)]
     return []
 
@@ -104,9 +109,9 @@ def _half_tls(values: Mapping[str, Given]) -> list[Mistake]:
 def _wrong_schemes(values: Mapping[str, Given]) -> list[Mistake]:
     has_tls = values["cert"].value is not None
     why = (
-        "asks for no TLS, and there is a certificate: write https://, or leave cert and key out"
+        "is without TLS, but a certificate was given: write https://, or leave out cert and key"
         if has_tls
-        else "asks for TLS, and there is no certificate: give --cert FILE and --key FILE"
+        else "needs TLS, but no certificate was given: add --cert FILE and --key FILE"
     )
     return _about_addresses(values, why, lambda each: each.is_tls not in (None, has_tls))
 
@@ -115,8 +120,8 @@ def _open_to_all(values: Mapping[str, Given]) -> list[Mistake]:
     if values["cert"].value is not None or values["insecure"].value:
         return []
     why = (
-        "can be reached from other machines, and there is no TLS: give --cert FILE and --key FILE, "
-        "or listen on 127.0.0.1, or say --insecure"
+        "can be reached from other machines without TLS: add --cert FILE and --key FILE, listen on "
+        "127.0.0.1, or add --insecure"
     )
     return _about_addresses(values, why, lambda each: not each.is_tls and not is_local(each))
 

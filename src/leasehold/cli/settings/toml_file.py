@@ -41,7 +41,7 @@ def read_file(path: Path, named_by: str) -> Layer:
     try:
         read = tomllib.loads(text)
     except RecursionError:
-        why = "this is nested too deeply; write KEY = VALUE"
+        why = "tables are nested too deeply; write KEY = VALUE"
         layer.note(Mistake(f"{shown_as}: {why}", None))
     except ValueError as error:
         layer.note(Mistake(_not_toml(shown_as, text, error), None))
@@ -55,17 +55,17 @@ def _text_of(path: Path) -> str:
         # Whoever opens a pipe has to wait for somebody who writes to it, unless he says otherwise.
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ValueError("it is no regular file; name a file of TOML")
+                raise ValueError("it is not a regular file; name a TOML file")
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise ValueError(f"{error.strerror or error}; name a file of TOML") from None
+        raise ValueError(f"{error.strerror or error}; name a TOML file") from None
     if len(content) > MAX_FILE_BYTES:
-        raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes; name a file of TOML")
+        raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes; name a TOML file")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"line {line} is not UTF-8; name a file of TOML") from None
+        raise ValueError(f"line {line} is not UTF-8; name a TOML file") from None
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -80,7 +80,7 @@ def _not_toml(path: str, text: str, error: ValueError) -> str:
     found = _AT_LINE.search(str(error))
     line = int(found[1]) if found and found[1] else max(1, len(text.splitlines()))
     why = one_line(_AT_LINE.sub("", str(error)))
-    return f'{path}:{line}: this is not TOML: {why}; write KEY = VALUE, such as quota = "2GiB"'
+    return f'{path}:{line}: not valid TOML: {why}; write KEY = VALUE, such as quota = "2GiB"'
 
 
 class _File:
@@ -109,11 +109,11 @@ class _File:
         return self._path if line is None else f"{self._path}:{line}"
 
     def _refuse_unknown(self, key: str, value: Any) -> None:
-        meant = hint(key, BY_NAME) or "`leasehold serve --help` lists what is"
+        meant = hint(key, BY_NAME) or "see `leasehold serve --help` for the list"
         if isinstance(value, dict):
-            meant = "write its keys without a table; only policies have one: [policy.workers]"
+            meant = "write its keys without a table; only policies are tables: [policy.workers]"
         near = nearest(key, BY_NAME)
-        text = f"{self._where(key)}: {shown_name(key)} is not known: {meant}"
+        text = f"{self._where(key)}: {shown_name(key)} is not a known setting: {meant}"
         self._layer.note(Mistake(text, near))
 
     def _read_value(self, option: Option, value: Any) -> None:
@@ -123,7 +123,7 @@ class _File:
             return
         wrong = [each for each in values if type(each) not in kind.takes or _is_vast(each)]
         for each in wrong:
-            why = f"{option.name}: {_shown(each)} will not do: {_form(option)}"
+            why = f"{option.name}: {_shown(each)} has the wrong type: {_form(option)}"
             self._layer.refuse(option, where, why)
         if not wrong:
             self._layer.take_texts(option, where, map(_text, values), option.name)
@@ -133,7 +133,7 @@ class _File:
     def _read_policies(self, value: Any) -> None:
         where = self._where(_POLICY.name)
         if not isinstance(value, dict):
-            self._layer.refuse(_POLICY, where, f"{_shown(value)} is no table: {_FORM_OF_POLICY}")
+            self._layer.refuse(_POLICY, where, f"{_shown(value)} is not a table: {_FORM_OF_POLICY}")
             return
         found = [self._read_policy(name, table) for name, table in value.items()]
         if FAILED not in found:
@@ -143,7 +143,7 @@ class _File:
         path = (_POLICY.name, name)
         where, key = self._where(*path), _joined(path)
         if not isinstance(table, dict):
-            why = f"{key}: {_shown(table)} is no table: {_FORM_OF_POLICY}"
+            why = f"{key}: {_shown(table)} is not a table: {_FORM_OF_POLICY}"
             self._layer.refuse(_POLICY, where, why)
             return FAILED
         terms_ms = {each: self._read_term(path, each, value) for each, value in table.items()}
@@ -157,9 +157,9 @@ class _File:
         path = (*policy, key)
         where, whole = self._where(*path), _joined(path)
         if key not in FIELDS:
-            self._layer.refuse(_POLICY, where, f"{whole} is not known: {_FORM_OF_POLICY}")
+            self._layer.refuse(_POLICY, where, f"{whole} is not a known setting: {_FORM_OF_POLICY}")
         elif not isinstance(value, str):
-            why = f"{whole}: {_shown(value)} will not do: {_FORM_OF_TERM}"
+            why = f"{whole}: {_shown(value)} has the wrong type: {_FORM_OF_TERM}"
             self._layer.refuse(_POLICY, where, why)
         else:
             return self._layer.attempt(_POLICY, where, whole, term_ms, value)

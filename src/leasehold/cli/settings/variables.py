@@ -35,5 +35,7 @@ def read_variables(environ: Mapping[str, str]) -> Layer:
         if name.startswith(PREFIX) and name not in known and not _OF_OTHERS.fullmatch(name):
             near = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
             meant = "" if near is None else f": did you mean {PREFIX}{near}?"
-            layer.warnings.append(f"{shown_name(name)} is set, and means nothing here{meant}")
+            layer.warnings.append(
+                f"{shown_name(name)} is set, but is not a setting of the server{meant}"
+            )
     return layer

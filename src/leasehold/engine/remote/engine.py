@@ -260,7 +260,7 @@ class RemoteEngine(Engine):
         txns.check(txn, self.limits.txn_operations)
         check_size(size_of(txn), self.limits)
         request = messages.txn_request(txn)
-        is_padded = not self.server.reads_in_txns and messages.only_reads(txn)
+        is_padded = not self.server.reads_in_txns and txns.has_only_ranges(txn)
         if is_padded:
             messages.pad(request)
         answer = await self._caller.ask(

@@ -70,11 +70,6 @@ def txn_request(txn: Txn) -> pb.TxnRequest:
     )
 
 
-def only_reads(txn: Txn) -> bool:
-    """Say whether etcd takes a transaction for one that only reads."""
-    return all(isinstance(step, Range) for step in (*txn.success, *txn.failure))
-
-
 def pad(request: pb.TxnRequest) -> None:
     """Have etcd take a transaction for one that writes, with one of nothing at its end."""
     for branch in (request.success, request.failure):

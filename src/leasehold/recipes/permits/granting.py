@@ -30,7 +30,13 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from leasehold.client.ending import LOOK_PAUSES_S, PAUSE_MAX_S, PAUSE_MIN_S, end_one
+from leasehold.client.ending import (
+    LOOK_PAUSES_S,
+    PAUSE_MAX_S,
+    PAUSE_MIN_S,
+    end_one,
+    retry_until_answered,
+)
 from leasehold.client.keeper import LOST_S, Keeper
 from leasehold.client.key import Key
 from leasehold.core.ops import Step
@@ -265,18 +271,9 @@ class Grants:
 
 async def _until_answered(call: Callable[[], Awaitable[object]], what: str, random: Random) -> None:
     """Repeat a call, with random pauses, until it is answered or `LOST_S` have passed."""
-    backoff = Backoff(random, PAUSE_MIN_S, PAUSE_MAX_S)
     try:
         async with asyncio.timeout(LOST_S):
-            while True:
-                try:
-                    await call()
-                except (LeaseholdError, OSError) as error:
-                    if is_definite(error):
-                        raise
-                else:
-                    return
-                await asyncio.sleep(backoff.next_s())
+            await retry_until_answered(call, Backoff(random, PAUSE_MIN_S, PAUSE_MAX_S))
     except (LeaseholdError, OSError) as error:
         logger.warning(
             "%s was not ended, and will end by itself: %s", what, str(error) or "no answer"

@@ -8,7 +8,7 @@ from leasehold.core.keyspace import Item
 from leasehold.core.ops import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
 from leasehold.core.overlaps import check_overlaps, check_overlaps_steps
 from leasehold.core.ranges import pausing
-from leasehold.core.txn import only_reads
+from leasehold.core.txn import has_only_ranges, only_reads
 from leasehold.engine.slices import at_once
 from leasehold.errors import LeaseholdError
 from leasehold.rpc.gate import Gate
@@ -32,7 +32,6 @@ from leasehold.server.etcd.txns import (
     encode_deleted,
     encode_one_put,
     encode_outcome,
-    is_read_only,
     put_of,
     read_txn,
     read_txn_steps,
@@ -266,7 +265,7 @@ class KV:
     ) -> Answer | Pieces | Later:
         """Execute a transaction that was checked, or return what executes it in slices."""
         try:
-            is_reading = is_read_only(txn)
+            is_reading = has_only_ranges(txn)
             if not is_reading:
                 self._desk.check_room(request_bytes)
             if self._store.is_long(txn):

@@ -100,11 +100,6 @@ def _step_of(operation: RequestOp) -> Put | Range | Delete | None:
     raise invalid("key not found")  # etcd's words for an operation that is none
 
 
-def is_read_only(txn: Txn) -> bool:
-    """Say whether there are but ranges in it; what is nested counts as a change."""
-    return not any(type(step) is not Range for step in (*txn.success, *txn.failure))
-
-
 def check_put(request: PutRequest) -> None:
     """Refuse a put that contradicts itself."""
     check_key(request.key)

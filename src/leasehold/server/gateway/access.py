@@ -32,6 +32,9 @@ from leasehold.server.settings import is_local
 MAX_SHOWN_BYTES: Final = 100
 """How much of a header field a refusal repeats."""
 
+MAX_KNOWN_HOSTS: Final = 64
+"""Accepted values of `Host` that are not parsed again. Clients use few; hostile ones, many."""
+
 _ALLOWED: Final[Fields] = (
     (b"Access-Control-Allow-Headers", b"accept, content-type, authorization"),
     (b"Access-Control-Allow-Methods", b"POST, GET, OPTIONS, PUT, DELETE"),
@@ -63,6 +66,8 @@ class WebAccess:
         self._allows_all_hosts = ANY in hosts
         self._listed_hosts = frozenset(parse_authority(each).host for each in hosts if each != ANY)
         self._own_hosts: set[str] = set()
+        self._known_hosts: set[bytes] = set()
+        """Values of `Host` that were accepted: to parse one takes longer than all other checks."""
         self._own_schemes: set[str] = set()
         self._has_tls_only = True
         self._checks_hosts = bool(self._listed_hosts) and not self._allows_all_hosts
@@ -105,7 +110,7 @@ class WebAccess:
         elif self._origins:
             fields = _VARY
         for host in hosts if self._checks_hosts else ():
-            if host and not self._is_ours(_authority(host)):
+            if host and not self._is_known(host):
                 return Verdict(_misdirected(host), _VARY if self._origins else ())
         if self._allows_all_origins or not (origins or sites):
             return Verdict(None, fields)
@@ -119,6 +124,14 @@ class WebAccess:
             if site not in _OWN_SITES:
                 return Verdict(_foreign(b"Sec-Fetch-Site", site), fields)
         return Verdict(None, fields)
+
+    def _is_known(self, host: bytes) -> bool:
+        if host in self._known_hosts:
+            return True
+        is_ours = self._is_ours(_authority(host))
+        if is_ours and len(self._known_hosts) < MAX_KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return is_ours
 
     def _is_ours(self, authority: Authority | None) -> bool:
         """Say whether a host is one that no other site can have in the DNS."""

@@ -118,6 +118,8 @@ class Call:
 
     def _heard_all(self) -> None:
         self._is_all_heard = True
+        self._messages = iter(())
+        self._visit.body_taken()
         if self._listener is not None:
             self._listener.ended()
         elif not self._tasks:
@@ -294,6 +296,8 @@ class Call:
         return self._visit
 
     def _tidy(self) -> None:
+        self._messages = iter(())  # which has the body
+        self._visit.body_taken()
         if self._alarm is not None:
             self._alarm.cancel()
         for task in self._tasks:

@@ -6,7 +6,7 @@ import pytest
 
 from leasehold.rpc.addresses import TcpAddress, UnixAddress
 from leasehold.rpc.authority import parse_authority, parse_origin
-from leasehold.server.gateway.access import MAX_SHOWN_BYTES, WebAccess
+from leasehold.server.gateway.access import MAX_KNOWN_HOSTS, MAX_SHOWN_BYTES, WebAccess
 
 LOOPBACK = TcpAddress("127.0.0.1", 2379)
 LOOPBACK_6 = TcpAddress("::1", 2379)
@@ -200,6 +200,16 @@ def test_an_unknown_host_is_refused_where_all_addresses_are_loopback(host: str) 
 def test_ip_addresses_and_localhost_pass(host: str) -> None:
     assert status(access(), host=host) is OK
     assert status(access(hosts=("other.example",)), host=host) is OK
+
+
+def test_accepted_hosts_are_remembered_up_to_a_limit_and_refused_ones_never() -> None:
+    made = access()
+    for number in range(2 * MAX_KNOWN_HOSTS):
+        for _ in range(2):
+            assert status(made, host=f"127.0.0.1:{number + 1}") is OK
+            assert status(made, host=f"evil.example:{number + 1}") is MISDIRECTED
+    assert len(made._known_hosts) == MAX_KNOWN_HOSTS
+    assert not any(b"evil" in host for host in made._known_hosts)
 
 
 def test_names_in_listen_pass() -> None:

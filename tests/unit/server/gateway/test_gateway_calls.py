@@ -50,6 +50,7 @@ class FakeVisit:
         self.body = b""
         self.is_finished = False
         self.has_room = True
+        self.has_body = True
         self.held_bytes = 0
         self.flushes = 0
         self.longest_write = 0
@@ -80,6 +81,9 @@ class FakeVisit:
 
     def held(self, octets: int) -> None:
         self.held_bytes += octets
+
+    def body_taken(self) -> None:
+        self.has_body = False
 
     def flush(self) -> None:
         self.flushes += 1
@@ -509,8 +513,29 @@ async def test_very_many_messages_of_one_body_let_others_have_their_turn() -> No
     method = Exchange(renew, is_unary=False)
     ask(visit, method, KEEP_ALIVE, "/v3/lease/keepalive", b'{"ID":1}' * 500)
     assert 0 < len(handled) < 100
+    assert visit.has_body  # it counts as received data while it is read
     await until(lambda: visit.is_finished)
     assert (len(handled), visit.body) == (500, b'{"result":{}}\n' * 500)
+    assert not visit.has_body
+
+
+@looped
+async def test_a_body_is_not_kept_once_all_its_messages_are_heard() -> None:
+    class Quiet:
+        def __init__(self, speaker: Speaker) -> None: ...
+
+        def heard(self, message: bytes) -> None: ...
+
+        def ended(self) -> None: ...
+
+        def gone(self) -> None: ...
+
+    visit = FakeVisit()
+    quiet: Any = Quiet
+    call = ask(visit, Subscription(quiet), WATCH, "/v3/watch", b'{"create_request":{}}')
+    assert call is not None
+    assert not visit.has_body
+    call.gone()
 
 
 def test_a_listener_is_told_of_the_end_once() -> None:
