@@ -61,8 +61,8 @@ class AnswerSize:
         """Raise `TooLarge` if so many octets more would exceed the limit."""
         if not self.has_room_for(octets):
             raise TooLarge(
-                f"answer would be larger than {self.max_bytes} bytes; read fewer keys with one "
-                "call (with a limit, in pages), or divide the transaction"
+                f"answer would be larger than {self.max_bytes} bytes; use a limit (pages), a "
+                "smaller range, or several transactions"
             )
 
     def add(self, octets: int) -> None:

@@ -91,7 +91,7 @@ def answer_too_large(message_bytes: int | str, max_bytes: int) -> RpcError:
     return RpcError(
         Status.RESOURCE_EXHAUSTED,
         f"answer larger than this client accepts ({message_bytes} vs. {max_bytes} bytes); "
-        "read fewer keys with one call",
+        "use a limit (pages), or a smaller range",
     )
 
 

@@ -28,7 +28,9 @@ HOST = "127.0.0.1"
 KV = "/etcdserverpb.KV/"
 DEADLINE_S = 60.0
 LIMIT = 200_000
-TOO_LARGE = f"etcdserver: answer would be larger than {LIMIT} bytes; read fewer keys with one call"
+TOO_LARGE = (
+    f"etcdserver: answer would be larger than {LIMIT} bytes; use a limit (pages), a smaller range"
+)
 Message = pb.RangeRequest | pb.PutRequest | pb.DeleteRangeRequest | pb.TxnRequest
 
 
