@@ -87,9 +87,9 @@ def test_a_prefix_says_where_to_look(leasehold: Command, lease: str) -> None:
 
 def test_what_is_read_has_a_limit(leasehold: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in range(1, 31):
-        leasehold.ok("lease", "grant", f"{100 + name}", "--id", f"{name:x}")
+        leasehold.ok("lease", "grant", f"{2000 + name}", "--id", f"{name:x}")
         leasehold.ok("kv", "put", f"many/{name:02}/{name:x}", "", "--lease", f"{name:x}")
-    leasehold.ok("lease", "grant", "3", "--id", "ff")  # the last one by its id
+    leasehold.ok("lease", "grant", "1000", "--id", "ff")  # the last one by its id, the next to end
     monkeypatch.setattr(top_reading, "MAX_KEYS", 20)
     monkeypatch.setattr(top_leases, "MAX_LEASES", 35)
     monkeypatch.setattr(top_leases, "MAX_LOOKUPS", 5)

@@ -43,7 +43,12 @@ PANIC_CHARS: Final = 64 * 1024
 
 
 class Cluster:
-    """Members with numbers from 0 on."""
+    """Members with numbers from 0 on.
+
+    `start_s` is how long all of them took to start and to elect a leader.
+    """
+
+    start_s = 0.0
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -164,10 +169,12 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     """Run three members with their data and logs in this directory, until the block ends."""
     for attempt in range(STARTS_MAX):
         members = Cluster(directory / f"cluster-{attempt}")
+        began_at = time.monotonic()
         try:
             for member in range(SIZE):
                 members.start(member)
             if members.becomes_healthy():  # else somebody has taken one of the ports
+                members.start_s = time.monotonic() - began_at
                 yield members
                 return
         finally:

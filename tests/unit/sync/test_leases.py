@@ -53,7 +53,26 @@ def stuck() -> Iterator[Stuck]:
 
 
 def _end_behind_its_back(client: leasehold.sync.Client, lease: leasehold.sync.HeldLease) -> None:
-    client.revoke(lease.id)
+    """Have it lost now, whatever its TTL: revoke it, and renew it.
+
+    Another thread does it: in a block with `cancel_on_loss` these calls could raise the loss.
+    """
+    ending = _begin_to_end(client, lease)
+    ending.join(WITHIN_S)
+    assert not ending.is_alive()
+
+
+def _begin_to_end(
+    client: leasehold.sync.Client, lease: leasehold.sync.HeldLease
+) -> threading.Thread:
+    def end() -> None:
+        client.revoke(lease.id)
+        with pytest.raises((leasehold.LeaseLost, leasehold.UnknownLease)):
+            lease.renew()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    return ending
 
 
 def _is_renewed(client: leasehold.sync.Client, lease: leasehold.sync.HeldLease) -> None:
@@ -114,7 +133,7 @@ def test_a_lease_is_kept_while_its_holder_does_something_else(
 
 
 def test_who_waits_for_a_loss_is_told(client: leasehold.sync.Client) -> None:
-    lease = client.lease(3)
+    lease = client.lease(60)
     with ThreadPoolExecutor(4) as threads:
         waits = [threads.submit(lease.lost.wait, WITHIN_S) for _ in range(4)]
         _end_behind_its_back(client, lease)
@@ -143,7 +162,7 @@ def test_a_loss_is_told_in_a_thread_of_its_own_with_the_lease_of_its_holder(
         told.append((lease, error, threading.current_thread().name))
         done.set()
 
-    lease = client.lease(3, on_loss=on_loss)
+    lease = client.lease(60, on_loss=on_loss)
     _end_behind_its_back(client, lease)
     assert done.wait(WITHIN_S)
     assert told[0][0] is lease
@@ -158,8 +177,8 @@ def test_a_callback_that_hangs_delays_no_renewal_and_no_other_callback(
 ) -> None:
     gate, other = threading.Event(), threading.Event()
     with client.lease(3) as kept:
-        hangs = client.lease(0.5, on_loss=lambda *_: gate.wait(WITHIN_S))
-        told = client.lease(0.5, on_loss=lambda *_: other.set())
+        hangs = client.lease(60, on_loss=lambda *_: gate.wait(WITHIN_S))
+        told = client.lease(60, on_loss=lambda *_: other.set())
         _end_behind_its_back(client, hangs)
         assert hangs.lost.wait(WITHIN_S)
         _end_behind_its_back(client, told)
@@ -174,7 +193,7 @@ def test_a_callback_that_fails_harms_nobody(
     def fail(lease: object, error: object) -> None:
         raise ValueError("it was to fail")
 
-    lease = client.lease(0.3, on_loss=fail)
+    lease = client.lease(60, on_loss=fail)
     _end_behind_its_back(client, lease)
     until(lambda: "it was to fail" in caplog.text)
 
@@ -212,7 +231,7 @@ def test_a_callback_that_ends_its_thread_harms_nobody(client: leasehold.sync.Cli
         sys.exit(1)
 
     for _ in range(NOTICES_AT_ONCE + 2):
-        client.revoke(client.lease(0.3, on_loss=leave).id)
+        _end_behind_its_back(client, client.lease(60, on_loss=leave))
     for _ in range(NOTICES_AT_ONCE + 2):
         assert told.acquire(timeout=WITHIN_S)
 
@@ -322,8 +341,8 @@ def test_a_lease_goes_into_transactions(client: leasehold.sync.Client) -> None:
 
 def test_a_call_that_waits_is_interrupted_by_the_loss(client: leasehold.sync.Client) -> None:
     def body() -> None:
-        with client.lease(0.5, cancel_on_loss=True) as lease:
-            _end_behind_its_back(client, lease)
+        with client.lease(60, cancel_on_loss=True) as lease:
+            _begin_to_end(client, lease)
             for _ in client.kv.watch("never"):
                 pass
 
@@ -332,7 +351,7 @@ def test_a_call_that_waits_is_interrupted_by_the_loss(client: leasehold.sync.Cli
 
 
 def test_the_next_call_raises_the_loss_once(client: leasehold.sync.Client) -> None:
-    with client.lease(0.5, cancel_on_loss=True) as lease:
+    with client.lease(60, cancel_on_loss=True) as lease:
         _end_behind_its_back(client, lease)
         assert lease.lost.wait(WITHIN_S)
         until(lambda: bool(lease._held.lost))
@@ -345,7 +364,7 @@ def test_the_end_of_a_block_raises_the_loss_if_nothing_else_did(
     client: leasehold.sync.Client,
 ) -> None:
     def body() -> None:
-        with client.lease(0.5, cancel_on_loss=True) as lease:
+        with client.lease(60, cancel_on_loss=True) as lease:
             _end_behind_its_back(client, lease)
             assert lease.lost.wait(WITHIN_S)
 
@@ -355,7 +374,7 @@ def test_the_end_of_a_block_raises_the_loss_if_nothing_else_did(
 
 def test_an_error_of_the_block_comes_before_the_loss(client: leasehold.sync.Client) -> None:
     def body() -> None:
-        with client.lease(0.5, cancel_on_loss=True) as lease:
+        with client.lease(60, cancel_on_loss=True) as lease:
             _end_behind_its_back(client, lease)
             assert lease.lost.wait(WITHIN_S)
             raise KeyError("an error of the block")
@@ -368,7 +387,7 @@ def test_a_loss_does_not_keep_a_block_from_ending_other_leases(
     client: leasehold.sync.Client,
 ) -> None:
     def body() -> None:
-        with client.lease(0.5, cancel_on_loss=True) as lease, client.lease(60):
+        with client.lease(60, cancel_on_loss=True) as lease, client.lease(60):
             _end_behind_its_back(client, lease)
             assert lease.lost.wait(WITHIN_S)
 
@@ -381,7 +400,7 @@ def test_a_loss_concerns_the_thread_of_the_block_only(client: leasehold.sync.Cli
     with ThreadPoolExecutor(1) as threads:
 
         def body() -> None:
-            with client.lease(0.5, cancel_on_loss=True) as lease:
+            with client.lease(60, cancel_on_loss=True) as lease:
                 _end_behind_its_back(client, lease)
                 assert lease.lost.wait(WITHIN_S)
                 until(lambda: bool(lease._held.lost))
