@@ -227,7 +227,9 @@ def test_a_pem_that_is_none_is_refused_with_what_would_be_right(
 ) -> None:
     none = tmp_path / "none.pem"
     none.write_bytes(content)
-    with pytest.raises(ValueError, match=r"none\.pem .*holds something else: .* a line -----BEGIN"):
+    with pytest.raises(
+        ValueError, match=r"none\.pem .*contains something else: .* a line -----BEGIN"
+    ):
         MAKERS[what](server, none)
 
 
@@ -241,9 +243,9 @@ def test_a_pem_that_is_damaged_is_refused(what: str, server: Pems, tmp_path: Pat
 
 
 def test_key_and_certificate_that_were_swapped_are_told_apart(server: Pems) -> None:
-    with pytest.raises(ValueError, match=r"named for the certificate, and holds a private key"):
+    with pytest.raises(ValueError, match="given as the certificate, but contains a private key"):
         server_tls(server.key, server.cert)
-    with pytest.raises(ValueError, match=r"named for the key, and holds a certificate"):
+    with pytest.raises(ValueError, match="given as the key, but contains a certificate"):
         server_tls(server.cert, server.cert)
 
 
@@ -268,7 +270,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
             serialization.Encoding.PEM, form, serialization.BestAvailableEncryption(b"secret")
         )
     )
-    with pytest.raises(ValueError, match=r"locked\.pem has a password.*openssl pkey"):
+    with pytest.raises(ValueError, match=r"locked\.pem is encrypted.*openssl pkey"):
         server_tls(server.cert, locked)
 
 

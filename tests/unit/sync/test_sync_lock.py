@@ -499,7 +499,7 @@ def test_a_guard_that_is_forgotten_is_reported(
         del guard
 
         def is_reported() -> bool:
-            gc.collect()  # the loop's thread may refer to the call that has returned it, for a while
+            gc.collect()  # the loop's thread may still refer to the call that returned it
             return reported.is_set()
 
         until(is_reported)
