@@ -165,7 +165,8 @@ def test_where_all_are_silent_each_has_its_whole_time() -> None:
         net.silent |= {"a:1", "b:1"}
         async with channel_to(net, "a:1", "b:1") as channel:
             begun = now()
-            with pytest.raises(ConnectFailed, match=r"a:1: no SETTINGS.*; .*b:1: no SETTINGS"):
+            silent = r"a:1: no HTTP/2 SETTINGS.*; .*b:1: no HTTP/2 SETTINGS"
+            with pytest.raises(ConnectFailed, match=silent):
                 await channel.unary(PATH, b"x")
             assert now() - begun == pytest.approx(GREETING_S + HEAD_START_S)
             assert not channel._board.connector._lines  # type: ignore[union-attr]
