@@ -211,7 +211,8 @@ class Keeper:
         """Keep a lease no longer, and leave it to its term."""
         if lease.is_ended or lease.lost:
             return
-        self._owner.check()
+        if not self.is_forked:  # a child process has no running loop, and only forgets it
+            self._owner.check()
         lease.ended()
         self._held.pop(lease, None)
         if lease in self._manager:
@@ -228,7 +229,6 @@ class Keeper:
         if self.is_forked:
             self.release(lease)
             return False  # it is the parent's
-        self._owner.check()
         self.release(lease)
         task = self._start(end_one(self.engine, lease.id, max(END_S, left_s), self.random))
         await asyncio.wait([task], timeout=wait_s)

@@ -301,4 +301,4 @@ def test_a_file_is_no_directory_and_a_full_disk_is_another_matter(tmp_path: Path
     wrong = NotADirectoryError(errno.ENOTDIR, "Not a directory", str(tmp_path / "b.db"))
     assert "it is a file: name a directory" in why_unusable(tmp_path / "b.db", wrong)
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
-    assert "No space left on device; make sure" in why_unusable(tmp_path, full)
+    assert "No space left on device; check that the disk" in why_unusable(tmp_path, full)
