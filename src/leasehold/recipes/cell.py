@@ -22,6 +22,7 @@ here.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leasehold.engine.values import Event
@@ -38,7 +39,7 @@ from leasehold.recipes.asker import Asker, Askers
 from leasehold.recipes.behind import Behind
 from leasehold.recipes.contending import Contention, Look, look
 from leasehold.recipes.events import LockEventKind as Kind
-from leasehold.recipes.forgotten import post, post_forgotten
+from leasehold.recipes.forgotten import post_forgotten
 from leasehold.recipes.naming import Claim, text_of, who_has
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S, Session
 from leasehold.recipes.standing import Standing
@@ -113,7 +114,7 @@ class Cell:
             if is_seized:
                 self.returned(tenure)
             else:
-                self.look_at_claim(tenure)
+                self._look_at_claim(tenure)
         self._kick()
 
     @property
@@ -138,20 +139,6 @@ class Cell:
 
     # The claim.
 
-    def post(self, callback: Callable[..., object], *args: object) -> None:
-        """Have something done on the loop soon; in any thread."""
-        post(self._locks.owner.loop, callback, *args)
-
-    def dropped(self, tenure: Tenure, *, is_forgotten: bool) -> None:
-        """Have the claim back that has no owner; from its finalizer, in any thread.
-
-        With `is_forgotten` its guard was: that is reported, and the work may still be running.
-        """
-        if is_forgotten:
-            self.forgotten(tenure, lambda: tenure.is_live, lambda: self.returned(tenure))
-        else:
-            self.post(self.returned, tenure)
-
     def forgotten(
         self, tenure: Tenure, is_held: Callable[[], bool], release: Callable[[], object]
     ) -> None:
@@ -159,6 +146,15 @@ class Cell:
         locks = self._locks
         wait_s = locks.sessions.ttl_s
         post_forgotten(locks.owner.loop, tenure.name, wait_s, is_held, release)
+
+    def returned_in_any_loop(self, tenure: Tenure) -> None:
+        """Do what `returned` does, in any thread: a guard may be released in any event loop."""
+        loop = self._locks.owner.loop
+        if running_loop() is loop:
+            self.returned(tenure)
+        elif loop is not None:
+            with suppress(RuntimeError):  # the loop was closed, and the session with it
+                loop.call_soon_threadsafe(self.returned, tenure)
 
     def returned(self, tenure: Tenure) -> None:
         """Have the claim in hand: give it to who is next, keep it, or give up the key."""
@@ -186,18 +182,11 @@ class Cell:
         if tenure.options.cache and not (self._behind and tenure.options.recall):
             tenure.let()
             if tenure.wanted:
-                self.look_at_claim(tenure)
+                self._look_at_claim(tenure)
         else:
             self._yield(tenure)
 
-    def look_soon(self, tenure: Tenure) -> None:
-        """Do what `look_at_claim` does; in any thread, since guards are released in any of them."""
-        if running_loop() is self._locks.owner.loop:
-            self.look_at_claim(tenure)
-        else:
-            self.post(self.look_at_claim, tenure)
-
-    def look_at_claim(self, tenure: Tenure) -> None:
+    def _look_at_claim(self, tenure: Tenure) -> None:
         """Take the claim if it is idle, and see who gets it."""
         if tenure.seize():
             self.returned(tenure)
@@ -377,7 +366,7 @@ class Cell:
         is_new = self._behind.note(event)
         self._note_wanted()
         if is_new and tenure.options.recall:
-            self.look_at_claim(tenure)
+            self._look_at_claim(tenure)
         if self._behind.has_work and not self._is_yielding:
             self._kick()
 
@@ -406,7 +395,7 @@ class Cell:
             return
         self._behind.follow(seen, self._locks.feeds)
         self._note_wanted()
-        self.look_at_claim(tenure)
+        self._look_at_claim(tenure)
 
     # Ending it.
 

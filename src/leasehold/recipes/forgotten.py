@@ -15,17 +15,6 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 
-def post(
-    loop: asyncio.AbstractEventLoop | None, callback: Callable[..., object], *args: object
-) -> None:
-    """Have something done on the loop, if there is one; from a finalizer, or in any thread."""
-    try:
-        if loop is not None:
-            loop.call_soon_threadsafe(callback, *args)
-    except RuntimeError:
-        return  # the loop was closed, and the session with it
-
-
 def post_forgotten(
     loop: asyncio.AbstractEventLoop | None,
     name: str,
@@ -37,7 +26,11 @@ def post_forgotten(
 
     `is_held` and `release` run on the loop, and must not refer to the guard.
     """
-    post(loop, _report, loop, name, wait_s, is_held, release)
+    try:
+        if loop is not None:
+            loop.call_soon_threadsafe(_report, loop, name, wait_s, is_held, release)
+    except RuntimeError:
+        return  # the loop was closed, and the session with it
 
 
 def _report(

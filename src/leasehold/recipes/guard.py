@@ -12,7 +12,7 @@ from leasehold.recipes.options import LockOptions, OnLoss
 from leasehold.recipes.token import Token
 
 if TYPE_CHECKING:
-    from leasehold.recipes.tenure import LockClaim, Tenure
+    from leasehold.recipes.tenure import Tenure
 
 
 class Guard(AnyGuard):
@@ -21,15 +21,19 @@ class Guard(AnyGuard):
     __slots__ = ("__weakref__", "_claims", "_tenure", "options")
 
     def __init__(
-        self, tenure: "Tenure", claim: "LockClaim", token: Token, options: LockOptions
+        self, tenure: "Tenure", depths: list[int], token: Token, options: LockOptions
     ) -> None:
         # All here and not by `super`, as in `enter` and `leave`: cached locks are acquired often.
         self.token = token
         self._body = None
         self.twin = None
         self._tenure = tenure
+        self._claims = [depths]
         self.options = options
-        self._claims = [claim]
+
+    def __del__(self) -> None:
+        if self._claims and not self._tenure.is_over:
+            self._tenure.forgotten(self._claims, self.options)
 
     @property
     def name(self) -> str:
@@ -81,32 +85,22 @@ class Guard(AnyGuard):
         self._tenure.check()
 
     def put_by(self) -> None:
-        """Have the loop look at the claim: `put_back` has returned False, or was interrupted."""
-        self._tenure.cell.look_soon(self._tenure)
-
-    def note(self) -> None:
-        """Have it reported if it is forgotten: `acquire` returns it."""
-        self._tenure.is_noted = True
+        """See to what `put_back` has left to the loop."""
+        self._tenure.cell.returned_in_any_loop(self._tenure)
 
     def put_back(self) -> bool:
         """Release it in any thread; False if the loop has to see to the rest."""
         tenure = self._tenure
-        if not tenure.nested:
-            tenure.is_noted = False  # from here on it is not forgotten, but interrupted
         try:
             claim = self._claims.pop()
         except IndexError:
             tenure.cell.check()
             raise self._not_held() from None
-        try:
-            is_last = claim.depths.pop() == 0
-            if tenure.log.is_on:
-                tenure.log.say("application", LockEventKind.RELEASED, tenure.name, token=self.token)
-            if is_last:
-                return tenure.put_back(claim, self.options)
-        except BaseException:  # the traceback must not keep a claim that is not back in the slot
-            del claim
-            raise
+        is_last = claim.pop() == 0
+        if tenure.log.is_on:
+            tenure.log.say("application", LockEventKind.RELEASED, tenure.name, token=self.token)
+        if is_last:
+            return tenure.put_back(self.options)
         tenure.check()
         return True
 
@@ -115,27 +109,20 @@ class Guard(AnyGuard):
         return self._tenure.as_lost()
 
     def again(self) -> "Guard":
-        """Acquire the lock once more; it is free when both guards are released.
+        """Acquire it once more, for whoever has it already: it is free when both are released.
 
         The token is the same: to a resource they are one holder.
         """
-        nested = self.nest()
-        nested.note()
-        return nested
-
-    def nest(self) -> "Guard":
-        """Do what `again` does, for a guard that is not reported if it is forgotten."""
         self.check()
         try:
             claim = self._claims[0]
         except IndexError:
             raise self._not_held() from None
-        depths = claim.depths
-        depths.append(1)
-        if depths[0] != 0:  # the last of them was released in another thread, before that
-            depths.remove(1)
+        claim.append(1)
+        if claim[0] != 0:  # the last of them was released in another thread, before that
+            claim.remove(1)
             raise self._not_held()
-        nested = NestedGuard(self._tenure, claim, self.token, self.options)
+        nested = Guard(self._tenure, claim, self.token, self.options)
         self._tenure.nested.append(ref(nested))
         return nested
 
@@ -176,25 +163,3 @@ class Guard(AnyGuard):
     @property
     def _cancel_on_loss(self) -> bool:
         return self.options.cancel_on_loss
-
-
-class NestedGuard(Guard):
-    """A guard that `again` has returned. Its claim is shared, so it has a finalizer of its own."""
-
-    __slots__ = ("_is_noted",)
-
-    def __init__(
-        self, tenure: "Tenure", claim: "LockClaim", token: Token, options: LockOptions
-    ) -> None:
-        super().__init__(tenure, claim, token, options)
-        self._is_noted = False
-
-    def note(self) -> None:
-        """Have it reported if it is forgotten: `acquire` or `again` returns it."""
-        self._is_noted = True
-
-    def __del__(self) -> None:
-        claims = getattr(self, "_claims", None)  # it may have been interrupted while it was made
-        if claims and not self._tenure.is_over:
-            is_forgotten = getattr(self, "_is_noted", False)
-            self._tenure.nested_dropped(claims, self.options, is_forgotten=is_forgotten)

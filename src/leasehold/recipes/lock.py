@@ -48,11 +48,11 @@ class Lock:
     __slots__ = (
         "_entered",
         "_guards",
+        "_is_reentrant",
         "_locks",
         "_name",
         "_options",
         "_timeout_s",
-        "is_reentrant",
     )
 
     def __init__(
@@ -68,8 +68,7 @@ class Lock:
         self._name = name
         self._options = options
         self._timeout_s = timeout_s
-        self.is_reentrant = is_reentrant
-        """Whether a task or thread that has it may acquire it again."""
+        self._is_reentrant = is_reentrant
         self._guards: list[tuple[object, Guard]] = []
         """Those that `acquire` has given, and that `release` has not taken back."""
         self._entered: list[tuple[object, Guard]] = []
@@ -98,7 +97,7 @@ class Lock:
             check_wait(timeout)  # whether it is needed or not
         if running_loop() is not self._locks.owner.loop:
             self._locks.patience.check()
-        task = asyncio.current_task() if self.is_reentrant else None
+        task = asyncio.current_task() if self._is_reentrant else None
         guard = self.acquire_cached(task)
         if guard is None:
             guard = await self.obtain(timeout=timeout, ask_again=ask_again)
@@ -121,7 +120,7 @@ class Lock:
         if cell is None or (tenure := cell.tenure) is None:
             return None
         guard = tenure.take(self._options)
-        if guard is None and self.is_reentrant:
+        if guard is None and self._is_reentrant:
             guard = self._nested(who)
         log = self._locks.log
         if guard is not None and log.is_on:
@@ -135,7 +134,7 @@ class Lock:
         for holder, guard in (*self._guards, *self._entered):
             if holder == who and guard.is_held:
                 with contextlib.suppress(NotHeld, LockLost):  # released, or lost, at this moment
-                    return guard.nest()
+                    return guard.again()
         return None
 
     async def _insist(self, wait_s: float | None) -> Guard:
@@ -232,7 +231,6 @@ class Lock:
         if len(guards) > NOTED:
             self._guards = guards = [each for each in guards if each[1].is_held]
         guards.append((who, guard))
-        guard.note()
 
     def latest(self) -> Guard:
         """Give the latest guard that `release` was not called for, and remember it no longer."""
@@ -243,10 +241,6 @@ class Lock:
 
     def entered(self, who: object, guard: Guard) -> None:
         """Remember the guard of a block, and the task or thread that is in it."""
-        for entry in self._entered.copy():
-            if entry[1].is_released:  # in a block that has not called `left`
-                with contextlib.suppress(ValueError):  # another thread has removed it
-                    self._entered.remove(entry)
         self._entered.append((who, guard))
 
     def left(self, who: object) -> Guard:

@@ -1,21 +1,18 @@
 """`Tenure`: a lock that a client has, from when its key was the oldest until it is gone.
 
 Theory of operation. A client that has a lock keeps it: in use by one guard, or *idle*, in its
-cache. There is one claim to the lock, a `LockClaim`. While the lock is idle the claim is in a list,
-the slot. A caller acquires the lock by popping the claim, and releases it by appending the claim
-again. Both operations are atomic in Python, so an idle lock is acquired in the caller's own thread,
-without a message. The client's loop pops the claim as well, to give it to a local waiter or to give
-up the key. It sets `wanted` first: from then on the cache answers no one, and a release has the
-loop look at the slot.
+cache. There is one claim to it, an object in a list, the slot. Whoever takes it out of there has
+the lock, and puts it back in the end: two operations that are atomic in Python, so a lock that is
+idle is answered in the caller's own thread, without a message and without waiting for anybody. The
+client's loop takes the claim like anybody else, to give it to a local waiter or to give up the key,
+and says so first in `wanted`: while that is set nobody is answered from the cache, and who releases
+the lock leaves the claim to the loop. A claim that goes back to the slot at that very moment is
+found there, by the loop or by who has put it: both look again.
 
-A signal handler may raise an exception between any two of these steps, in the caller's thread. The
-claim is then neither idle nor with a guard. Its finalizer posts that to the loop, which has the
-claim in hand from then on. The same finalizer finds guards that were forgotten.
-
-Whether the lock can be relied on depends on the end of the session and the clock. The clock is read
-when the claim is taken and in each check. A claim that was taken too late is dropped. The caller
-that finds the end of the session passed reports it, which ends the session for good, even if a late
-answer renews it at this moment.
+Whether the lock can be relied on is a matter of the session's end and the clock, which is read by
+each who takes the claim, and in each check. A claim that was taken too late is dropped: nobody
+will get it again, and whoever has found the session's end passed says so, which ends it for good,
+even if a late answer renews it at this very moment.
 """
 
 from collections.abc import Callable
@@ -39,24 +36,6 @@ _new_token = partial(tuple.__new__, Token)
 """Half as long as `Token()` takes, and one is made for each guard."""
 
 
-class LockClaim:
-    """The right to use the lock of a tenure: idle, with a guard, or on its way between the two."""
-
-    __slots__ = ("depths", "tenure")
-
-    def __init__(self, tenure: "Tenure") -> None:
-        self.depths: list[int] = []
-        """One entry for each guard that has it: 0 for the first, 1 for each nested one."""
-        self.tenure: Tenure | None = tenure
-        """None once the loop has it in hand: this object does not stand for the lock any more."""
-
-    def __del__(self) -> None:
-        # Not run in a release: the claim goes back to the slot.
-        tenure = getattr(self, "tenure", None)  # it may have been interrupted while it was made
-        if tenure is not None and not tenure.is_over:
-            tenure.dropped(is_forgotten=tenure.is_noted and bool(self.depths))
-
-
 class Tenure:
     """One ownership of a lock, by one client."""
 
@@ -70,7 +49,6 @@ class Tenure:
         "guard",
         "has_waiters",
         "holding",
-        "is_noted",
         "is_over",
         "key",
         "log",
@@ -111,7 +89,7 @@ class Tenure:
         """How many guards there were: the second part of tokens."""
         self.holding = session.lease.holding
         self._now = now
-        self._slot: list[LockClaim] = []
+        self._slot: list[bool] = []
         """Where the claim is while it is idle."""
         self.wanted = False
         """Whether somebody waits for it, here or elsewhere."""
@@ -123,8 +101,6 @@ class Tenure:
         that its program has forgotten must be found by the garbage collector."""
         self.nested: list[ref[Guard]] = []
         """The guards within that one."""
-        self.is_noted = False
-        """Whether its guard was returned by `acquire`: the work under it may outlast the guard."""
         self.is_over = False
         self.why_lost = ""
         self.lost = Signal()
@@ -136,48 +112,39 @@ class Tenure:
         if self.wanted:
             return None
         try:
-            claim = self._slot.pop()
+            self._slot.pop()
         except IndexError:
             return None
-        try:
-            if self._now() >= self.holding.end:
-                self.session.found_over()
-                return None
-            guard = self._guard(claim, options)
-        except BaseException:  # of a signal handler: the traceback refers to the claim
-            self.cell.post(self._recover, claim)
-            raise
+        if self._now() >= self.holding.end:
+            self.session.found_over()
+            return None
+        guard = self.give(options)
         return None if self.is_over else guard  # a loss at this moment is told to no guard
 
-    def _guard(self, claim: LockClaim, options: LockOptions) -> Guard:
+    def give(self, options: LockOptions) -> Guard:
+        """Give it to somebody; the claim is in hand."""
         self.options = options
-        self.is_noted = False
         self.count = count = self.count + 1
         token = _new_token((self.revision, count))
-        claim.depths.append(0)
-        guard = Guard(self, claim, token, options)
+        guard = Guard(self, [0], token, options)
         if options.on_loss is not None or options.cancel_on_loss:
             self.guard = ref(guard)
         if self.nested:
             self.nested = []
         return guard
 
-    def put_back(self, claim: LockClaim, options: LockOptions) -> bool:
-        """Have it back from its guard; False if the loop has to look at it.
+    def put_back(self, options: LockOptions) -> bool:
+        """Have it back from its guard; False if the loop has to see to it.
 
         Raises `LockLost` if it was lost in the meantime.
         """
-        try:
-            now = self.check()
-            self.guard = None
-            self.released_at = now
-            if not options.cache or (self.has_waiters and options.recall):
-                self.wanted = True  # until the loop has looked
-            self._slot.append(claim)
-        except BaseException:  # the traceback must not keep a claim that is not back in the slot
-            del claim
-            raise
-        return not self.wanted
+        now = self.check()
+        self.guard = None
+        self.released_at = now
+        if self.wanted or not options.cache or (self.has_waiters and options.recall):
+            return False
+        self._slot.append(True)
+        return not self._is_seized_if_wanted()
 
     def check(self) -> float:
         """Raise `LockLost` unless it can be relied on now; give what the clock says."""
@@ -189,38 +156,25 @@ class Tenure:
             raise self.as_lost()
         return now
 
-    def dropped(self, *, is_forgotten: bool) -> None:
-        """Have the claim back that has no owner; from its finalizer."""
-        self.cell.dropped(self, is_forgotten=is_forgotten)
-
-    def _recover(self, claim: LockClaim) -> None:
-        """Have a claim in hand that was taken and has not reached its guard; on the loop."""
-        if claim.tenure is not None:
-            claim.tenure = None
-            self.cell.returned(self)
-
-    def nested_dropped(
-        self, claims: list[LockClaim], options: LockOptions, *, is_forgotten: bool
-    ) -> None:
-        """Have a nested guard released that was garbage-collected; from its finalizer."""
+    def forgotten(self, claims: list[list[int]], options: LockOptions) -> None:
+        """Have the claims of a guard released that was garbage-collected; from its finalizer."""
 
         def release() -> None:
-            if claims:
-                claim = claims.pop()
-                if claim.depths and claim.depths.pop() == 0:
-                    with suppress(LockLost):
-                        if not self.put_back(claim, options):
-                            self.cell.look_at_claim(self)
+            if claims and claims.pop().pop() == 0:
+                with suppress(LockLost):
+                    if not self.put_back(options):
+                        self.cell.returned(self)
 
-        if is_forgotten:
-            self.cell.forgotten(self, lambda: bool(claims) and self.is_live, release)
-        else:
-            self.cell.post(release)
+        self.cell.forgotten(self, lambda: bool(claims) and self.is_live, release)
+
+    def _is_seized_if_wanted(self) -> bool:
+        """Look again: somebody may have come while it went back."""
+        return self.wanted and self.seize()
 
     def seize(self) -> bool:
-        """Have the claim in hand, if it is idle; False if it is in use."""
+        """Take the claim for good, or until `let`; False if it is in use."""
         try:
-            self._slot.pop().tenure = None
+            self._slot.pop()
         except IndexError:
             return False
         return True
@@ -242,13 +196,9 @@ class Tenure:
 
     # On the loop, with the claim in hand.
 
-    def give(self, options: LockOptions) -> Guard:
-        """Make the guard of a caller that has waited for it."""
-        return self._guard(LockClaim(self), options)
-
     def let(self) -> None:
         """Let it be idle."""
-        self._slot.append(LockClaim(self))
+        self._slot.append(True)
 
     def idle_at(self) -> float:
         """When it may have been idle for long enough, at the earliest."""

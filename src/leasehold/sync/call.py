@@ -51,7 +51,7 @@ class Call(Generic[T]):
 
     def start(self) -> None:
         """Begin, unless that was done."""
-        if self._task is None and not self._has_begun:
+        if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._do())
 
     async def _do(self) -> None:
@@ -64,7 +64,6 @@ class Call(Generic[T]):
         except BaseException as error:  # noqa: BLE001  its caller gets it
             self._fail(error)
         finally:
-            self._task = None  # collected here: asyncio has a finalizer for it, written in Python
             self._done.release()
 
     def _check_wanted(self) -> None:
@@ -77,16 +76,16 @@ class Call(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel it, unless it is done."""
-        if not self._has_begun:
-            self._is_stopped = True  # a task that is cancelled before it begins reports nothing
-        elif self._task is not None:
+        if self._task is None or not self._has_begun:
+            self._is_stopped = True  # a task that is cancelled before it begins tells nobody
+        elif not self._task.done():
             self._task.cancel()
 
     def stop(self) -> None:
         """Cancel it, and undo what it has done already: nobody waits for it any more."""
         self._is_stopped = True
         self.cancel()
-        if self._has_begun and self._task is None:
+        if self._task is not None and self._task.done():
             self._take_back_later()
 
     def _take_back_later(self) -> None:

@@ -14,8 +14,6 @@ from leasehold.engine.values import LeaseInfo
 from leasehold.recipes.events import Listener
 from leasehold.recipes.options import RECALL_S
 from leasehold.sync.barrier import Barrier
-from leasehold.sync.block_exit import begin, block_exit
-from leasehold.sync.call import Call
 from leasehold.sync.election import Election
 from leasehold.sync.guard import OnLoss, tell_twin
 from leasehold.sync.health import Check, run_aside
@@ -240,14 +238,8 @@ class Client:
 
     def __enter__(self) -> Self:
         self._thread.check_process()
-        begin(self, self)
         return self
 
-    def abandon(self) -> None:
-        """Have the loop close it, unless it was closed: its block was interrupted."""
-        self._thread.post(Call(self._close).start)
-
-    @block_exit
     def __exit__(
         self,
         exc_type: type[BaseException] | None,

@@ -13,7 +13,6 @@ from leasehold.errors import Closed
 from leasehold.recipes import election as on_loop
 from leasehold.recipes import observation
 from leasehold.recipes.observation import Leader
-from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.guard import Guard, OnLoss, obtain, tell_twin
 from leasehold.sync.loop_thread import LoopThread
 
@@ -102,14 +101,10 @@ class Observation:
         self._thread.post(self._observation.cancel)
 
     def __enter__(self) -> Self:
-        begin(self, self)
         return self
 
-    @block_exit
     def __exit__(self, *exc_info: object) -> None:
         self.cancel()
-
-    abandon = cancel
 
 
 class Election:

@@ -13,7 +13,6 @@ from leasehold.recipes import guard as on_loop
 from leasehold.recipes.guarding import AnyGuard
 from leasehold.recipes.token import Token
 from leasehold.sync import bodies
-from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.loop_thread import LoopThread
 from leasehold.sync.signals import Signal
 
@@ -111,12 +110,14 @@ class Guard:
         Raises `NotHeld` if that was done before, and `LockLost` if the lock was lost meanwhile:
         what was done under it since then was not protected.
         """
+        rest: list[Callable[[], None]] | None = None
         try:
-            if not self._guard.put_back():
-                self._thread.post(self._guard.put_by)
-        except BaseException:  # of a signal handler, for instance: the loop may not have been told
-            if self._guard.is_released:
-                self._thread.post(self._guard.put_by)
+            rest = None if self._guard.put_back() else [self._guard.put_by]
+            if rest is not None:
+                self._thread.post(_do_once, rest)
+        except BaseException:  # such as Ctrl-C: the loop may not have been told
+            if rest is not None:
+                self._thread.post(_do_once, rest)
             raise
         finally:
             if self._lost is not None:
@@ -145,7 +146,6 @@ class Guard:
         try:
             self.check()
             self.enter()
-            begin(self, self)
             return self
         except BaseException:  # such as Ctrl-C: no block will release it
             self.abandon()
@@ -156,7 +156,6 @@ class Guard:
         if self._body is not None:
             bodies.enter(self._body)
 
-    @block_exit
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -182,7 +181,7 @@ class Guard:
                 raise
 
     def abandon(self) -> None:
-        """Have the loop release it, unless it was released: its block was interrupted."""
+        """See that it is released, unless it is: after a Ctrl-C nobody else will do that."""
         if self._body is not None:
             bodies.leave(self._body)
         abandon(self._thread, self._guard)
@@ -230,14 +229,12 @@ def twin_of(
     thread: LoopThread, guard: AnyGuard, on_loss: OnLoss | None, *, cancel_on_loss: bool
 ) -> Guard:
     """Return the guard of blocking code for a guard on the loop; made in the caller's thread."""
-    twin = Guard(thread, guard, on_loss, cancel_on_loss=cancel_on_loss)
-    if guard.lost.is_set():  # it may have been lost before there was a twin to be told
-        twin.was_lost(None)
+    twin: Guard | None = guard.twin
+    if twin is None:
+        twin = Guard(thread, guard, on_loss, cancel_on_loss=cancel_on_loss)
+        if guard.lost.is_set():  # it may have been lost before there was a twin to be told
+            twin.was_lost(None)
     return twin
-
-
-leave_block = Guard.__exit__
-"""End the block of a handle, given its guard."""
 
 
 def tell_twin(guard: AnyGuard, error: BaseException | None) -> None:
@@ -268,16 +265,18 @@ async def _give_back(guard: Guard) -> None:
         guard.release()
 
 
+def _do_once(rest: list[Callable[[], None]]) -> None:
+    """Do the rest of a release, unless that was done; on the loop."""
+    if rest:
+        rest.pop()()
+
+
 def abandon(thread: LoopThread, guard: AnyGuard) -> None:
-    """Have the loop release a guard, unless it was released: its caller was interrupted."""
+    """Have the loop release what nobody has got, because of a Ctrl-C; or has left by half."""
     thread.post(release_if_held, guard)
 
 
 def release_if_held(guard: AnyGuard) -> None:
-    """Release it, or do the rest of a release that was interrupted; on the loop."""
-    try:
+    """Release it, unless that was done; on the loop."""
+    with suppress(LockLost, NotHeld):
         guard.release()
-    except NotHeld:
-        guard.put_by()
-    except LockLost:
-        return

@@ -18,7 +18,6 @@ from leasehold.lease import Form
 from leasehold.lease_ids import shown_lease
 from leasehold.pending import Pending
 from leasehold.sync import bodies
-from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.call import Call
 from leasehold.sync.loop_thread import LoopThread
 from leasehold.sync.signals import Signal
@@ -188,19 +187,11 @@ class HeldLease:
             self.check()
             if self._body is not None:
                 bodies.enter(self._body)
-            begin(self, self)
-        except BaseException:  # of a signal handler, for instance: no block will end it
-            self.abandon()
+        except BaseException:  # such as Ctrl-C: nobody is there to end it
+            self._thread.post(Call(lambda: self._end(self._held, None)).start)
             raise
         return self
 
-    def abandon(self) -> None:
-        """Have the loop end it, unless it is over: its block was interrupted."""
-        if self._body is not None:
-            bodies.leave(self._body)
-        self._thread.post(Call(lambda: self._end(self._held, None)).start)
-
-    @block_exit
     def __exit__(
         self,
         exc_type: type[BaseException] | None,

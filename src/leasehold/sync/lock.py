@@ -8,16 +8,8 @@ from leasehold.recipes import guard as guard_on_loop
 from leasehold.recipes import lock as on_loop
 from leasehold.recipes.lock import Holder
 from leasehold.recipes.options import check_wait
-from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.bodies import bodies
-from leasehold.sync.guard import (
-    Guard,
-    OnLoss,
-    abandon,
-    leave_block,
-    release_if_held,
-    twin_of,
-)
+from leasehold.sync.guard import Guard, OnLoss, abandon, release_if_held, twin_of
 from leasehold.sync.loop_thread import LoopThread
 
 
@@ -71,9 +63,12 @@ class Lock:
         if guard is not None:
             return guard
 
-        return self._thread.run(
-            lambda: self._lock.obtain(timeout=timeout, ask_again=ask_again), undo=_release
-        )
+        async def obtain() -> guard_on_loop.Guard:
+            obtained = await self._lock.obtain(timeout=timeout, ask_again=ask_again)
+            self._twin_of(obtained)  # before it can be lost
+            return obtained
+
+        return self._thread.run(obtain, undo=_release)
 
     def _twin_of(self, guard: guard_on_loop.Guard) -> Guard:
         return twin_of(self._thread, guard, self._on_loss, cancel_on_loss=self._cancel_on_loss)
@@ -88,8 +83,7 @@ class Lock:
                 if guard.is_held:
                     break
                 twin.abandon()  # it was lost before its block could begin
-            if not begin(self, twin, leave_block) or self._lock.is_reentrant:
-                self._lock.entered(get_ident(), guard)
+            self._lock.entered(get_ident(), guard)
             return twin
         except BaseException:  # such as Ctrl-C: nobody is there to release it
             if twin is not None:
@@ -98,7 +92,6 @@ class Lock:
                 abandon(self._thread, guard)
             raise
 
-    @block_exit
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -110,7 +103,7 @@ class Lock:
             twin = self._lock.left(get_ident()).twin
             assert twin is not None, "it was made when the block was entered"
             twin.leave(exc_type)
-        except BaseException:  # of a signal handler, for instance: it may still be held
+        except BaseException:  # such as Ctrl-C: else it is released by now
             if twin is not None:
                 twin.abandon()
             raise
@@ -120,14 +113,8 @@ class Lock:
 
     def release(self) -> None:
         """Release the latest guard that `acquire` has given; `NotHeld` if there is none."""
-        guard = None
-        try:
-            guard = self._lock.latest()
-            guard.twin.release()
-        except BaseException:  # of a signal handler, for instance: it may still be held
-            if guard is not None:
-                abandon(self._thread, guard)
-            raise
+        twin: Guard = self._lock.latest().twin
+        twin.release()
 
     def holder(self, *, timeout: Timeout = None) -> Holder | None:
         """Ask who has it; None if nobody has."""

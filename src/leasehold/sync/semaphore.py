@@ -6,8 +6,7 @@ from types import TracebackType
 from leasehold.client.patience import Timeout
 from leasehold.recipes import semaphore as on_loop
 from leasehold.recipes.blocks import Blocks
-from leasehold.sync.block_exit import begin, block_exit
-from leasehold.sync.guard import Guard, OnLoss, leave_block, obtain
+from leasehold.sync.guard import Guard, OnLoss, obtain
 from leasehold.sync.loop_thread import LoopThread
 
 
@@ -59,15 +58,13 @@ class Semaphore:
         try:
             guard = self.acquire()
             guard.enter()
-            if not begin(self, guard, leave_block):
-                self._blocks.enter(get_ident(), guard)
+            self._blocks.enter(get_ident(), guard)
             return guard
         except BaseException:  # such as Ctrl-C: nobody is there to release it
             if guard is not None:
                 guard.abandon()
             raise
 
-    @block_exit
     def __exit__(
         self,
         exc_type: type[BaseException] | None,

@@ -14,7 +14,6 @@ from leasehold.core.duration import check_seconds
 from leasehold.engine import interface
 from leasehold.engine.values import Events
 from leasehold.errors import Closed, LeaseholdError
-from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.loop_thread import LoopThread
 
 FETCHED_AT_ONCE: Final = 64
@@ -116,14 +115,10 @@ class Watch:
 
     def __enter__(self) -> Self:
         self._thread.check_process()
-        begin(self, self)
         return self
 
-    @block_exit
     def __exit__(self, *exc_info: object) -> None:
         self.cancel()
-
-    abandon = cancel
 
     def __del__(self) -> None:
         # A loop that was left by `break` has nobody to cancel its watch.

@@ -701,8 +701,8 @@ def test_a_claim_that_goes_back_just_when_somebody_comes_is_found() -> None:
         cell = a._locks.of(b"x")
         asker = Asker("x", a._locks.defaults, tries=False)
 
-        class Slot(list[tenures.LockClaim]):
-            def append(self, claim: tenures.LockClaim) -> None:
+        class Slot(list[bool]):
+            def append(self, claim: bool) -> None:
                 if not cell.has_askers and asker.is_waiting:
                     cell.add(asker)  # as the loop may, while a thread is here
                 super().append(claim)
