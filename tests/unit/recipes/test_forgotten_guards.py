@@ -143,3 +143,24 @@ def test_a_finalizer_after_the_loop_was_closed_does_nothing() -> None:
     guard = asyncio.run(acquire())
     del guard
     gc.collect()
+
+
+@asynchronous
+async def test_a_lock_has_one_holder_after_a_task_was_collected_in_its_block() -> None:
+    """Finalizers of all objects of a cycle run: two of them must not give the lock back twice."""
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    async with leasehold.open("memory:") as client:
+        is_entered = asyncio.Event()
+
+        async def work() -> None:
+            async with client.lock("x"):
+                is_entered.set()
+                await asyncio.get_running_loop().create_future()
+
+        task = asyncio.create_task(work())
+        await is_entered.wait()
+        del task
+        await _collected()
+        async with client.lock("x", timeout=TTL_S):
+            with pytest.raises(LockDenied):
+                await client.lock("x").acquire(timeout=0)

@@ -503,3 +503,21 @@ def test_a_guard_that_is_forgotten_is_reported(
             return reported.is_set()
 
         until(is_reported)
+
+
+def test_a_lock_has_one_holder_after_a_generator_was_collected_in_its_block() -> None:
+    """Finalizers of all objects of a cycle run: two of them must not give the lock back twice."""
+    with leasehold.sync.open("memory:") as client:
+
+        def work(_cycle: list[object]) -> Iterator[None]:
+            with client.lock("x"):
+                yield
+
+        cycle: list[object] = []
+        generator = work(cycle)
+        cycle.append(generator)
+        next(generator)
+        del cycle, generator
+        gc.collect()
+        with client.lock("x", timeout=30), pytest.raises(LockDenied):
+            client.lock("x").acquire(timeout=0)
