@@ -261,7 +261,7 @@ def test_an_opening_that_fails_says_what_to_do(failure: MakeFault, tmp_path: Pat
     disk = FailingDisk(failure(at=1))
     with pytest.raises(StorageError) as refused:
         Journal(tmp_path, vfs=disk.name)
-    assert re.search(r"make sure that .* disk .*start again", str(refused.value))
+    assert re.search(r"check that the disk .*start again", str(refused.value))
 
 
 # The trap: a sync that fails loses what it was to sync, and the next one says that all is well

@@ -316,9 +316,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.turn(turns)
 
     def begin_read(self, query: Range) -> None:
-        query.sorts_page = False  # which an engine does not offer
+        query.sorts_page = query.keys_only = False  # which an engine does not offer
         options = {name: getattr(query, name) for name in Range.__slots__}
-        del options["sorts_page"]
+        del options["sorts_page"], options["keys_only"]
         key = options.pop("key")
         self.start("read", query, lambda: self.engine.range(key, **options))
 

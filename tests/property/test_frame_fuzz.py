@@ -148,6 +148,7 @@ class Line:
         buffered = sum(one.reader.buffered_bytes for one in calls if one.reader is not None)
         buffered += sum(one.deferred for one in calls)
         buffered += sum(len(one._body) for one in streams if isinstance(one, WebRequest))
+        buffered += server._assembly.size_bytes if server._assembly is not None else 0
         assert server._inbound.buffered_bytes == buffered
         assert server._inbound.buffered_bytes <= self.limits.max_buffered_bytes
         assert server.unsent_bytes == sum(len(one.unsent or b"") for one in streams)

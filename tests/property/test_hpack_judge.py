@@ -20,6 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.rpc.hpack import (
+    MAX_KNOWN_TIMEOUT_BYTES,
+    MAX_SIZE_UPDATES,
     HeaderDecoder,
     HeaderError,
     HeaderListTooLarge,
@@ -59,11 +61,16 @@ class Peers:
             fields = self.ours.decode(block)
         except HeaderListTooLarge:
             assert list_bytes > MAX_LIST_BYTES
+        except HeaderError as error:
+            if f"more than {MAX_SIZE_UPDATES} table size updates" in str(error):
+                return None  # RFC 7541, 4.2; the judge has no such limit
+            raise
         else:
             assert list_bytes <= MAX_LIST_BYTES
             assert [(f.name, f.value) for f in fields] == [p for p in judged if p[0] != TIMEOUT]
             timeouts = [value for name, value in judged if name == TIMEOUT]
-            assert self.ours.timeout == (timeouts[-1] if timeouts else None)
+            kept = timeouts[-1][:MAX_KNOWN_TIMEOUT_BYTES] if timeouts else None
+            assert self.ours.timeout == kept
         self.compare_tables()
         return judged
 

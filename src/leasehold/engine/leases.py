@@ -167,17 +167,18 @@ class Leases:
         and are looked at again once they are renewed.
         """
         now = self.table.clock.now
-        for _ in range(budget):
-            if self._long_second > now:
-                return False
+        while self._long_second <= now:
             leases = self._long_by_second.get(self._long_second)
             if leases is None:
                 self._long_second += 1
-            else:
-                lease = next(iter(leases))
-                self._unwatch_long(lease)
-                self._checkpoint(lease, now)
-        return self._long_second <= now
+                continue
+            if budget == 0:
+                return True
+            budget -= 1
+            lease = next(iter(leases))
+            self._unwatch_long(lease)
+            self._checkpoint(lease, now)
+        return False
 
     def _checkpoint(self, lease: int, now: float) -> None:
         leased = self.table.find(lease)

@@ -179,7 +179,9 @@ class HeaderDecoder:
         if fields is None or length > MAX_KNOWN_TIMEOUT_BYTES or end > len(block):
             return None
         value = block[length_at + 1 : end]
-        self.timeout = decode_huffman(value) if first >= _HUFFMAN else value
+        if first >= _HUFFMAN:
+            value = decode_huffman(value)[:MAX_KNOWN_TIMEOUT_BYTES]
+        self.timeout = value
         return fields
 
     def _decode(self, block: bytes) -> tuple[Field, ...]:
