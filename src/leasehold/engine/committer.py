@@ -153,12 +153,16 @@ class Handover:
         # `set` may be from an earlier handover, if an exception of a signal handler ended its wait.
         if self._wakeup.wait_for(timeout_s) and self._is_done:
             return True
-        with self._mutex:
-            self._is_waiting = False
-            is_done = self._is_done
+        is_done = self.stop_waiting()
         if is_done:  # just now, so `set` has been called or is about to be
             self._wakeup.wait()
         return is_done
+
+    def stop_waiting(self) -> bool:
+        """Leave it to a callback; True if it is done, so that the thread does not call back."""
+        with self._mutex:
+            self._is_waiting = False
+            return self._is_done
 
     def done(self) -> bool:
         """Say, in the thread, that it is done: True if the loop waits, and will complete it."""
@@ -272,7 +276,12 @@ class Committer:
         handover = Handover(self._loop_wakeup, is_waiting=is_waiting)
         self._hand_over(lambda: self._write(batch, handover))
         if is_waiting:
-            in_time = handover.wait(WAIT_S)
+            try:
+                in_time = handover.wait(WAIT_S)
+            except BaseException:  # of a signal handler: the commit is completed all the same
+                if handover.stop_waiting():
+                    self._loop.call_soon(self._called_back, handover)
+                raise
             self.patience.waited(in_time=in_time)
             if in_time:
                 self._complete(handover)

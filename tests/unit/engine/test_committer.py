@@ -395,6 +395,36 @@ def test_a_wakeup_of_an_earlier_handover_is_not_taken_for_the_end_of_a_commit(
     assert not handover.done()
 
 
+@pytest.mark.parametrize("is_done", [False, True], ids=["not done", "done"])
+def test_a_commit_is_completed_if_a_signal_handler_raises_while_the_loop_waits(
+    monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    @with_bench
+    async def run(bench: Bench) -> None:
+        await bench.until_it_waits()
+        bench.journal.gate = gate = threading.Event()
+        loop = asyncio.get_running_loop()
+        raised = loop.create_future()
+        loop.set_exception_handler(lambda _loop, context: raised.set_result(context["exception"]))
+
+        def interrupted(wakeup: Wakeup, _timeout_s: float) -> bool:
+            if is_done:
+                gate.set()
+                wakeup.wait()
+            raise InterruptedError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Wakeup, "wait_for", interrupted)
+            position = bench.put()
+            async with asyncio.timeout(DEADLINE_S):
+                assert isinstance(await raised, InterruptedError)
+        gate.set()
+        await bench.until(lambda: bench.store.durable >= position)
+        assert bench.durable.count(position) == 1
+
+    run()
+
+
 def test_a_commit_is_completed_once_however_wait_and_end_fall(wakeup: Wakeup) -> None:
     random = Random(16)
     by_loop = 0
