@@ -6,9 +6,30 @@ before it changes anything.
 """
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 running_loop: Final = asyncio._get_running_loop  # noqa: SLF001  the other one raises if there is none
+
+
+def post(
+    loop: asyncio.AbstractEventLoop | None, callback: Callable[..., object], *args: object
+) -> None:
+    """Have a loop make a call soon; from any thread or finalizer. Does nothing if it is closed."""
+    if loop is not None:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback, *args)
+
+
+def call_on(
+    loop: asyncio.AbstractEventLoop | None, callback: Callable[..., object], *args: object
+) -> None:
+    """Make a call now if this loop is running here, else have it made there soon."""
+    if running_loop() is loop:
+        callback(*args)
+    else:
+        post(loop, callback, *args)
 
 
 class OwnerLoop:

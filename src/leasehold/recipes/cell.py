@@ -22,7 +22,6 @@ here.
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leasehold.engine.values import Event
@@ -33,7 +32,7 @@ from leasehold.errors import (
     SessionExpired,
     is_definite,
 )
-from leasehold.owner_loop import running_loop
+from leasehold.owner_loop import call_on
 from leasehold.recipes import yielding
 from leasehold.recipes.asker import Asker, Askers
 from leasehold.recipes.behind import Behind
@@ -149,12 +148,7 @@ class Cell:
 
     def returned_in_any_loop(self, tenure: Tenure) -> None:
         """Do what `returned` does, in any thread: a guard may be released in any event loop."""
-        loop = self._locks.owner.loop
-        if running_loop() is loop:
-            self.returned(tenure)
-        elif loop is not None:
-            with suppress(RuntimeError):  # the loop was closed, and the session with it
-                loop.call_soon_threadsafe(self.returned, tenure)
+        call_on(self._locks.owner.loop, self.returned, tenure)
 
     def returned(self, tenure: Tenure) -> None:
         """Have the claim in hand: give it to who is next, keep it, or give up the key."""

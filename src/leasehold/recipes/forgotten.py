@@ -12,6 +12,8 @@ import logging
 import warnings
 from collections.abc import Callable
 
+from leasehold.owner_loop import post
+
 logger = logging.getLogger(__name__)
 
 
@@ -26,11 +28,7 @@ def post_forgotten(
 
     `is_held` and `release` run on the loop, and must not refer to the guard.
     """
-    try:
-        if loop is not None:
-            loop.call_soon_threadsafe(_report, loop, name, wait_s, is_held, release)
-    except RuntimeError:
-        return  # the loop was closed, and the session with it
+    post(loop, _report, loop, name, wait_s, is_held, release)
 
 
 def _report(

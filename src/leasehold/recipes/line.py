@@ -37,7 +37,7 @@ from leasehold.errors import (
     SessionExpired,
     is_definite,
 )
-from leasehold.owner_loop import running_loop
+from leasehold.owner_loop import call_on, post
 from leasehold.recipes.feeds import Subscription
 from leasehold.recipes.forgotten import post_forgotten
 from leasehold.recipes.lines import Lines
@@ -254,15 +254,11 @@ class Place:
 
     def give_up_in_any_loop(self) -> None:
         """Do what `give_up` does, in any thread: a guard may be released in any event loop."""
-        if running_loop() is self._loop:
-            self.give_up()
-        else:
-            self.give_up_soon()
+        call_on(self._loop, self.give_up)
 
     def give_up_soon(self) -> None:
         """Do what `give_up` does, soon; in any thread."""
-        with suppress(RuntimeError):  # the loop is over, and so is everything
-            self._loop.call_soon_threadsafe(self.give_up)
+        post(self._loop, self.give_up)
 
     def forgotten(self, claim: list["Place"]) -> None:
         """Have a guard reported and released that was garbage-collected; from its finalizer."""

@@ -10,7 +10,6 @@ asks again, and has missed nothing.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,6 +17,7 @@ from leasehold.core.ops import SortBy
 from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.values import Events, KeyValue
 from leasehold.errors import Closed, Compacted, LeaseholdError, is_definite
+from leasehold.owner_loop import post
 from leasehold.recipes.line import Line
 from leasehold.recipes.lines import Lines
 from leasehold.recipes.session import AGAIN_MAX_S, AGAIN_MIN_S
@@ -109,8 +109,7 @@ class Observation:
         watch: Watch | None = getattr(self, "_watch", None)
         if watch is not None:
             assert self._loop is not None, "it was begun"
-            with suppress(RuntimeError):  # the loop is over, and so is everything
-                self._loop.call_soon_threadsafe(watch.cancel)
+            post(self._loop, watch.cancel)
 
     def tell_again(self) -> None:
         """Learn that what was told last has not reached anybody."""
