@@ -9,17 +9,20 @@ READY  := $(VENV)/.ready
 DEV    := $(VENV)/.dev-ready
 BENCH  := $(VENV)/.bench-ready
 CLIENTS := $(VENV)/clients/.ready
-WORKERS ?= auto
+# Many tests wait for real time, so there are more workers than cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 2; print(n + n // 2)')
 PARALLEL = -n $(WORKERS) --dist worksteal
-# For minutes: pure computing, and servers under load. Measuring coverage would make it three times
-# as many.
-HEAVY  := tests/property tests/simulation tests/faults
+# Seeds, kills and published client suites: minutes of computing and of servers under load.
+HEAVY  := tests/property tests/simulation tests/faults tests/clients \
+          tests/conformance/test_differential.py tests/conformance/test_restarts.py
+# The tests that coverage is measured with; it makes them twice as slow, and the heavy ones three times.
+COVERED := tests/unit tests/engines tests/integration
 # Property tests draw the same examples each time (`HYPOTHESIS_PROFILE=deep` draws others), which takes
 # sets of bytes that have the same order in each process.
 REPEATABLE := PYTHONHASHSEED=0
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test clients check format bench bench-etcd wire clean
+.PHONY: help serve demo quick test test-heavy clients check format bench bench-etcd wire sync clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -30,19 +33,27 @@ serve: $(READY)  ## run the server on 127.0.0.1:2379; ARGS="--listen 127.0.0.1:2
 demo: $(READY)  ## the shortest demonstration of the library
 	@$(BIN)/python examples/first_lease.py
 
-test: $(DEV) $(CLIENTS)  ## run the whole test suite, with coverage
+quick: check  ## lint, types and the unit tests that take no seconds each: for every edit
+	$(BIN)/pytest -q $(PARALLEL) -m 'not slow' tests/unit
+
+test: $(DEV)  ## run the tests that a change has to pass
+	$(BIN)/pytest $(PARALLEL) --durations=25 $(HEAVY:%=--ignore=%)
+
+test-heavy: $(DEV) $(CLIENTS)  ## run the rest: seeds, kills, published client suites; coverage
+	$(REPEATABLE) $(BIN)/pytest $(PARALLEL) --durations=25 $(HEAVY)
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(PARALLEL) $(HEAVY:%=--ignore=%)
-	$(REPEATABLE) $(BIN)/pytest $(PARALLEL) $(HEAVY)
+	# `test` has judged these tests; with a tracer, those about processor time may fail.
+	-$(BIN)/coverage run -m pytest -q $(PARALLEL) $(COVERED)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
 clients: $(CLIENTS)  ## make the environments of the real clients that tests use
 
-check: $(DEV)  ## lint, formatting, types
+check: $(DEV)  ## lint, formatting, types, generated code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/generate_sync.py --check
 
 format: $(DEV)  ## fix what lint and format can fix by themselves
 	$(BIN)/ruff check --fix .
@@ -61,6 +72,9 @@ bench-etcd: $(DEV) $(BENCH)  ## measure the server beside etcd 3.5.1; writes tab
 
 wire: $(DEV)  ## generate the protobuf modules from src/leasehold/wire/protos
 	$(BIN)/python tools/generate_wire.py
+
+sync: $(DEV)  ## generate the blocking client from the async one
+	$(BIN)/python tools/generate_sync.py
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,16 +26,16 @@ from benchmarks.etcd.script import (
     timeouts,
     with_prefix,
 )
-from leasehold.core.ops import Grant, Put
-from leasehold.engine.journal_format import Identity
-from leasehold.engine.runtime import Runtime
-from leasehold.rpc import frames
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.routes import Methods
-from leasehold.rpc.server_connection import TABLE_BYTES, ServerConnection
-from leasehold.server.etcd.desk import Desk
-from leasehold.server.etcd.kv import KV
-from leasehold.server.etcd.lease import Lease
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.routes import Methods
+from leasehold.grpc.server_connection import TABLE_BYTES, ServerConnection
+from leasehold.http2 import frames
+from leasehold.journal.journal_format import Identity
+from leasehold.keyspace.operations import Grant, Put
+from leasehold.server.etcd.kv import KVService
+from leasehold.server.etcd.lease import LeaseService
+from leasehold.server.etcd.service_context import ServiceContext
+from leasehold.store.runtime import Runtime
 
 CALLS: Final = 640
 AT_ONCE: Final = 32
@@ -76,8 +76,8 @@ class Server:
         self.store.start()
         self.gate = Gate()
         self.store.on_durable = self.gate.release
-        desk = Desk(self.runtime, self.gate, Identity(1 << 63, 1 << 62, 1))
-        self.methods: Methods = {**KV(desk).methods(), **Lease(desk).methods()}
+        context = ServiceContext(self.runtime, self.gate, Identity(1 << 63, 1 << 62, 1))
+        self.methods: Methods = {**KVService(context).methods(), **LeaseService(context).methods()}
         self.store.apply(Grant(LEASE, float(TTL_S)))
         self.store.apply(Put(KEY, VALUE))
         self.commit()

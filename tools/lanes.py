@@ -1,6 +1,6 @@
-"""Pictures of who knows what, and when: a lane for each, bars, and messages between them.
+"""Timing diagrams: a lane for each process, with bars, and messages between them.
 
-What the scripts here draw with; it needs matplotlib, which is in the dependency group `bench`.
+Used by the scripts `draw_*`. It needs matplotlib, which is in the dependency group `bench`.
 """
 
 from typing import Any, Final
@@ -12,13 +12,13 @@ SMALL: Final = 9.5
 
 
 def draw_mark(axes: Any, at: float, lane: float, text: str, colour: str, marker: str) -> None:
-    """Draw what happens at a moment, with a text below."""
+    """Draw an event, with a text below."""
     axes.plot(at, lane, marker, color=colour, markersize=10, zorder=5)
     write_below(axes, at, lane, text, colour)
 
 
 def draw_lanes(axes: Any, lanes: dict[str, float], title: str) -> None:
-    """Draw a line for each, from its name on."""
+    """Draw a labelled line for each process."""
     axes.set_title(title, loc="left", fontsize=13, pad=16)
     axes.set_xlim(-0.6, 19.2)
     axes.set_ylim(-0.75, max(lanes.values()) + 0.55)
@@ -31,7 +31,7 @@ def draw_lanes(axes: Any, lanes: dict[str, float], title: str) -> None:
 
 
 def draw_bar(axes: Any, lane: float, begin: float, end: float, colour: str, text: str) -> None:
-    """Draw a time in which something is so."""
+    """Draw the duration of a state."""
     axes.broken_barh([(begin, end - begin)], (lane - BAR / 2, BAR), color=colour, zorder=2)
     shade = "black" if colour == PAUSED else "white"
     middle = (begin + end) / 2
@@ -41,7 +41,7 @@ def draw_bar(axes: Any, lane: float, begin: float, end: float, colour: str, text
 def draw_message(
     axes: Any, begin: tuple[float, float], end: tuple[float, float], colour: str = "black"
 ) -> None:
-    """Draw what is sent from one lane to another: each end is a time and a lane."""
+    """Draw a message from one lane to another: each end is a time and a lane."""
     style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=_edge(end, begin), xytext=_edge(begin, end), arrowprops=style, zorder=4)
 
@@ -52,7 +52,7 @@ def _edge(point: tuple[float, float], other: tuple[float, float]) -> tuple[float
 
 
 def draw_line(axes: Any, at: float, low: float, high: float, colour: str) -> None:
-    """Draw an end that others are compared with."""
+    """Draw a deadline across lanes."""
     axes.plot([at, at], [low, high], color=colour, linewidth=1.6, linestyle="--")
 
 

@@ -1,5 +1,5 @@
-"""Our client beside `aetcd` and `etcd3`, and what it costs to keep 10,000 leases.
+"""Compares the client with `aetcd` and `etcd3`, and measures the cost of 10,000 leases.
 
-Run it with `make bench`, or `python -m benchmarks.client --help`. `docs/benchmarks-client.md` says
-what is measured, and has the results.
+Run it with `make bench`, or `python -m benchmarks.client --help`. `docs/benchmarks-client.md`
+describes what is measured, and has the results.
 """

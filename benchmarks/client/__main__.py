@@ -1,4 +1,4 @@
-"""Measure our client beside others, print the tables, and write them into the documentation."""
+"""Compare the client with others, print the tables, and write them into the documentation."""
 
 import argparse
 import tempfile

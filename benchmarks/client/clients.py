@@ -15,7 +15,7 @@ OURS: Final = (ASYNCIO, UVLOOP, SYNC)
 OTHERS: Final = (AETCD, ETCD3)
 BARE: Final = "no client"
 CLIENTS: Final = (ASYNCIO, AETCD, UVLOOP, ETCD3, SYNC, BARE)
-"""In this order in turn: nobody is always measured after somebody of the same kind."""
+"""The order of measurement: it alternates between kinds."""
 
 _PACKAGES: Final = {AETCD: "aetcd", ETCD3: "etcd3"}
 _SYNC_MODULE: Final = "leasehold.sync"

@@ -20,10 +20,10 @@ CALLS: Final = (PUT, GET, RENEW)
 WARM_UP_S: Final = 0.1
 VALUE: Final = b"v" * 64
 TTL_S: Final = 60
-"""Of leases that are renewed: long, because nobody else renews them."""
+"""Of leases that are renewed: long, because only the measured calls renew them."""
 
 AsyncCall = Callable[[], Awaitable[bool]]
-"""Makes one call, and says whether the answer is as it should be."""
+"""Makes one call, and returns whether the answer is correct."""
 PlainCall = Callable[[], bool]
 
 
@@ -39,7 +39,7 @@ class Order:
 
 
 class WrongAnswer(Exception):
-    """A client says that a call went well, and its answer is another one."""
+    """A client reported success, but the answer is wrong."""
 
 
 def keys(count: int) -> list[bytes]:
@@ -112,7 +112,7 @@ def drive_threads(calls: Sequence[PlainCall], order: Order) -> Figures:
                 now = clock()
                 note(now - began)
                 began, is_over = now, now >= deadline
-        except Exception as error:  # noqa: BLE001  told by whoever waits
+        except Exception as error:  # noqa: BLE001  raised by the caller
             failures.append(error)
 
     for for_s in (WARM_UP_S, order.seconds):

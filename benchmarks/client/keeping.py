@@ -21,12 +21,12 @@ from benchmarks.engine.ticker import Ticker
 from benchmarks.etcd.servers import ETCD, OURS, CannotStart, Server, running
 from benchmarks.transport.samples import Cell, Figures, Run
 from leasehold.client.client import Client
-from leasehold.client.held_lease import HeldLease
-from leasehold.core.renewal_times import SESSION_RENEW
-from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.engine.values import Renewed
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.streaming_call import StreamingCall
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.client_call import StreamingCall
+from leasehold.leases.renewal_times import SESSION_RENEW
+from leasehold.sessions.held_lease import HeldLease
 
 PART: Final = "keeping"
 SERVERS: Final = (OURS, ETCD)
@@ -34,7 +34,7 @@ SERVERS: Final = (OURS, ETCD)
 MESSAGES, OCTETS, RENEWALS = "messages_per_s", "bytes_per_s", "renewals_per_s"
 CPU, SERVER_CPU = "cpu_s_per_s", "server_cpu_s_per_s"
 LONGEST_MS: Final = "longest_pause_ms"
-"""The most processor time that the client's event loop spent at once, while others waited."""
+"""The most processor time that the client's event loop spent in one turn, while others waited."""
 
 GRANTS_AT_ONCE: Final = 64
 START_S: Final = 60.0

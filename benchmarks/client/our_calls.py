@@ -11,7 +11,7 @@ import leasehold
 from benchmarks.client.driving import GET, PUT, TTL_S, VALUE, Order, drive, keys
 from benchmarks.transport.samples import Figures
 from leasehold.client.client import Client
-from leasehold.client.held_lease import HeldLease
+from leasehold.sessions.held_lease import HeldLease
 
 
 def measure(order: Order, *, on_uvloop: bool) -> Figures:

@@ -1,6 +1,6 @@
-"""A client in a process of its own, which makes calls as it is told.
+"""A client in a process of its own, which executes orders.
 
-Its argument says which one. A line of standard input is an order, and is answered by a line of
+Its argument selects it. A line of standard input is an order, and is answered by a line of
 standard output, both in JSON.
 """
 
@@ -27,10 +27,10 @@ _MODULES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 def main() -> None:
-    """Take orders until there are no more."""
+    """Execute orders until the input ends."""
     name, options = _MODULES[sys.argv[1]]
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)  # what a client prints is no answer
+        os.dup2(2, 1)  # output of a client must not be read as an answer
         for line in sys.stdin:
             answers.write(json.dumps(_obey(name, options, json.loads(line))) + "\n")
             answers.flush()
@@ -40,7 +40,7 @@ def _obey(name: str, options: dict[str, Any], order: dict[str, Any]) -> dict[str
     try:
         module = importlib.import_module(f"benchmarks.client.{name}")
         figures: Figures = module.measure(Order(**order), **options)
-    except Exception:  # noqa: BLE001  whatever it is, it is told
+    except Exception:  # noqa: BLE001  every failure is reported
         return {"failure": traceback.format_exc()}
     return {"figures": figures}
 

@@ -45,7 +45,7 @@ SERVER_NAMES: Final = {LEASEHOLD: "our client, on Leasehold", ETCD: "our client,
 def tables(results: Results, leases: int, ttl_s: float) -> list[Table]:
     """Every table of the report, in order; those of parts that were not measured are left out."""
     made = [
-        asked_for(results),
+        target_table(results),
         _calls(results.cells),
         _keeping(results.cells, leases, ttl_s),
     ]
@@ -62,22 +62,22 @@ def _cell(what: str, who: str) -> Cell:
     return Cell(calls.PART, what, who)
 
 
-# What was asked for.
+# Targets.
 
 
-def asked_for(results: Results) -> Table:
-    """The targets, with what was measured beside them."""
+def target_table(results: Results) -> Table:
+    """The targets, with the measured figures."""
     rows = [row for pair in PAIRS if (row := _asked(results.cells, pair))]
     by_rate, by_cpu = (sum(row[column] != NO for row in rows) for column in (5, 7))
     headings = ["", "ours, calls/s", "theirs, calls/s", f"{BARE}, times", "ours, times", ""]
     headings += ["times less processor", ""]
     note = (
-        f"asked for: at least {LEAST_TIMES:g} times; {by_rate} of {len(rows)} reached by calls in "
-        f"a second, which etcd takes part in, and {by_cpu} by the client's own processor time; "
-        f"ratios are taken round by round; {BARE} is what could be reached at most"
+        f"target: at least {LEAST_TIMES:g} times; {by_rate} of {len(rows)} reached by calls per "
+        f"second, which also depend on etcd, and {by_cpu} by the client's own processor time; "
+        f"ratios are taken round by round; {BARE} is the upper bound"
     )
     missing = [f"missing: {each}" for each in results.missing]
-    return Table("What was asked for", headings, rows, "; ".join([note, *missing]))
+    return Table("Targets", headings, rows, "; ".join([note, *missing]))
 
 
 def _asked(cells: Cells, pair: Pair) -> list[str] | None:
@@ -86,7 +86,7 @@ def _asked(cells: Cells, pair: Pair) -> list[str] | None:
     if rate is None or saved is None:
         return None
     return [
-        f"{pair.what}: {pair.ours}, beside {pair.other}",
+        f"{pair.what}: {pair.ours}, compared with {pair.other}",
         shown(cells[ours], RATE),
         shown(cells[other], RATE),
         _times(cells, pair.what, BARE, pair.other),
@@ -124,7 +124,7 @@ def _rows(cells: Cells, what: str) -> Iterator[list[str]]:
 
 
 def ours_first(whos: Iterable[str]) -> list[str]:
-    """The order in tables and plots, whoever is measured first."""
+    """The order in tables and plots, independent of the order of measurement."""
     return sorted(whos, key=lambda who: (who not in OURS, (*OURS, *OTHERS, BARE).index(who)))
 
 
@@ -147,8 +147,9 @@ def _keeping(cells: Cells, leases: int, ttl_s: float) -> Table:
         rows += _naive(cells, naive_per_s(leases, ttl_s))
     headings = ["", "messages/s", "bytes/s", "renewals/s", "client, CPU s/s", "server, CPU s/s"]
     note = (
-        "messages are counted at the client, bytes without what gRPC adds; the last column is the "
-        "most processor time that its event loop spent at once. A naive client sends a message for "
+        "messages are counted at the client, bytes without gRPC's overhead; the last column is the "
+        "most processor time that its event loop spent in one turn. A naive client sends a "
+        "message for "
         "each lease after each third of its term: computed, with the processor time that a renewal "
         f"took at {IN_FLIGHT} in flight"
     )

@@ -1,4 +1,4 @@
-"""What was asked for beside other clients, and whether it is reached."""
+"""The targets against other clients, and whether they are reached."""
 
 from typing import Final, NamedTuple
 
@@ -13,7 +13,7 @@ IN_FLIGHT: Final = 64
 
 
 class Pair(NamedTuple):
-    """Ours beside another client, at the same call."""
+    """Leasehold's client and another one, with the same call."""
 
     what: str
     ours: str
@@ -28,7 +28,7 @@ PAIRS: Final = tuple(
 
 
 def verdict(times: Spread) -> str:
-    """Whether so many times is enough, and in the worse quartile too."""
+    """Whether the ratio reaches the target, and the worse quartile too."""
     if times.median < LEAST_TIMES:
         return NO
     return YES if times.low >= LEAST_TIMES else NARROWLY

@@ -1,4 +1,4 @@
-"""The processes that clients run in, from the side of whoever gives them orders."""
+"""The processes that clients run in, from the side of the process that controls them."""
 
 import json
 import subprocess

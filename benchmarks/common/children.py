@@ -45,7 +45,7 @@ class Child:
         theirs.close()
 
     def send(self, message: Any) -> None:
-        """Ask for something."""
+        """Send an order."""
         self._connection.send(message)
 
     def receive(self, limit_s: float) -> Any:
@@ -150,7 +150,7 @@ def _run(
     try:
         session(connection, *args, **kwargs)
     except EOFError:
-        pass  # nobody asks any more
-    except Exception:  # noqa: BLE001  whatever it is, it is told
+        pass  # the parent has closed the connection
+    except Exception:  # noqa: BLE001  every failure is reported
         with suppress(OSError):
             connection.send(_Failure(traceback.format_exc()))

@@ -53,7 +53,7 @@ def command(prog: str, about: str | None, parts: Sequence[str] = ()) -> argparse
 
 
 def with_data_dir(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says where servers and engines write."""
+    """Add the option for the directory of servers and engines."""
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="on a disk; a temporary one")
 
 
@@ -66,7 +66,7 @@ def disk_of(options: argparse.Namespace) -> Path:
 
 
 def show(results: Measured, tables: Sequence[Table], json_file: Path | None = None) -> None:
-    """Print the tables, and write the raw results if asked to."""
+    """Print the tables, and write the raw results if requested."""
     print(f"\n{results.machine}")
     for table in tables:
         print(table.as_text())

@@ -16,7 +16,7 @@ def can_plot() -> bool:
 
 @contextmanager
 def drawing(path: Path, rows: int, columns: int, **layout: Any) -> Iterator[Any]:
-    """Give the axes to draw on, and save the figure; the suffix of `path` chooses the format."""
+    """Yield the axes to draw on, and save the figure; the suffix of `path` chooses the format."""
     import matplotlib as mpl  # noqa: PLC0415  optional
 
     mpl.use("Agg")

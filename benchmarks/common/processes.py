@@ -15,7 +15,7 @@ def cpu_s_of(pid: int) -> float:
     """User and system time of a process, all of its threads.
 
     Linux has a clock for each process that counts just this, to the nanosecond, and makes the
-    clock's number out of the process's. `/proc` knows only hundredths of a second.
+    clock's number out of the process's. `/proc` has only hundredths of a second.
     """
     return time.clock_gettime(~pid << 3 | 2)
 
@@ -25,7 +25,7 @@ def resident_bytes_of(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise OSError(f"nobody says what process {pid} occupies")
+    raise OSError(f"cannot read the resident memory of process {pid}")
 
 
 def settled_bytes(pid: int) -> int:
@@ -42,7 +42,7 @@ def settled_bytes(pid: int) -> int:
 
 
 def raise_file_limit() -> int:
-    """Have as many files as the system allows this process, and say how many."""
+    """Raise the limit on open files to the maximum, and return it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most

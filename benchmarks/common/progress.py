@@ -7,5 +7,5 @@ _started = monotonic()
 
 
 def tell(what: str) -> None:
-    """Say what is being done, where the results do not go."""
+    """Report progress on standard error."""
     print(f"[{monotonic() - _started:5.0f} s] {what}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Medians with their spread: one figure from a noisy machine says nothing."""
+"""Medians with their spread: a single figure from a noisy machine is not reliable."""
 
 import statistics
 from collections.abc import Sequence

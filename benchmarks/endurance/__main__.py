@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         scale = replace(scale, seconds=options.seconds)
     if options.output is None and not (options.quick or options.seconds):
         options.output = DOCS
-    tell(f"this ends by itself within {scale.most_s / 60:.0f} minutes")
+    tell(f"this ends within {scale.most_s / 60:.0f} minutes")
     result = Endurance(machine_line(), scale)
     measure(result, disk_of(options))
     report = tables(result)

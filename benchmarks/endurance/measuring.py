@@ -44,7 +44,7 @@ class Scale:
 
     @property
     def most_s(self) -> float:
-        """When a run has ended, whatever happens."""
+        """The time limit of a run."""
         return self.seconds + GRANT_S + 2 * CONNECT_S + 2 * SPARE_S
 
 
@@ -58,7 +58,7 @@ class Endurance:
     watched: WatchingResult | None = None
     leases_left: int | None = None
     memory: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds since the beginning, and octets."""
+    """Seconds since the beginning, and bytes."""
     server_cores: float = 0.0
     missing: list[str] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ class Endurance:
         }
 
     def slope(self) -> float | None:
-        """By how many octets memory grows in a second, once it has found its level."""
+        """By how many bytes memory grows in a second, once it has found its level."""
         first = WARM_SHARE * self.scale.seconds
         return slope([sample for sample in self.memory if sample[0] >= first])
 
@@ -91,7 +91,7 @@ def slope(samples: Sequence[tuple[float, float]]) -> float | None:
 
 
 def measure(result: Endurance, base: Path) -> None:
-    """Measure into `result`, which has what there is, whatever happens."""
+    """Measure into `result`, which keeps partial results after a failure."""
     try:
         with (
             TemporaryDirectory(

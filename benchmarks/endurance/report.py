@@ -14,12 +14,12 @@ EVER: Final = (0.0, float("inf"))
 
 
 def tables(result: Endurance) -> list[Table]:
-    """What was asked for, how long everything took, and memory over time."""
-    made = [_asked_for(result), _times(result), _memory(result)]
+    """Targets, how long everything took, and memory over time."""
+    made = [_target_table(result), _times(result), _memory(result)]
     return [table for table in made if table.rows]
 
 
-def _asked_for(result: Endurance) -> Table:
+def _target_table(result: Endurance) -> Table:
     rows = []
     held, watched, slope = result.held, result.watched, result.slope()
     if held is not None:
@@ -28,11 +28,11 @@ def _asked_for(result: Endurance) -> Table:
         shown = f"{lost:,} of {held.leases:,}"
         rows.append(["leases lost", "0", shown, _yes(is_so=not lost and not held.failure)])
         late = held.overtaken + held.unanswered
-        rows.append(["renewals not answered", "0", f"{late:,}", _yes(is_so=not late)])
+        rows.append(["renewals without a response", "0", f"{late:,}", _yes(is_so=not late)])
     if watched is not None:
         missed = watched.expected - watched.seen
         is_so = not missed and not watched.wrong and not watched.failure and watched.seen > 0
-        shown = f"{missed:,} missing, {watched.wrong:,} not the next one, of {watched.expected:,}"
+        shown = f"{missed:,} missing, {watched.wrong:,} out of order, of {watched.expected:,}"
         rows.append(["events at each watcher", "all, in order", shown, _yes(is_so=is_so)])
     if slope is not None and result.memory:
         per_minute = 60.0 * slope / result.memory[-1][1]
@@ -47,8 +47,8 @@ def _asked_for(result: Endurance) -> Table:
         f"{scale.puts_per_s:,.0f} Puts a second, history compacted every "
         f"{scale.compact_every_s:.0f} s, for {scale.seconds:,.0f} s"
     )
-    headings = ["", "asked for", "measured", "reached"]
-    return Table("What was asked for", headings, rows, "; ".join([note, *result.missing]))
+    headings = ["", "target", "measured", "reached"]
+    return Table("Targets", headings, rows, "; ".join([note, *result.missing]))
 
 
 def _yes(*, is_so: bool) -> str:
@@ -62,8 +62,8 @@ def _times(result: Endurance) -> Table:
     if result.watched is not None:
         rows.append(["events, from when their Put was due", *_quantiles(result.watched.events)])
     headings = ["", "number", "p50", "p99", "p99.9", "longest"]
-    note = "counted from when each was due; all renewals of a connection are due at once"
-    return Table("How long it took, ms", headings, rows, note)
+    note = "counted from when each was due; all renewals of a connection are due at the same time"
+    return Table("Latency, ms", headings, rows, note)
 
 
 def _quantiles(seconds: Seconds) -> list[str]:
@@ -78,7 +78,7 @@ def _memory(result: Endurance) -> Table:
     steps = 6
     at = [result.memory[(len(result.memory) - 1) * step // steps] for step in range(steps + 1)]
     headings = ["after", *(f"{seconds:.0f} s" for seconds, _ in at)]
-    rows = [["MB", *(figure(octets * MB) for _, octets in at)]]
+    rows = [["MB", *(figure(size * MB) for _, size in at)]]
     note = (
         f"the slope is that of the line that fits best, without the first {WARM_SHARE:.0%} of the "
         f"time; the server used {figure(result.server_cores)} of a processor"

@@ -23,8 +23,8 @@ from benchmarks.engine.engines import VALUE, calls_per_s, key_of, load_keys, ope
 from benchmarks.engine.samples import PLACES, Cell, Cells, Sample
 from benchmarks.engine.scale import Scale
 from benchmarks.engine.ticker import sample
-from leasehold.core.ops import Compare, Put, Relation, Target
 from leasehold.engine.interface import Engine
+from leasehold.keyspace.operations import Compare, Put, Relation, Target
 
 PUT, TXN, GET, PAGE = "put", "compare and put", "range of 1 key", "range of 100 keys"
 CALLS: Final = (PUT, TXN, GET, PAGE)

@@ -11,10 +11,10 @@ from time import monotonic
 from typing import Final
 
 from benchmarks.engine.samples import MEMORY
-from leasehold.core.ops import Put
-from leasehold.engine.housekeeping import AutoCompaction
+from leasehold.engine.embedded import open_engine
 from leasehold.engine.interface import Engine
-from leasehold.engine.opening import open_engine
+from leasehold.keyspace.operations import Put
+from leasehold.store.housekeeping import AutoCompaction
 
 MEMORY_PATH: Final = "memory:"
 VALUE: Final = bytes(range(100))
@@ -45,7 +45,7 @@ async def opened(where: str, base: Path) -> AsyncIterator[Engine]:
 
 
 async def in_flight(callers: int, call: Callable[[int], Awaitable[object]], calls: int) -> None:
-    """Make calls, numbered from 0, so many at a time."""
+    """Make calls, numbered from 0, with a fixed number in flight."""
     numbers = iter(range(calls))
 
     async def caller() -> None:
@@ -58,7 +58,7 @@ async def in_flight(callers: int, call: Callable[[int], Awaitable[object]], call
 async def calls_per_s(
     callers: int, call: Callable[[], Awaitable[object]], seconds: float, *, waits: bool
 ) -> float:
-    """Make calls for some time, so many at a time, and count those that were answered.
+    """Make calls for some time, a fixed number in flight, and count those that were answered.
 
     A call `waits` if it always lets others have a turn, as one does that changes something.
     """
@@ -111,7 +111,7 @@ async def put_revisions(engine: Engine, revisions: int, keys: int) -> None:
 
 
 async def grant_leases(engine: Engine, leases: int, ttl_s: float = LONG_TTL_S) -> list[int]:
-    """Grant leases, and give their ids."""
+    """Grant leases, and return their ids."""
     ids: list[int] = []
 
     async def grant_one(_number: int) -> None:

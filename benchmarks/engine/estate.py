@@ -16,9 +16,9 @@ from benchmarks.engine.engines import (
     put_revisions,
 )
 from benchmarks.engine.scale import Scale
-from leasehold.core.keyspace import FROM_KEY
+from leasehold.engine.embedded import open_engine
 from leasehold.engine.interface import Engine
-from leasehold.engine.opening import open_engine
+from leasehold.keyspace.keyspace import FROM_KEY
 
 KEYS_OF_HISTORY: Final = 10
 """So often each key of a history was put."""
@@ -80,7 +80,7 @@ def compact_estate(path: str) -> None:
 
 
 def estate(base: Path, scale: Scale) -> Path:
-    """A directory with keys and leases, never compacted; made when it is first asked for."""
+    """A directory with keys and leases, never compacted; created when it is first used."""
     path = base / "estate"
     if not path.exists():
         tell(f"writing {count(scale.keys)} keys and {count(scale.leases)} leases")

@@ -2,7 +2,7 @@
 
 All leases are renewed by one call, shortly before they end. That call takes a while itself, and
 each lease ends a term after its own renewal, so lateness is counted lease by lease: from the moment
-at which the call took the lease's id, plus the term, to the moment at which a watch tells of the
+at which the call took the lease's id, plus the term, to the moment at which a watch reports the
 deleted key.
 """
 
@@ -94,7 +94,7 @@ class _Ending:
             yield lease
 
     async def see(self) -> dict[bytes, float]:
-        """Renew all, and see them go: when each key was told of."""
+        """Renew all, and record when the delete of each key was reported."""
         watch = self._engine.watch(PREFIX, prefix_end(PREFIX), puts=False)
         async with watch, asyncio.timeout(WAIT_S):
             seeing = asyncio.create_task(self._see(watch))

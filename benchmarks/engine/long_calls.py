@@ -16,10 +16,10 @@ from benchmarks.engine.renewals import Renewals
 from benchmarks.engine.samples import Cell, Cells, Sample
 from benchmarks.engine.scale import Scale
 from benchmarks.engine.ticker import sample
-from leasehold.core.keyspace import FROM_KEY
+from leasehold.engine.embedded import open_engine
 from leasehold.engine.interface import Engine, prefix_end
-from leasehold.engine.opening import open_engine
 from leasehold.engine.values import DeleteResult
+from leasehold.keyspace.keyspace import FROM_KEY
 
 NOTHING: Final = "nothing"
 READ, LIST = "range of all keys", "list all leases"
@@ -116,7 +116,7 @@ async def measure_beside(engine: Engine, call: Call) -> Sample:
 
 
 class _LongCalls:
-    """Makes what each of the calls needs, and gives the call."""
+    """Prepares the data that each call needs, and returns the call."""
 
     def __init__(self, engine: Engine, many: int) -> None:
         self._engine = engine

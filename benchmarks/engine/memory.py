@@ -16,8 +16,8 @@ from benchmarks.engine.samples import MEMORY, PLACES, Cell, Cells, Sample
 from benchmarks.engine.scale import Scale
 from benchmarks.engine.ticker import sample
 from benchmarks.lease_core.children import resident_bytes
+from leasehold.engine.embedded import open_engine
 from leasehold.engine.interface import Engine
-from leasehold.engine.opening import open_engine
 
 KEY, LEASE, LEASED = "a key", "a lease", "a lease with a key"
 TRACED, RESIDENT, REOPENED = "traced_bytes", "resident_bytes", "reopened_bytes"
@@ -128,7 +128,7 @@ def directory_bytes(directory: Path) -> int:
 
 
 def peak_bytes() -> int:
-    """The most that this process has occupied in memory so far, where the system tells."""
+    """The most that this process has occupied in memory so far, where the system reports it."""
     status = Path("/proc/self/status")
     for line in status.read_text().splitlines() if status.exists() else []:
         if line.startswith("VmHWM:"):

@@ -18,7 +18,7 @@ def write_page(directory: Path, machine: str, tables: Sequence[Table], *, plot: 
     parts = [f"Measured with {machine}."]
     if plot:
         parts.append(f"![Calls in a second, watches, and lateness of expiry]({PLOT})")
-        parts.append(f"![Longest pauses of the event loop, and what was asked for]({PAUSES_PLOT})")
+        parts.append(f"![Longest pauses of the event loop, and the target]({PAUSES_PLOT})")
     parts.extend(table.as_markdown() for table in tables)
     write_results(page, COMMAND, parts)
     return page

@@ -20,7 +20,7 @@ GROUPS: Final = {
     "end of a lease with many keys": [long_calls.REVOKE],
     "compaction": [long_calls.COMPACT],
 }
-"""What is looked at together in the table of what was asked for."""
+"""The groups of the table of targets."""
 
 NOTHING: Final = "-"
 MS: Final = 1e3
@@ -43,7 +43,7 @@ def largest(found: Iterable[Cell]) -> list[Cell]:
 
 
 def worst_pauses(cells: Cells) -> list[list[str]]:
-    """A row for each group: the measurement with the longest pause, beside what was asked for."""
+    """A row for each group: the measurement with the longest pause, and the target."""
     rows = []
     for title, whats in GROUPS.items():
         found = [cell for cell in pause_cells(cells) if cell.what in whats]
@@ -93,13 +93,13 @@ def pause_table(cells: Cells) -> Table:
         "longest turn, processor time",
         "longest collection",
         "idle loop",
-        "asked for",
+        "target",
         "tuned",
     ]
     note = (
-        "median over the rounds (quartiles); a pause is by how much a sleep of 1 ms was too long, "
-        "with what the scheduler and other threads did to it: so is the longest of the idle loop, "
-        f"just before; of all samples the longest pause was {_longest(cells)}"
+        "median over the rounds (quartiles); a pause is the excess of a sleep of 1 ms, including "
+        "delays by the scheduler and other threads, as is the longest of the idle loop, just "
+        f"before; of all samples the longest pause was {_longest(cells)}"
     )
     return Table("Pauses of the event loop, ms", headings, rows, note)
 

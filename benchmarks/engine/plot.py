@@ -44,7 +44,7 @@ def write_plot(results: Results, path: Path) -> None:
 
 
 def write_pauses_plot(results: Results, path: Path) -> None:
-    """Draw the longest pause of each measurement, and what was asked for."""
+    """Draw the longest pause of each measurement, and the target."""
     shown = largest(pause_cells(results.cells))
     with drawing(path, 1, 1, figsize=(11.0, 1.6 + 0.3 * len(shown))) as axes:
         _draw_pauses(axes, results.cells, shown)
@@ -138,11 +138,11 @@ def _draw_beside(axes: Any, cells: Cells) -> None:
             _draw_line(axes, [numbers.index(each) for each in line], list(line.values()), **look)
     axes.set_xticks(range(len(numbers)), [count(each) if each else "none" for each in numbers])
     axes.set_ylim(bottom=0.0)
-    _dress(axes, "A put beside watches, one of which matches", "watches", "µs")
+    _dress(axes, "A put with watches, one of which matches", "watches", "µs")
 
 
 def _draw_pauses(axes: Any, cells: Cells, shown: Sequence[Cell]) -> None:
-    axes.axvline(PAUSE.under_s * MS, color="black", linewidth=2, label="asked for")
+    axes.axvline(PAUSE.under_s * MS, color="black", linewidth=2, label="target")
     for row, cell in enumerate(shown):
         quiet = spread_of(cells[cell], lambda each: each.quiet.longest_s)
         _mark(axes, row, quiet, "|", QUIET_COLOUR)

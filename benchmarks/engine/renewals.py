@@ -1,4 +1,4 @@
-"""Renewals beside something else: one is due every few milliseconds, whatever the loop does.
+"""Renewals during other work: one is due every few milliseconds.
 
 How long one took is counted from when it was due, not from when its turn came: a holder that asks
 while the loop stands still has to wait for all of it.

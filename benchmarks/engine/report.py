@@ -31,7 +31,7 @@ Results = common.Results[Cell, Sample]
 def tables(results: Results) -> list[Table]:
     """Every table of the report, in order; those of parts that were not measured are left out."""
     made = [
-        asked_for(results),
+        target_table(results),
         _calls(results.cells),
         _fan_out(results.cells),
         _beside(results.cells),
@@ -75,19 +75,19 @@ def _rounds_of(cells: Cells, whats: Iterable[str]) -> str:
     return rounds_line(samples for cell, samples in cells.items() if cell.what in wanted)
 
 
-# What was asked for.
+# Targets.
 
 
-def asked_for(results: Results) -> Table:
-    """The targets, with what was measured beside them."""
+def target_table(results: Results) -> Table:
+    """The targets, with the measured figures."""
     rows = [*_asked_of_renewals(results.cells), *worst_pauses(results.cells)]
-    headings = ["", "measured, ms", "asked for", "", "with a tuned collector, ms", ""]
+    headings = ["", "measured, ms", "target", "", "with a tuned collector, ms", ""]
     note = (
-        "median over the rounds (quartiles); tuned is what was measured again because the "
-        "collector made it late, with the settings of our server"
+        "median over the rounds (quartiles); tuned: measured again with the settings of the "
+        "server, because the collector caused the delay"
     )
     missing = [f"missing: {each}" for each in results.missing]
-    return Table("What was asked for", headings, rows, "; ".join([note, *missing]))
+    return Table("Targets", headings, rows, "; ".join([note, *missing]))
 
 
 def _asked_of_renewals(cells: Cells) -> list[list[str]]:
@@ -99,7 +99,7 @@ def _asked_of_renewals(cells: Cells) -> list[list[str]]:
                 continue
             tuned = _renewal(cells, Cell(long_calls.READ, where, number, tuned=True))
             control = _renewal(cells, Cell(long_calls.NOTHING, where, 0))
-            idle = "" if control is None else f" (beside nothing: {figure(control.median * MS)})"
+            idle = "" if control is None else f" (idle: {figure(control.median * MS)})"
             rows.append(
                 [
                     f"renewal during a range of {count(number)} keys {where}, p99{idle}",
@@ -171,7 +171,7 @@ def _beside(cells: Cells) -> Table | None:
         f"{count(numbers[-1])} / none",
     ]
     note = f"{_rounds_of(cells, [watches.BESIDE])}; {watches.IN_FLIGHT} puts in flight"
-    title = "A put beside watches of other keys and prefixes, one of which matches, µs"
+    title = "A put with watches on other keys and prefixes, one of which matches, µs"
     return Table(title, headings, rows, note)
 
 
@@ -192,11 +192,11 @@ def _expiry(cells: Cells) -> Table:
             tuned = ", tuned" if cell.tuned else ""
             late = [shown(cells, cell, named(name), MS) for name in names]
             rows.append([f"{count(cell.count)} {cell.where}{tuned}", *late])
-    headings = ["leases", "first", "p50", "p99", "last", "last, from the answer"]
+    headings = ["leases", "first", "p50", "p99", "last", "last, from the response"]
     note = (
         f"{_rounds_of(cells, [expiry.EXPIRY])}; from the end of each lease's own term until a "
-        "watch tells of its key; the last column counts the term from the moment at which all "
-        "renewals were answered"
+        "watch reports the delete of its key; the last column counts the term from the response "
+        "to all renewals"
     )
     return Table("Lateness of leases that end together, ms", headings, rows, note)
 
@@ -277,7 +277,7 @@ def _long(cells: Cells) -> Table:
         f"{_rounds_of(cells, whats)}; a renewal is due every {figure(renewals.EVERY_S * MS)} ms, "
         "and is counted from when it was due"
     )
-    return Table("Long calls, and renewals beside them", headings, rows, note)
+    return Table("Long calls, and renewals during them", headings, rows, note)
 
 
 def _long_row(cells: Cells, cell: Cell) -> list[str]:

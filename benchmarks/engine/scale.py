@@ -16,9 +16,9 @@ class Scale:
     leases: int
     """What an engine starts with, and what is read and listed in one call."""
     many: int
-    """Keys that go at once: by one delete, or with one lease."""
+    """Keys that are deleted together: by one delete, or with one lease."""
     revisions: int
-    """What is compacted at once."""
+    """The number of revisions of one compaction."""
     weighed: int
     """Keys and leases whose bytes are counted."""
     rounds: int

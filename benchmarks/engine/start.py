@@ -17,7 +17,7 @@ from benchmarks.engine.samples import DISK, Cell, Cells, Sample
 from benchmarks.engine.scale import Scale
 from benchmarks.engine.ticker import sample
 from benchmarks.lease_core.children import resident_bytes
-from leasehold.engine.opening import open_engine
+from leasehold.engine.embedded import open_engine
 
 FROM_BATCHES, FROM_TABLES = "start from batches", "start after compaction"
 OPEN_S, RESIDENT, PEAK, FILES = "open_s", "resident_bytes", "peak_bytes", "file_bytes"

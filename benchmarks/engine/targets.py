@@ -1,4 +1,4 @@
-"""What was asked for, and whether a figure reaches it."""
+"""The targets, and whether a figure reaches them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ RENEWAL: Final = Target("a renewal while all keys are read, p99", 0.010)
 
 
 def is_collectors_fault(samples: Sequence[Sample]) -> bool:
-    """Whether pauses are longer than asked for, and would not be without the collector."""
+    """Whether pauses are longer than the target, and would not be without the collector."""
     pause = spread_of(samples, pause_of)
     collector = spread_of(samples, lambda each: each.pause.collector_s)
     if PAUSE.is_reached(pause):

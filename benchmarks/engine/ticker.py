@@ -1,4 +1,4 @@
-"""How long the event loop stands still: a task that sleeps for a millisecond, again and again."""
+"""Pauses of the event loop: a task that repeatedly sleeps for a millisecond."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

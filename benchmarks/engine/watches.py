@@ -1,4 +1,4 @@
-"""Watches: how soon the last of many has a change, and what a put costs beside many others.
+"""Watches: how soon the last of many has a change, and the cost of a put with many others.
 
 Each number of watches has an engine of its own, all in one process and all but one idle; a round
 visits all of them, the one without watches first.
@@ -34,7 +34,7 @@ SHARED: Final = b"shared"
 
 
 class Audience:
-    """Watches with a reader each, and how often they were told."""
+    """Watches with a reader each, and the number of events."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -59,7 +59,7 @@ class Audience:
             return
 
     async def wait_for(self, times: int) -> None:
-        """Wait until they were told so often, all together."""
+        """Wait until they have received this many events in total."""
         self._until = times
         self._reached.clear()
         if self.told < times:
@@ -122,7 +122,7 @@ async def _sample(engine: Engine, audience: Audience, what: str, seconds: float)
 
 
 async def _fan_out(engine: Engine, audience: Audience) -> float:
-    """Change the key that all watch, a few times; the mean time until the last was told."""
+    """Change the key that all watch, a few times; the mean time until the last received it."""
     watches = len(audience)
     changes = max(1, min(CHANGES, TOLD_AT_MOST // watches))
     spent_s = 0.0

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             counted += _syncs(run)
         else:
             run.measure(part, options.cases)
-        if options.output is not None:  # also if a later part should not come to its end
+        if options.output is not None:  # even if a later part fails
             _write(options.output, results, counted)
     show(results, tables(results, counted), options.json)
 
@@ -71,7 +71,7 @@ def _write(directory: Path, results: Results, counted: Sequence[Syncs]) -> None:
     parts = [f"Measured with {results.machine}; etcd 3.5.1, both as they start by default."]
     if can_plot():
         write_plot(results, directory / PLOT)
-        parts.append(f"![Figures of ours to etcd's, and what was asked for]({PLOT})")
+        parts.append(f"![Ratios of Leasehold to etcd, and the targets]({PLOT})")
     else:
         tell(NO_PLOT)
     parts.extend(table.as_markdown() for table in tables(results, counted))

@@ -95,7 +95,7 @@ class Connection:
         self.sock.close()
 
     def receive(self, now: float) -> int:
-        """Take what has arrived, and say how many calls that completed."""
+        """Process arrived data, and return the number of completed calls."""
         data = self.sock.recv(RECEIVE_BYTES)
         if not data:
             raise LoadFailed("the server closed a connection")
@@ -137,7 +137,7 @@ class Connection:
         raise NotImplementedError
 
     def _failed(self, _stream: int, trailers: Trailers, _now: float) -> int:
-        """Learn that a call ended with another status than OK; most loads cannot go on then."""
+        """Handle a call that ended with another status than OK; most loads cannot go on then."""
         raise BadStatus(trailers)
 
     def _data(self, stream: int, data: bytes, start: int, end: int, now: float) -> int:

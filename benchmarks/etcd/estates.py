@@ -23,7 +23,7 @@ SETTLE_S: Final = 3.0
 
 
 def weigh(server: Server, leases: int, limit_s: float) -> Figures:
-    """By how much a server grows with so many leases."""
+    """The growth of a server with a number of leases."""
     sleep(SETTLE_S)
     before = settled_bytes(server.pid)
     in_child(limit_s, fill, server.port, range(1, leases + 1))
@@ -39,7 +39,7 @@ def fill(port: int, ids: range) -> int:
 
 
 def prepare_start(name: str, directory: Path, leases: int, limit_s: float) -> Place:
-    """Leave so many leases on disk, for a server to be started on."""
+    """Leave a number of leases on disk, for a server to be started on."""
     with running(name, directory) as server:
         in_child(limit_s, fill, server.port, range(1, leases + 1))
     return Place(name, server.data)

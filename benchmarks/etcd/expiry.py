@@ -29,7 +29,7 @@ AT_ONCE: Final = 500
 
 
 def cell_of(leases: int) -> Cell:
-    """The cell for so many leases."""
+    """The cell for a number of leases."""
     return Cell(EXPIRY, f"{leases:,} leases")
 
 
@@ -69,7 +69,7 @@ class KeysOfThem(Grants):
 
 
 def make_leases(port: int, ids: range, ttl_s: int, *, with_keys: bool) -> None:
-    """Have leases with these numbers, each with a key if asked for."""
+    """Grant leases with these ids, each with a key if requested."""
     control = Control(port)
     for kind in (Grants, KeysOfThem) if with_keys else (Grants,):
         workload = kind(control)
@@ -125,7 +125,7 @@ class Stream(Connection):
 
 
 class Renewals(Stream):
-    """Renews leases, and knows when each was asked for."""
+    """Renews leases, and records when each renewal was sent."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port, messages.LEASE_KEEP_ALIVE)

@@ -20,7 +20,7 @@ from hpack.table import HeaderTable
 Field = tuple[bytes, bytes]
 
 TABLE_SIZE = 4096
-"""Bytes of a dynamic table, before either side says otherwise."""
+"""Bytes of a dynamic table by default."""
 
 ENTRY_OVERHEAD = 32
 """What an entry counts for in addition to its two strings."""
@@ -39,7 +39,7 @@ _RESIZE = (0x20, 5)
 
 
 def integer(value: int, form: tuple[int, int]) -> bytes:
-    """A number after the bits that say what it is for: RFC 7541, 5.1."""
+    """An integer after its prefix bits: RFC 7541, 5.1."""
     lead, bits = form
     most = (1 << bits) - 1
     if value < most:

@@ -24,11 +24,11 @@ LONGEST_S = 60.0
 """For one run of it; a server that hangs fails the round."""
 
 PILOT_CALLS = 5
-"""For each place in flight: to warm the server up, and to learn how many calls fill the time."""
+"""For each place in flight: to warm the server up, and to estimate how many calls fill the time."""
 
 MOST_RUNS = 8
 ENOUGH = 0.75
-"""It is told a number of calls, not a time: it runs again until this part of the time is filled."""
+"""It takes a number of calls, not a time: it runs again until this part of the time is filled."""
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 _FINISHED = re.compile(r"finished in ([\d.]+)(us|ms|s|m), ")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def _changes(data: Path) -> list[bytes]:
-    from leasehold.engine.journal import Journal  # noqa: PLC0415  not to be loaded beside a load
+    from leasehold.journal.journal import Journal  # noqa: PLC0415  must not be loaded with a load
 
     journal = Journal(data)
     try:

@@ -1,4 +1,4 @@
-"""Put a load on a server that runs on this machine, and say how many calls it answered.
+"""Put a load on a server that runs on this machine, and return how many calls it answered.
 
 Theory of operation. Connections are opened, what the calls need is made, and all calls are encoded;
 then the clock starts. Each connection keeps its number of calls in flight. What is answered during
@@ -35,7 +35,7 @@ from benchmarks.etcd.workloads import CASES, Case, Workload
 
 WARM_UP_S = 0.3
 POLL_S = 5.0
-"""No answer for so long is a failure."""
+"""The time without an answer after which the load fails."""
 
 DRAIN_S = 20.0
 """For the calls that are in flight when time is up."""
@@ -66,7 +66,7 @@ class LoadResult:
     p50_ms: float | None = None
     p99_ms: float | None = None
     max_ms: float | None = None
-    """How long calls took; h2load does not say it like this."""
+    """Latencies; h2load does not report them in this form."""
 
     ended_early: bool = False
     """The encoded calls did not last until the deadline."""
@@ -157,7 +157,7 @@ class Load:
         )
 
     def make_all(self, workload: Workload, calls: int) -> int:
-        """Make so many calls, as fast as they are answered; return how many were."""
+        """Make a number of calls, as fast as they are answered; return how many were."""
         self.encode(workload, calls - len(self.connections))
         deadline = perf_counter() + ALL_S
         with select.epoll(len(self.connections)) as poller:

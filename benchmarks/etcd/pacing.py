@@ -16,7 +16,7 @@ from benchmarks.etcd.connection import Connection, Trailers
 from benchmarks.etcd.script import HeaderWriter, Script
 
 SEND_BYTES: Final = 1 << 17
-"""What is handed to the socket at once."""
+"""Bytes that are passed to the socket in one call."""
 
 LOOK_S: Final = 0.05
 """How long a pause may be in which nothing is due and nothing comes."""
@@ -126,7 +126,8 @@ class Pacer:
     def run(self, seconds: float, drain_s: float) -> float:
         """Make all calls that are due in so many seconds, and wait for their answers.
 
-        Whoever is not answered after another `drain_s` stays so. Returns when the first was due.
+        Calls without an answer after another `drain_s` are given up. Returns the time at which the
+        first was due.
         """
         by_sock = {each.sock: each for each in self._connections}
         calls = int(seconds / self._every_s)
@@ -150,7 +151,7 @@ class Pacer:
                 by_sock[sock].receive(now)
 
     def _tell(self, began: float, told: int, until: int) -> int:
-        """Let the connections know, in turns, which calls are due."""
+        """Pass due calls to the connections in turn."""
         connections, every_s = self._connections, self._every_s
         for number in range(told, until):
             connections[number % len(connections)].due.append(began + number * every_s)

@@ -1,4 +1,4 @@
-"""The parts of the benchmark, one after the other. What fails is missing, and the rest goes on."""
+"""The parts of the benchmark, in order. A failed part is reported as missing; the rest goes on."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence

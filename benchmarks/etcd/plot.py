@@ -1,4 +1,4 @@
-"""The plot: our figures to etcd's, with their quartiles, and what was asked for."""
+"""The plot: ratios of Leasehold to etcd, with their quartiles, and the targets."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +44,7 @@ def _draw(axes: Any, results: Results, rows: list[Any]) -> None:
     axes.tick_params(axis="y", length=0)
     _scale(axes, min(reached) / 1.15, max(reached) * 1.15)
     axes.axvline(1.0, color="#999999", linewidth=1, linestyle="--", zorder=0)
-    axes.set_title("Ours to etcd 3.5.1's, and what was asked for", loc="left")
+    axes.set_title("Leasehold to etcd 3.5.1, and the targets", loc="left")
     _legend(axes)
 
 
@@ -62,5 +62,5 @@ def _scale(axes: Any, low: float, high: float) -> None:
 def _legend(axes: Any) -> None:
     for kind, colour in COLOURS.items():
         axes.plot([], [], MARKERS[kind], color=colour, label=kind)
-    axes.plot([], [], color="black", linewidth=3, label="asked for: at least (≥) or at most (≤)")
+    axes.plot([], [], color="black", linewidth=3, label="target: at least (≥) or at most (≤)")
     axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.12), ncols=3, frameon=False)

@@ -22,7 +22,7 @@ def py_spy() -> str | None:
 
 
 def profile(case: str, seconds: float, base: Path) -> tuple[LoadResult, Path]:
-    """Record our server under our own load; gives the folded stacks, one line each with a count."""
+    """Profile the server under our own load; returns folded stacks, one line each with a count."""
     program = py_spy()
     if program is None:
         raise FileNotFoundError(HOW_TO_GET)

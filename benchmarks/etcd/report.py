@@ -34,14 +34,14 @@ OTHER_FIGURES: Final = {
     LAST_S: "until the last is gone, s",
     MEDIAN_S: "until half are gone, s",
     LEASE_BYTES: "bytes of memory for a lease",
-    START_S: "start until the first answer, s",
+    START_S: "start until the first response, s",
 }
 
 
 def tables(results: Results, syncs: Sequence[Syncs] = ()) -> list[Table]:
     """Every table of the report, in order; those of parts that were not measured are left out."""
     made = [
-        asked_for(results),
+        target_table(results),
         _throughput(results),
         _latencies(results),
         _others(results),
@@ -51,8 +51,8 @@ def tables(results: Results, syncs: Sequence[Syncs] = ()) -> list[Table]:
     return [table for table in made if table.rows]
 
 
-def asked_for(results: Results) -> Table:
-    """What was asked for, what was measured, and whether it is reached."""
+def target_table(results: Results) -> Table:
+    """Targets, what was measured, and whether it is reached."""
     rows: list[list[str]] = []
     for target in () if BASELINE in _servers(results) else TARGETS:
         values = [target.measured(results, name) for name in target.figures]
@@ -65,8 +65,8 @@ def asked_for(results: Results) -> Table:
         f"{min(pairs, default=0)} to {max(pairs, default=0)} pairs for each kind of headers, and "
         "the worse of constant and changing headers counts"
     )
-    headings = ["", "asked for", "on all cores", "reached", "per processor second", "reached"]
-    return Table("What was asked for", headings, rows, "; ".join([note, *results.missing]))
+    headings = ["", "target", "on all cores", "reached", "per processor second", "reached"]
+    return Table("Targets", headings, rows, "; ".join([note, *results.missing]))
 
 
 def _verdict(target: Target, value: Spread | None) -> str:
@@ -114,7 +114,7 @@ def _throughput(results: Results) -> Table:
     ]
     note = (
         "median (quartiles); a processor second is one of the server's process, in user and "
-        "system, on whatever core; RenewAll is counted in leases, beside messages of etcd's"
+        "system, on any core; RenewAll is counted in leases, etcd's KeepAlive in messages"
     )
     return Table("Throughput and processor time", headings, rows, note)
 
@@ -134,7 +134,7 @@ def _latencies(results: Results) -> Table:
     ]
     headings = ["call", "calls/s", *(f"{s}, {p}" for p in ("p50", "p99") for s in servers), "ratio"]
     note = "half of etcd's peak; counted from when a call was due; the ratio is that of the p99"
-    return Table("How long a call takes at a fixed rate, ms", [*headings], rows, note)
+    return Table("Latency at a fixed rate, ms", [*headings], rows, note)
 
 
 def _others(results: Results) -> Table:
@@ -168,7 +168,7 @@ def _costs(results: Results) -> Table:
     ]
     note = (
         "the load shares the machine with the server, so its own cost matters; with many calls in "
-        "flight, how long one takes is mostly how many others are before it"
+        "flight, the latency mostly depends on the number of calls ahead"
     )
     return Table("The load itself", headings, rows, note)
 
@@ -198,6 +198,6 @@ def _syncs(counted: Sequence[Syncs]) -> Table:
     note = (
         "`fsync` and `fdatasync` as strace counts them, which slows both servers down; a batch is "
         "a row of our journal, and a sync of etcd's write-ahead log by its own count; durability "
-        "asks for at least one sync for each"
+        "requires at least one sync for each"
     )
     return Table("Syncs", headings, rows, note)

@@ -12,7 +12,7 @@ from benchmarks.common.stats import Spread
 from benchmarks.etcd.servers import BASELINE, ETCD, OURS
 
 RATE: Final = "per_s"
-"""Calls answered in a second, on whatever cores there are."""
+"""Calls answered in a second, on all cores."""
 PER_CPU: Final = "per_cpu_s"
 """Calls for each second of processor time of the server."""
 OWN_US: Final = "own_us"

@@ -35,7 +35,7 @@ class Scale:
 
     sync_s: float
     limit_s: float
-    """After which a measurement is ended, whatever it does."""
+    """The time limit of a measurement."""
 
 
 FULL: Final = Scale(

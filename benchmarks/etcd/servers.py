@@ -89,7 +89,7 @@ def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
 
 
 def _environment(name: str) -> dict[str, str]:
-    """Give a server's environment; ours keeps its bytecode, as an installed one does."""
+    """Return a server's environment; ours keeps its bytecode, as an installed one does."""
     variables = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
     if name == BASELINE:
         variables["PYTHONPATH"] = str(Path(os.environ[BASELINE_CHECKOUT], "src"))
@@ -136,7 +136,7 @@ def _command(name: str, data: Path, port: int) -> list[str]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses now."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -173,7 +173,7 @@ def _child_of(pid: int) -> int:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server that leads a session of its own, and whatever it has started."""
+    """End a server that leads a session of its own, and the processes that it has started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:

@@ -1,4 +1,4 @@
-"""What was asked for beside etcd, and whether it is reached."""
+"""The targets against etcd, and whether they are reached."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Target:
     """One for each column: on all cores, and per core where there is such a thing."""
     bound: float
     is_least: bool = True
-    """Whether the bound is the least that is asked for, and not the most."""
+    """Whether the bound is a minimum, not a maximum."""
     is_absolute: bool = False
 
     def __str__(self) -> str:

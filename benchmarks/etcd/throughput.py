@@ -38,7 +38,7 @@ SPARE: Final = 1.5
 """How much faster than ever before a server may be, before it runs out of encoded calls."""
 
 FIRST_CALLS: Final = 2_000
-"""For the first slice, which does not count: nobody knows yet how many are needed."""
+"""For the first slice, which does not count: how many are needed is not known yet."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Side:
     acknowledged: int = 0
 
     def slice(self, seconds: float) -> Figures:
-        """Put the load on for so long, and wait until all of it is answered."""
+        """Run the load for a time, and wait until all of it is answered."""
         calls = int(self.best_per_s * SPARE * seconds * (1.0 + WARM_SHARE))
         self.load.encode(self.workload, max(calls, FIRST_CALLS // self.case.worth))
         result = self.load.run(seconds, self.server.pid, WARM_SHARE * seconds)

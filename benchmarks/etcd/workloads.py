@@ -1,4 +1,4 @@
-"""What is asked of the servers, and how it is checked that they did it."""
+"""The calls to the servers, and the checks that they were executed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -37,11 +37,11 @@ CHECKED = 50
 
 
 class Unverified(Exception):
-    """The server said that it did something, and did not."""
+    """The server acknowledged something that it did not do."""
 
 
 class Workload(ABC):
-    """One kind of call against one fresh server; made anew for each load."""
+    """One kind of call against one fresh server; created for each load."""
 
     path: ClassVar[str]
     same_answer: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class Workload(ABC):
 
     @abstractmethod
     def verify(self, done: int, samples: Sequence[bytes]) -> str:
-        """Check that so many calls were really done, and say how; else `Unverified`."""
+        """Check that the calls were executed, and return how; else raise `Unverified`."""
 
 
 def key_of(number: int) -> bytes:
@@ -74,7 +74,7 @@ def key_of(number: int) -> bytes:
 
 
 class Put(Workload):
-    """Write a key: our own load takes turns between many, h2load knows one."""
+    """Write a key: our own load alternates between many, h2load uses one."""
 
     path = messages.PUT
 
@@ -320,7 +320,7 @@ def _check_ttl(control: Control, lease_id: int, least_s: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A workload with its load, and the ratio of our throughput to etcd's that is asked for."""
+    """A workload with its load, and the target ratio of Leasehold's throughput to etcd's."""
 
     name: str
     title: str
@@ -354,7 +354,7 @@ CASES = {
         Case("stream", "KeepAlive on long streams", KeepAlive, 1.0, streams=4),
         Case(
             name="renew-all",
-            title="RenewAll, leases, beside KeepAlive on long streams",
+            title="RenewAll, leases, compared with KeepAlive on long streams",
             workload=RenewAll,
             bar=5.0,
             in_flight=2,

@@ -1,5 +1,5 @@
 """The benchmark of the lease core: cost per operation, memory, expiry, rebuilds, renewal manager.
 
 Run it with `make bench`, or `python -m benchmarks.lease_core --help`. `docs/benchmarks-leases.md`
-says what is measured and how, and holds the last results.
+describes what is measured and how, and has the last results.
 """

@@ -96,7 +96,7 @@ def measure(scale: Scale, sizes: Sequence[int]) -> Results:
     traced = [in_child(measure_bytes, size) for size in scale.traced]
     runs: dict[bool, list[MassExpiry]] = {True: [], False: []}
     for number in range(scale.expiry_runs):
-        tell(f"expiry of {scale.expiry_count:,} at once: run {number + 1} of {scale.expiry_runs}")
+        tell(f"expiry of {scale.expiry_count:,} together: run {number + 1} of {scale.expiry_runs}")
         for on, done in runs.items():
             done.append(in_child(measure_mass_expiry, scale.expiry_count, collector_on=on))
     tell(f"rebuild of the queue at {scale.rebuild:,}")

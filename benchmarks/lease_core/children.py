@@ -18,7 +18,7 @@ def in_child(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def resident_bytes() -> int | None:
-    """What this process occupies in memory, where the system tells."""
+    """The resident memory of this process, where the system reports it."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return None

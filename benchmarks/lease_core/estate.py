@@ -15,7 +15,7 @@ from time import thread_time_ns as cpu_ns
 from benchmarks.lease_core.children import resident_bytes
 from benchmarks.lease_core.collector import CollectorMeter
 from leasehold import DurationPolicy, EndReason, Landlord
-from leasehold.expiry import SLICE
+from leasehold.leases.expiry_strategies import SLICE
 
 LONG_TERM_S = 100_000.0
 """What a renewal asks for: more than is left of any lease."""
@@ -33,7 +33,7 @@ def long_terms(rng: Random, count: int) -> list[float]:
 
 
 def heed(_resource: object, _reason: EndReason) -> None:
-    """Be told that a lease ended, as every owner is."""
+    """Called when a lease ended, as for every owner."""
 
 
 def make_landlord() -> Landlord[object]:
@@ -162,7 +162,7 @@ class Estate:
     def wait_until_due(self) -> None:
         """Sleep past the short term, and let all of it count.
 
-        The loop does not turn meanwhile, which is a stall to the landlord; here nobody is waiting.
+        The loop does not run meanwhile: a stall for the landlord, but no holder is waiting here.
         """
         clock, monotonic = self.landlord.table.clock, self.landlord.monotonic
         until = clock.elapse(monotonic()) + SHORT_TERM_S

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from leasehold import Landlord
-from leasehold.core.expiry_queue import ExpiryQueue
+from leasehold.leases.expiry_queue import ExpiryQueue
 
 
 def queue_of(landlord: Landlord[Any]) -> ExpiryQueue[Any, Any]:

@@ -12,8 +12,8 @@ from leasehold import (
     Lease,
     RenewalManager,
 )
-from leasehold.core.duration import Duration, Requested
-from leasehold.lease import Outcome
+from leasehold.basics.durations import Duration, Requested
+from leasehold.leases.lease import Outcome
 from leasehold.testing import Host, Simulation
 
 TERM_S = 60.0

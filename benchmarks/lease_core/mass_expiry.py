@@ -1,4 +1,4 @@
-"""Many leases that end at once: how late, how long in all, and for how long the loop stands still.
+"""Many leases that end together: how late, how long in all, and the pauses of the loop.
 
 A second callback takes every turn of the event loop that it can get; the time between two of its
 turns is what a message that arrives meanwhile may have to wait.
@@ -11,7 +11,7 @@ from time import monotonic, thread_time
 from benchmarks.common.stats import quantile
 from benchmarks.lease_core.collector import CollectorMeter, collector
 from leasehold import FOREVER, DurationPolicy, EndReason, Landlord
-from leasehold.core.lease_clock import MAX_STEP_S
+from leasehold.leases.lease_clock import MAX_STEP_S
 
 RUN_UP_S = 0.3
 RUN_UP_PER_LEASE_S = 2e-5
@@ -34,7 +34,7 @@ class MassExpiry:
     """One run. All in seconds."""
 
     total_s: float
-    """From the common end to the last of the owners being told."""
+    """From the common end to the last call of an owner."""
     cpu_s: float
     """Processor time for the same."""
     late_p50_s: float
@@ -48,7 +48,7 @@ class MassExpiry:
     collector_max_s: float
     """The longest single collection during the expiry."""
     lag_s: float
-    """By how much lease time fell behind meanwhile; an end waits for lease time."""
+    """By how much lease time fell behind; an end waits for lease time."""
 
 
 class _TurnWatch:
@@ -130,7 +130,7 @@ async def _watch_quiet_loop() -> list[float]:
 
 
 async def _set_common_end(landlord: Landlord[None], cookies: list[object]) -> float:
-    """Give all leases, which had none so far, one end; return it on the monotonic clock."""
+    """Set one end for all leases, which had none so far; return it on the monotonic clock."""
     budget_s = RUN_UP_S + len(cookies) * RUN_UP_PER_LEASE_S
     lease_end, end = landlord.now + budget_s, monotonic() + budget_s
     for number, cookie in enumerate(cookies):

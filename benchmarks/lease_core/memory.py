@@ -27,7 +27,7 @@ class BytesPerLease:
     holder: float
     manager: float
     by_module: dict[str, float]
-    """The landlord's part, by the module whose lines asked for the memory."""
+    """The landlord's part, by the module that allocates the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ChurnSample:
     """Leases granted and cancelled so far."""
     live: int
     live_bytes: int
-    """Resident in memory, beyond what there was before the first lease."""
+    """Resident in memory, relative to the state before the first lease."""
     live_blocks: int
     """Allocated and not freed, in blocks of Python's allocator: exact, where bytes are coarse."""
     queue_min: int

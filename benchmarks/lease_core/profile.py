@@ -1,4 +1,4 @@
-"""Where the time of each operation goes, as the standard profiler sees it."""
+"""The profile of each operation, by the standard profiler."""
 
 import asyncio
 import cProfile
@@ -10,7 +10,7 @@ from types import CodeType
 
 from benchmarks.lease_core import operations
 from benchmarks.lease_core.estate import SHORT_TERM_S, Estate, long_terms
-from leasehold.expiry import SLICE
+from leasehold.leases.expiry_strategies import SLICE
 
 TOP = 6
 

@@ -65,7 +65,7 @@ async def _measure(size: int) -> Rebuild:
 
 
 def _cycle(estate: Estate) -> Rebuild:
-    """Replace leases one by one. Their collector is off: it is measured by itself."""
+    """Replace leases one by one. The collector is off: it is measured separately."""
     landlord, queue, cookies = estate.landlord, queue_of(estate.landlord), estate.cookies
     terms = long_terms(estate.rng, 2 * estate.size)
     quiet = _Recorder("cancel, between rebuilds"), _Recorder("grant, between rebuilds")

@@ -130,7 +130,7 @@ def _growth(sizes: Sequence[SizeResult]) -> Table:
             "-" if control is None else spread(grown(control, collector_on=False).scaled(1e-3)),
         ]
         rows.append([name, *cells])
-    title = f"What is added from {count(base.size)} to {count(largest.size)} live leases, µs"
+    title = f"Additional cost from {count(base.size)} to {count(largest.size)} live leases, µs"
     headings = ["operation", "collector on", "collector off", "its control"]
     return Table(title, headings, rows, "round by round; median and quartiles")
 
@@ -204,7 +204,7 @@ def _churn(samples: Sequence[ChurnSample]) -> Table:
     headings = ["grants and cancels", "live leases", "resident, MB", "blocks", "queue entries"]
     peak = max(samples, key=lambda sample: sample.live_bytes)
     note = (
-        "beyond what there was before the first lease; blocks are those of Python's allocator; of "
+        "relative to the state before the first lease; blocks are those of Python's allocator; of "
         f"{len(samples)} samples the largest: {figure(peak.live_bytes / 1e6)} MB after "
         f"{peak.done:,}, {max(each.live_blocks for each in samples):,} blocks, "
         f"{max(each.queue_max for each in samples):,} queue entries"
@@ -239,8 +239,8 @@ def _mass_expiry(results: Results) -> Table:
     title = f"{results.expiry_count:,} leases that end at one instant, ms"
     note = (
         f"{len(results.expiry_on)} runs each, median and quartiles; a turn of the event loop in "
-        "processor time, the rest in real time, with what the scheduler added: so does an idle "
-        f"loop pause; the longest pause of all runs {figure(longest * 1e3)} ms"
+        "processor time, the rest in real time, including delays by the scheduler, which also "
+        f"pause an idle loop; the longest pause of all runs {figure(longest * 1e3)} ms"
     )
     return Table(title, headings, rows, note)
 
@@ -302,7 +302,6 @@ def _profiles(profiles: Sequence[Profiled]) -> Table:
         for each in profiles
     ]
     note = (
-        "own time of the largest parts by cProfile, which makes calls of Python functions look "
-        "dearer than they are"
+        "own time of the largest parts by cProfile, which overstates the cost of Python functions"
     )
     return Table("Where the time goes", ["operation", "functions"], rows, note)

@@ -1,5 +1,5 @@
-"""Our locks beside those of `redis-py`, `kazoo`, `aetcd` and `etcd3`, and what caching them saves.
+"""Compares the locks with `redis-py`, `kazoo`, `aetcd` and `etcd3`, with and without the cache.
 
-Run it with `make bench`, or `python -m benchmarks.locks --help`. `docs/benchmarks-locks.md` says
-what is measured, and has the results.
+Run it with `make bench`, or `python -m benchmarks.locks --help`. `docs/benchmarks-locks.md`
+describes what is measured, and has the results.
 """

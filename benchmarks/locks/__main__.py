@@ -1,4 +1,4 @@
-"""Measure our locks beside others, print the tables, and write them into the documentation."""
+"""Compare the locks with others, print the tables, and write them into the documentation."""
 
 import argparse
 import tempfile

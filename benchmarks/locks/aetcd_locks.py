@@ -12,7 +12,7 @@ from benchmarks.transport.samples import Figures
 
 
 class _Lock:
-    """A key under a lease of its own, which is left to end by itself after a release."""
+    """A key under a lease of its own, which expires after a release."""
 
     def __init__(self, client: Any, ttl_s: float) -> None:
         self._lock = client.lock(NAME.encode(), ttl=math.ceil(ttl_s))

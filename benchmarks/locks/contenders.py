@@ -51,7 +51,7 @@ CONTENDERS: Final[dict[str, Contender]] = {
     KAZOO: Contender(ZOOKEEPER, JUTE, "kazoo_locks", "kazoo", {}),
     NO_RECALL: _ours(OURS, "our_locks", cache=True, recall=False),
 }
-"""In this order in turn: nobody is always measured after somebody of the same kind."""
+"""The order of measurement: it alternates between kinds."""
 
 IN_TABLES: Final = (
     *(CACHED, CACHED_SYNC, UNCACHED, UNCACHED_SYNC, UNCACHED_ETCD, NO_RECALL),

@@ -1,4 +1,4 @@
-"""Everyone's locks, in turns: re-acquired, handed over, and wanted by a crowd."""
+"""The locks of all libraries, in turn: re-acquired, handed over, and contended."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -20,10 +20,10 @@ from benchmarks.transport.samples import Cell, Figures, Run, in_turns
 
 REACQUIRING, COUNTING, HANDING_OVER, CROWDING = "reacquire", "count", "hand-over", "crowd"
 PARTS: Final = (REACQUIRING, HANDING_OVER, CROWDING)
-"""What may be asked for by itself; counting belongs to re-acquiring."""
+"""Parts that can be selected; counting belongs to re-acquiring."""
 
 COUNTING_TTL_S: Final = 60.0
-"""So long that nothing is renewed while messages are counted."""
+"""Long enough that nothing is renewed while messages are counted."""
 
 PROGRAM: Final = "benchmarks.locks.program"
 

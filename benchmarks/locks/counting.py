@@ -15,7 +15,7 @@ LOOKS: Final = 50
 
 
 def quiet(relay: Relay) -> Traffic:
-    """Wait until nothing goes over the wire, and say what has. Not for an event loop."""
+    """Wait until the wire is idle, and return the traffic. Blocks."""
     last = relay.traffic()
     for _ in range(LOOKS):
         sleep(QUIET_S)

@@ -1,9 +1,9 @@
 """What locks are made to do, and what is noted of it: the same for every library.
 
-- *Re-acquiring*: one client acquires and releases a lock that nobody else wants, again and again.
+- *Re-acquiring*: one client repeatedly acquires and releases an uncontended lock.
 - *Handing over*: one client holds the lock and another one waits for it. From just before the
   first one's release to the other one's acquire having returned; then the other way round. Between
-  two hand-overs there is a pause of some random length: nobody who polls is lucky each time.
+  two hand-overs there is a pause of random length, so that polling is not always in phase.
 - *A crowd*: many clients want one lock, each several times; how long until all have had it.
 
 Libraries for asyncio run on one event loop, each client with a connection of its own; libraries
@@ -40,7 +40,7 @@ TOOK_S: Final = "took_s"
 NAME: Final = "bench/lock"
 WARM_UP_S: Final = 0.1
 PAUSE_S: Final = (0.02, 0.12)
-"""Before a hand-over: longer than anybody needs to begin waiting."""
+"""Before a hand-over: longer than any client needs to begin waiting."""
 CLIENTS_OF: Final = {REACQUIRE: 1, HAND_OVER: 2}
 
 
@@ -96,7 +96,7 @@ class PlainLock(Protocol):
 
 
 class WrongAnswer(Exception):
-    """A library says that it has not done what it was to do."""
+    """A library reported a failure."""
 
 
 class Meter:
@@ -149,7 +149,7 @@ async def drive(locks: Sequence[AsyncLock], order: Order) -> Figures:
 
 
 async def pairs(lock: AsyncLock, count: int) -> None:
-    """Acquire and release so many times."""
+    """Acquire and release a number of times."""
     for _ in range(count):
         await lock.acquire()
         await lock.release()
@@ -228,7 +228,7 @@ def drive_threads(locks: Sequence[PlainLock], order: Order) -> Figures:
 
 
 def plain_pairs(lock: PlainLock, count: int) -> None:
-    """Acquire and release so many times."""
+    """Acquire and release a number of times."""
     for _ in range(count):
         lock.acquire()
         lock.release()

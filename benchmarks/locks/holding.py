@@ -1,4 +1,4 @@
-"""One client that holds many locks, on our server and on etcd: what goes over the wire."""
+"""One client that holds many locks, on our server and on etcd: its traffic."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ from benchmarks.locks.scale import Scale
 from benchmarks.locks.servers import running
 from benchmarks.transport.report import NOTHING
 from benchmarks.transport.samples import Cell, Cells, Figures, Run, spread_of
-from leasehold.recipes.guard import Guard
+from leasehold.locks.ownership import Guard
 
 PART: Final = "holding"
 SERVERS: Final = {OURS: "ours, on Leasehold", ETCD: "ours, on etcd"}
@@ -99,7 +99,7 @@ async def _acquire(stack: AsyncExitStack, port: int, scale: Scale) -> list[Guard
 async def _keep(guards: list[Guard], scale: Scale) -> None:
     await asyncio.sleep(scale.holding_s)
     for guard in guards:
-        guard.check()  # whoever has lost one has no figures
+        guard.check()  # a run that has lost a lock does not count
 
 
 def table(cells: Cells) -> Table:

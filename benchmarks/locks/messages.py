@@ -105,7 +105,7 @@ class RedisMessages:
         if end < 0:
             return None
         if self._bytes[at : at + 1] != kind:
-            raise ValueError(f"{bytes(self._bytes[at:end])!r} is no line that begins with {kind!r}")
+            raise ValueError(f"{bytes(self._bytes[at:end])!r} does not begin with {kind!r}")
         return int(self._bytes[at + 1 : end]), end + len(END)
 
 

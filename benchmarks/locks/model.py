@@ -1,16 +1,16 @@
 """Gray and Cheriton's model of what it costs to keep caches consistent by leases.
 
 From *Leases: An Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency* (1989).
-Each of N clients reads what it has in its cache R times in a second, and W times in a second
-somebody writes it; each datum is in S caches. Reads come as a Poisson process.
+Each of N clients reads its cached data R times in a second, and writes W times in a second; each
+datum is in S caches. Reads come as a Poisson process.
 
-- With no lease at all each read is checked: a request and an answer, `2NR` messages in a second.
+- Without leases each read is checked: a request and an answer, `2NR` messages in a second.
 - A term of t_s seconds at the server is one of t_c at the client, because the message that grants
   it takes a while, and clocks differ: `t_c = max(0, t_s - (m_prop + 2 m_proc) - ε)`.
 - A read after the end of a term extends it, and begins a term in which `R t_c` reads more come free
   on average: `2NR / (1 + R t_c)` messages in a second.
-- A write of what is in S > 1 caches asks all others at once, with one message to all, and S - 1
-  answer: `NSW` messages in a second. Where S is 1, the writer needs nobody's leave but its own.
+- A write of data in S > 1 caches asks all others with one multicast message, and S - 1
+  answer: `NSW` messages in a second. Where S is 1, the writer needs no approval.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def extensions_per_s(load: Workload, term_s: float, delays: Delays = USUAL) -> f
 
 
 def approvals_per_s(load: Workload, term_s: float, delays: Delays = USUAL) -> float:
-    """Messages in a second that ask other caches for their leave to write."""
+    """Messages in a second that ask other caches for their approval of a write."""
     if load.sharing == 1 or client_term_s(term_s, delays) == 0.0:
         return 0.0
     return load.clients * load.sharing * load.writes_per_s

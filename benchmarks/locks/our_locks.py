@@ -9,7 +9,7 @@ import leasehold
 from benchmarks.locks.driving import NAME, AsyncLock, Order
 from benchmarks.locks.running import measure_async
 from benchmarks.transport.samples import Figures
-from leasehold.recipes.lock import Lock
+from leasehold.locks.lock import Lock
 
 
 class _Lock:

@@ -28,13 +28,13 @@ def write_plot(results: Results, scale: Scale, path: Path) -> None:
     cells = results.cells
     with drawing(path, 2, 2, figsize=(14.0, 9.0)) as axes:
         _draw_bars(axes[0][0], _bars(cells, REACQUIRING, PAIR_US), "µs")
-        axes[0][0].set_title("Acquire and release, nobody else wants it", loc="left", fontsize=11)
+        axes[0][0].set_title("Acquire and release, uncontended", loc="left", fontsize=11)
         _draw_bars(
             axes[0][1], _bars(cells, HANDING_OVER, P50_MS), "ms", _bars(cells, HANDING_OVER, P99_MS)
         )
         axes[0][1].set_title("Handing over: p50, and p99 as a line", loc="left", fontsize=11)
         _draw_bars(axes[1][0], _bars(cells, CROWDING, TOOK_S), "s", is_log=False)
-        title = f"{scale.clients * scale.turns} acquisitions by {scale.clients} clients at once"
+        title = f"{scale.clients * scale.turns} acquisitions by {scale.clients} clients together"
         axes[1][0].set_title(title, loc="left", fontsize=11)
         _draw_traffic(axes[1][1], cells, max(scale.terms_s))
 
@@ -88,7 +88,7 @@ def _draw_traffic(axes: Any, cells: Cells, longest_s: float) -> None:
         if ours:
             heights = [100 * each.median for each in ours.values()]
             axes.plot(list(ours), heights, "o--", color=colour, label=f"ours, S = {sharing}")
-    axes.set_title("Consistency traffic, beside no lease at all", loc="left", fontsize=11)
+    axes.set_title("Consistency traffic, relative to no lease", loc="left", fontsize=11)
     axes.set_xlabel("term, s")
     axes.set_ylabel("%")
     axes.set_ylim(0, MOST_PERCENT)

@@ -1,6 +1,6 @@
-"""A lock library in a process of its own, which does as it is told.
+"""A lock library in a process of its own, which executes orders.
 
-Its argument says which one. A line of standard input is an order, and is answered by a line of
+Its argument selects it. A line of standard input is an order, and is answered by a line of
 standard output, both in JSON.
 """
 
@@ -17,10 +17,10 @@ from benchmarks.transport.samples import Figures
 
 
 def main() -> None:
-    """Take orders until there are no more."""
+    """Execute orders until the input ends."""
     contender = CONTENDERS[sys.argv[1]]
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)  # what a library prints is no answer
+        os.dup2(2, 1)  # output of a library must not be read as an answer
         for line in sys.stdin:
             answers.write(json.dumps(_obey(contender, json.loads(line))) + "\n")
             answers.flush()
@@ -30,7 +30,7 @@ def _obey(contender: Contender, order: dict[str, Any]) -> dict[str, Any]:
     try:
         module = importlib.import_module(f"benchmarks.locks.{contender.module}")
         figures: Figures = module.measure(Order(**order), contender.protocol, **contender.options)
-    except Exception:  # noqa: BLE001  whatever it is, it is told
+    except Exception:  # noqa: BLE001  every failure is reported
         return {"failure": traceback.format_exc()}
     return {"figures": figures}
 

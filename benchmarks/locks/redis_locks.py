@@ -11,7 +11,7 @@ from benchmarks.transport.samples import Figures
 
 
 class _Lock:
-    """Asks again after 0.1 s if it is taken, as it does by default."""
+    """Polls every 0.1 s while the lock is held, as by default."""
 
     def __init__(self, client: Any, ttl_s: float) -> None:
         self._lock = client.lock(NAME, timeout=ttl_s)

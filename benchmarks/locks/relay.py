@@ -1,4 +1,4 @@
-"""A relay between clients and a server, which counts what goes through: the wire, looked at.
+"""A relay between clients and a server, which counts the traffic.
 
 Two threads carry each connection. That costs time, so nothing is timed through it. This is run in
 the environments of other clients too, so it needs nothing but Python.
@@ -49,15 +49,15 @@ class Relay:
         self._start(self._accept)
 
     def traffic(self) -> Traffic:
-        """What has gone through so far; may be asked from any thread."""
+        """The traffic so far; thread-safe."""
         return Traffic(
             sum(each.count for each in [*self._counted]), sum(self._sent), sum(self._received)
         )
 
     def close(self) -> None:
-        """End all connections, and wait until nobody carries anything any more."""
+        """End all connections, and wait until all copying tasks have ended."""
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting task
         self._threads[0].join()
         for each in self._sockets:
             with suppress(OSError):

@@ -45,7 +45,7 @@ NOT_MEASURED: Final = "not measured"
 def tables(results: Results, scale: Scale) -> list[Table]:
     """Every table of the report, in order; those of parts that were not measured are left out."""
     made = [
-        asked_for(results),
+        target_table(results),
         _reacquiring(results),
         _handing_over(results),
         _crowd(results, scale),
@@ -65,11 +65,11 @@ def _small(value: float) -> str:
     return f"{value:.3g}" if 0.0 < abs(value) < 0.1 else figure(value)
 
 
-# What was asked for.
+# Targets.
 
 
-def asked_for(results: Results) -> Table:
-    """The targets, with what was measured beside them."""
+def target_table(results: Results) -> Table:
+    """The targets, with the measured figures."""
     cells = results.cells
     rows = []
     for who, most_us in MOST_US.items():
@@ -85,17 +85,17 @@ def asked_for(results: Results) -> Table:
     share = traffic.share_at(cells, TERM_S)
     if share is not None:
         about, found = f"about {SHARE:.0%}", f"{share.median:.1%}"
-        what = f"consistency traffic with a term of {TERM_S:g} s, beside ours with none"
+        what = f"consistency traffic with a term of {TERM_S:g} s, relative to ours without leases"
         rows.append([what, about, found, within(share, 1.1 * SHARE)])
     note = "; ".join(f"missing: {each}" for each in results.missing)
-    return Table("What was asked for", ["", "asked for, at most", "measured", ""], rows, note)
+    return Table("Targets", ["", "target, at most", "measured", ""], rows, note)
 
 
 # The contest.
 
 
 def _rows(results: Results, part: str, columns: int) -> Iterator[tuple[str, str, list[str] | None]]:
-    """Whoever is in a part, with its server; and if it was not measured, a row that says why."""
+    """The contenders of a part, with their servers; and a row with the reason if not measured."""
     reasons = dict(each.split(": ", 1) for each in results.missing)
     if not any(each.part == part for each in results.cells):
         return
@@ -122,7 +122,7 @@ def _reacquiring(results: Results) -> Table:
         "client's process with all its threads, and of the server; messages are those of the "
         "client, and bytes those of both sides, counted on the wire"
     )
-    return Table("A lock that nobody else wants", headings, rows, note)
+    return Table("An uncontended lock", headings, rows, note)
 
 
 def _reacquired(cells: Cells, who: str) -> list[str]:
@@ -163,8 +163,9 @@ def _crowd(results: Results, scale: Scale) -> Table:
         row = [who, server, *_crowded(results.cells.get(cell(CROWDING, who), []), scale)]
         rows.append(absent or row)
     note = (
-        f"{acquisitions} acquisitions by {scale.clients} clients that begin at once, {scale.turns} "
-        f"by each; the lock is held for {scale.hold_s:g} s each time; a lease of {scale.ttl_s:g} s"
+        f"{acquisitions} acquisitions by {scale.clients} clients that start together, "
+        f"{scale.turns} by each; the lock is held for {scale.hold_s:g} s each time; "
+        f"a lease of {scale.ttl_s:g} s"
     )
     return Table(f"{scale.clients} clients on one lock", headings, rows, note)
 

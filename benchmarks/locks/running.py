@@ -23,7 +23,7 @@ from benchmarks.locks.relay import relaying
 from benchmarks.transport.samples import Figures
 
 OpenAsync = Callable[[AsyncExitStack, Order, int], Awaitable[list[AsyncLock]]]
-"""Gives the lock of each client, with connections to a port."""
+"""Returns the lock of each client, with connections to a port."""
 OpenPlain = Callable[[ExitStack, Order, int], list[PlainLock]]
 
 

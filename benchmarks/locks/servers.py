@@ -1,7 +1,7 @@
 """The servers that locks are kept on, started fresh: new directories on a disk, default settings.
 
 Leasehold and etcd are those of the other benchmarks. Redis and ZooKeeper are programs of the
-machine, which pip does not have; whoever lacks one is told where it comes from.
+machine, which pip cannot install; if one is missing, the error names its package.
 """
 
 import os
@@ -43,7 +43,7 @@ _ASK_S: Final = 1.0
 
 
 class _Kind(NamedTuple):
-    """How a server is started, and how it says that it is ready."""
+    """How a server is started, and how its readiness is checked."""
 
     command: Callable[[Path, int], list[str]]
     ask: bytes
@@ -111,7 +111,7 @@ def _wait_ready(name: str, kind: _Kind, port: int, pid: int, log: Path) -> None:
 
 
 def _answer(port: int, ask: bytes) -> bytes:
-    """What a server says to this, or nothing while it does not listen."""
+    """The server's answer, or nothing while it does not listen."""
     try:
         with socket.create_connection(("127.0.0.1", port), _ASK_S) as connection:
             connection.settimeout(_ASK_S)

@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 from benchmarks.locks.model import USUAL, Workload
 from leasehold.client.client import Client
-from leasehold.recipes.lock import Lock
-from leasehold.recipes.sessions import SESSION_TTL_S
+from leasehold.locks.lock import Lock
+from leasehold.sessions.client_session import SESSION_TTL_S
 from leasehold.testing import Connection, Faults, Host, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import KeyspaceServer
@@ -32,7 +32,7 @@ WARM_UP_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a run has come to."""
+    """The result of a run."""
 
     seconds: float
     messages: int
@@ -57,7 +57,7 @@ class _Tally:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Count what is sent on streams meanwhile."""
+        """Count the messages on streams in the block."""
         send = Connection.send
 
         def counted(connection: Connection, message: Any) -> None:
@@ -69,7 +69,7 @@ class _Tally:
 
 
 def simulate(load: Workload, term_s: float, seconds: float, seed: int = 0) -> Done:
-    """Run the workload for so long, of virtual time."""
+    """Run the workload for a virtual time."""
     tally = _Tally()
     with tally.listening(), Simulation(seed) as sim:
         network = sim.network(LINK)
@@ -134,7 +134,7 @@ class _Client:
             self.tally.reads += 1
 
     async def _write(self, client: Client) -> None:
-        """Have the leave of all caches that have it, always asked in the same order."""
+        """Get the approval of all caches that have it, always in the same order."""
         first = self.number - self.number % self.load.sharing
         async with AsyncExitStack() as stack:
             for name in self.names[first : first + self.load.sharing]:

@@ -1,4 +1,4 @@
-"""What was asked for, and whether it is reached."""
+"""The targets, and whether they are reached."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ MOST_US: Final = {CACHED: 3.0, CACHED_SYNC: 5.0}
 """For acquiring a cached lock again."""
 
 TERM_S, SHARE = 10.0, 0.1
-"""Consistency traffic at this term, beside that of no lease at all."""
+"""Consistency traffic at this term, relative to that without leases."""
 
 
 def within(value: Spread, most: float) -> str:
-    """Whether it is no more than that, and in the worse quartile too."""
+    """Whether the median is within the limit, and the worse quartile too."""
     if value.median > most:
         return NO
     return YES if value.high <= most else NARROWLY

@@ -1,4 +1,4 @@
-"""Consistency traffic: what we send, beside what Gray and Cheriton's model says."""
+"""Consistency traffic: Leasehold's messages, and Gray and Cheriton's model."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Puts at a fixed rate, for minutes, whatever becomes of them.
+"""Puts at a fixed rate, for minutes, independent of responses.
 
 All calls of a connection look the same but for the number of their stream, so they are put together
 as they are sent, for less than a microsecond each.
@@ -113,7 +113,7 @@ class FloodCalls(PacedCalls):
 
 
 def run_flood(port: int, per_s: float, seconds: float, connections: int) -> FloodResult:
-    """Make so many Puts in a second for so long."""
+    """Make Puts at a fixed rate for a time."""
     calls = [FloodCalls(port, number) for number in range(connections)]
     due = int(per_s * seconds)
     began = Pacer(calls, per_s).run(seconds, DRAIN_S)

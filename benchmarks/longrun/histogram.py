@@ -52,7 +52,7 @@ def end_of(bucket: int) -> float:
 
 
 class Seconds:
-    """A histogram for each second, so that a phase can be looked at by itself."""
+    """A histogram for each second, so that each phase can be evaluated separately."""
 
     def __init__(self) -> None:
         self.by_second: dict[int, Histogram] = {}

@@ -32,7 +32,7 @@ READ_KEY: Final = b"kept/untouched"
 
 
 class Keeper(Connection):
-    """A connection with one stream on which its leases are renewed, all at once."""
+    """A connection with one stream on which all its leases are renewed together."""
 
     def __init__(self, port: int, leases: Sequence[int], log: "KeepersResult") -> None:
         super().__init__(port)
@@ -42,7 +42,7 @@ class Keeper(Connection):
         self._send(headers.next_frame(1, messages.LEASE_KEEP_ALIVE, is_timed=False))
         bodies = [with_prefix(messages.lease_request(lease)) for lease in leases]
         self._renewals = b"".join(frame(DATA, 0, 1, body) for body in bodies)
-        self._octets = sum(map(len, bodies))
+        self._body_bytes = sum(map(len, bodies))
         self._own_window = self.stream_window
         self._waiting: dict[int, float] = {}
         self._leases = leases
@@ -50,13 +50,13 @@ class Keeper(Connection):
         self.sock.setblocking(False)
 
     def renew(self, due: float) -> None:
-        """Ask for new terms."""
+        """Send the renewals."""
         if self._waiting:
             self._log.overtaken += len(self._waiting)
-        if min(self.window, self._own_window) < self._octets:
+        if min(self.window, self._own_window) < self._body_bytes:
             raise LoadFailed("the server takes no more renewals on a stream")
-        self.window -= self._octets
-        self._own_window -= self._octets
+        self.window -= self._body_bytes
+        self._own_window -= self._body_bytes
         self._waiting = dict.fromkeys(self._leases, due)
         self._send(self._renewals)
 
@@ -128,7 +128,7 @@ class Keep:
 
 
 class ReadingCalls(PacedCalls):
-    """Reads of a key that nobody changes."""
+    """Reads of an unchanged key."""
 
     def __init__(self, port: int, log: Seconds) -> None:
         super().__init__(port)

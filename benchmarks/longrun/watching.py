@@ -55,7 +55,7 @@ class WatchingResult:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Who watches what, and for how long."""
+    """The watched keys, and the duration."""
 
     port: int
     connections: int
@@ -145,7 +145,7 @@ class Writer(PacedCalls):
         self._bodies = self._count_up()
 
     def write(self, until: int) -> None:
-        """Have so many Puts sent in all, each when it was due."""
+        """Send Puts up to a total number, each when it is due."""
         every_s = 1.0 / self._what.puts_per_s
         while self._log.written < until:
             self.due.append(self._log.began + self._log.written * every_s)
@@ -161,7 +161,7 @@ class Writer(PacedCalls):
 
 
 def watch(what: Watching) -> WatchingResult:
-    """Write and watch for so long."""
+    """Write and watch for a time."""
     raise_file_limit()
     log = WatchingResult(what.watchers)
     try:

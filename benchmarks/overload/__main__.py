@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         scale = replace(scale, flood_s=options.seconds)
     if options.output is None and not (options.quick or options.seconds):
         options.output = DOCS
-    tell(f"this ends by itself within {scale.most_s / 60:.0f} minutes")
+    tell(f"this ends within {scale.most_s / 60:.0f} minutes")
     result = Overload(machine_line())
     measure(result, scale, disk_of(options))
     report = tables(result)

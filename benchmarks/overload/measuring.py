@@ -46,7 +46,7 @@ class Scale:
 
     @property
     def most_s(self) -> float:
-        """When a run has ended, whatever happens."""
+        """The time limit of a run."""
         phases_s = self.quiet_s + self.flood_s + self.recovery_s
         return 2 * self.calibration_s + phases_s + 8 * SPARE_S
 
@@ -73,7 +73,7 @@ class Overload:
     after_per_s: float = 0.0
     """What was sustainable afterwards."""
     recovered_s: float | None = None
-    """From the end of the flood to the first Put that was answered at once."""
+    """From the end of the flood to the first Put with an immediate response."""
     phases: list[Phase] = field(default_factory=list)
     leases: int = 0
     lost: int = 0
@@ -105,7 +105,7 @@ class Overload:
 
 
 def measure(result: Overload, scale: Scale, base: Path) -> None:
-    """Measure into `result`, which has what there is, whatever happens."""
+    """Measure into `result`, which keeps partial results after a failure."""
     try:
         with (
             TemporaryDirectory(dir=base, prefix="bench-overload-", ignore_cleanup_errors=True) as d,
@@ -172,7 +172,7 @@ def _flood(result: Overload, scale: Scale, server: Server) -> FloodResult:
 
 
 def _recovered(port: int, ended: float, most_s: float) -> float | None:
-    """How long after the flood a Put is answered at once again."""
+    """How long after the flood a Put gets an immediate response again."""
     control = Control(port)
     while perf_counter() < ended + most_s + DRAIN_S:
         began = perf_counter()

@@ -11,11 +11,11 @@ MB: Final = 1e-6
 
 
 def tables(result: Overload) -> list[Table]:
-    """What was asked for, and how long everything took."""
-    return [_asked_for(result), _times(result), _counts(result)]
+    """Targets, and how long everything took."""
+    return [_target_table(result), _times(result), _counts(result)]
 
 
-def _asked_for(result: Overload) -> Table:
+def _target_table(result: Overload) -> Table:
     flood = result.phase(FLOOD)
     rows = []
     if flood is not None and len(flood.renewals):
@@ -28,17 +28,17 @@ def _asked_for(result: Overload) -> Table:
         shown = f"{result.acknowledged:,} acknowledged, {result.written:,} written"
         rows.append(["Puts acknowledged and lost", "0", shown, _yes(is_all)])
         others = sum(result.other_failures.values())
-        rows.append(["other failures than refusals", "0", f"{others:,}", _yes(not others)])
+        rows.append(["failures other than refusals", "0", f"{others:,}", _yes(not others)])
         well = result.recovered_s
         shown = "not" if well is None else f"after {figure(well)} s"
-        rows.append(["recovers by itself", "yes", shown, _yes(well is not None)])
+        rows.append(["recovers without intervention", "yes", shown, _yes(well is not None)])
     offered = (
         f"{result.offered_per_s:,.0f} Puts a second were offered, twice the "
-        f"{result.sustainable_per_s:,.0f} that the server bore before, whether answered or not"
+        f"{result.sustainable_per_s:,.0f} that were sustainable before, regardless of responses"
     )
     kept = f"{result.leases:,} leases were kept on long streams"
     note = "; ".join([offered, kept, *result.missing])
-    return Table("What was asked for", ["", "asked for", "measured", "reached"], rows, note)
+    return Table("Targets", ["", "target", "measured", "reached"], rows, note)
 
 
 def _yes(reached: bool) -> str:
@@ -50,15 +50,15 @@ def _times(result: Overload) -> Table:
     for phase in result.phases:
         for what, histogram in (
             ("renewals", phase.renewals),
-            ("reads of a key nobody changes", phase.reads),
-            ("Puts that were done", phase.puts),
-            ("Puts that were refused", phase.refusals),
+            ("reads of an unchanged key", phase.reads),
+            ("executed Puts", phase.puts),
+            ("refused Puts", phase.refusals),
         ):
             if len(histogram):
                 rows.append([phase.name, what, f"{len(histogram):,}", *_quantiles(histogram)])
     headings = ["", "", "number", "p50", "p90", "p99", "p99.9", "longest"]
     note = "counted from when each was due; whole seconds of each phase"
-    return Table("How long it took, ms", headings, rows, note)
+    return Table("Latency, ms", headings, rows, note)
 
 
 def _quantiles(histogram: Histogram) -> list[str]:
@@ -72,11 +72,11 @@ def _counts(result: Overload) -> Table:
     rates = [
         ("sustainable before, Puts a second", result.sustainable_per_s),
         ("offered, Puts a second", result.offered_per_s),
-        ("done, for each second of the flood", result.acknowledged / seconds if seconds else 0.0),
-        ("refused, for each second of the flood", result.refused / seconds if seconds else 0.0),
-        ("never answered", result.unanswered),
+        ("executed, per second of the flood", result.acknowledged / seconds if seconds else 0.0),
+        ("refused, per second of the flood", result.refused / seconds if seconds else 0.0),
+        ("without a response", result.unanswered),
         ("sustainable afterwards, Puts a second", result.after_per_s),
-        ("renewals not answered before the next was due", result.unanswered_renewals),
+        ("renewals without a response before the next was due", result.unanswered_renewals),
         ("memory of the server before, MB", result.quiet_bytes * MB),
         ("memory of the server at most, MB", result.peak_bytes * MB),
         ("processors the server used during the flood", result.server_cores),

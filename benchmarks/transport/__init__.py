@@ -1,5 +1,5 @@
-"""The benchmark of the transport beside grpcio: server and client, unary and streaming, memory.
+"""The benchmark of the transport against grpcio: server and client, unary and streaming, memory.
 
 Run it with `make bench`, or `python -m benchmarks.transport --help`. `docs/benchmarks-transport.md`
-says what is measured and how, and holds the last results.
+describes what is measured and how, and has the last results.
 """

@@ -25,11 +25,11 @@ DRAWN: Final = 4_099
 
 
 class WrongAnswer(Exception):
-    """A client says that a call went well, and its answer is another one."""
+    """A client reported success, but the answer is wrong."""
 
 
 def check(answer: object) -> None:
-    """Refuse an answer that is no echo."""
+    """Raise an error unless the answer is an echo."""
     if answer != BODY:
         raise WrongAnswer(f"{answer!r} is not what was sent")
 
@@ -77,7 +77,7 @@ async def drive(
     async def caller(deadline: float) -> None:
         note, clock = meter.latencies_s.append, perf_counter
         began = clock()
-        while began < deadline:
+        while began < deadline or not meter.latencies_s:
             check(await call(next(chosen)))
             now = clock()
             note(now - began)
@@ -107,7 +107,7 @@ async def converse(
     for for_s in (WARM_UP_S, seconds):
         meter.restart()
         deadline = perf_counter() + for_s
-        while perf_counter() < deadline:
+        while perf_counter() < deadline or not meter.count:
             check(await receive())
             meter.count += 1
             await send(BODY)
@@ -123,6 +123,6 @@ async def download(pieces: Callable[[], Awaitable[int]], seconds: float) -> Figu
     for for_s in (WARM_UP_S, seconds):
         meter.restart()
         deadline = perf_counter() + for_s
-        while perf_counter() < deadline:
+        while perf_counter() < deadline or not meter.count:
             meter.count += await pieces()
     return meter.figures()

@@ -1,15 +1,15 @@
-"""The service that everything is measured with: it gives back what it gets, and keeps nothing."""
+"""The service that everything is measured with: it returns its input, and stores nothing."""
 
 from typing import Final
 
-from leasehold.rpc.limits import KIB
+from leasehold.http2.limits import KIB
 
 SERVICE: Final = "bench.Echo"
 UNARY: Final = f"/{SERVICE}/Unary"
 STREAM: Final = f"/{SERVICE}/Stream"
 """Each message of a stream is answered by the same one."""
 DOWNLOAD: Final = f"/{SERVICE}/Download"
-"""A message that says how many pieces are wanted is answered by so many."""
+"""A message with a number of pieces is answered by that many pieces."""
 
 BODY: Final = bytes(range(ord("a"), ord("a") + 16)) * 2
 PIECE: Final = b"\x5a" * (64 * KIB)
@@ -21,7 +21,7 @@ def name_of(path: str) -> str:
 
 
 def wanted(pieces: int) -> bytes:
-    """A request for so many pieces."""
+    """A request for a number of pieces."""
     return pieces.to_bytes(4, "big")
 
 

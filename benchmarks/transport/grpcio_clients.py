@@ -15,7 +15,7 @@ from benchmarks.transport.driving import Meter, check
 from benchmarks.transport.echo import BODY, DOWNLOAD, STREAM, UNARY, wanted
 from benchmarks.transport.samples import Figures
 
-_aio: Any = grpc.aio  # stubs do not know that bytes may go as they are
+_aio: Any = grpc.aio  # the stubs do not allow bytes without a serializer
 _grpc: Any = grpc
 
 
@@ -76,7 +76,7 @@ def threads_unary(port: int, in_flight: int, seconds: float, *, changing: bool) 
 
         def caller(deadline: float) -> None:
             began = perf_counter()
-            while began < deadline:
+            while began < deadline or not meter.latencies_s:
                 check(echo(BODY, timeout=next(chosen)))
                 now = perf_counter()
                 meter.latencies_s.append(now - began)
@@ -105,7 +105,7 @@ def threads_stream(port: int, seconds: float) -> Figures:
         for for_s in (driving.WARM_UP_S, seconds):
             meter.restart()
             deadline = perf_counter() + for_s
-            while perf_counter() < deadline:
+            while perf_counter() < deadline or not meter.count:
                 check(next(call))
                 meter.count += 1
                 to_send.put(BODY)
@@ -124,7 +124,7 @@ def threads_download(port: int, seconds: float) -> Figures:
         for for_s in (driving.WARM_UP_S, seconds):
             meter.restart()
             deadline = perf_counter() + for_s
-            while perf_counter() < deadline:
+            while perf_counter() < deadline or not meter.count:
                 call = wish(wanted(driving.PIECES), timeout=driving.STREAM_TIMEOUT_S)
                 meter.count += sum(1 for _ in call)
         return meter.figures()

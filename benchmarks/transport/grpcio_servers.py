@@ -28,7 +28,7 @@ THREADS: Final = 16
 LOOPBACK: Final = "127.0.0.1:0"
 
 
-_aio: Any = grpc.aio  # its stubs do not know everything
+_aio: Any = grpc.aio  # its stubs are incomplete
 
 
 async def _echo(request: bytes, _context: Any) -> bytes:
@@ -59,7 +59,7 @@ def _download_now(request: bytes, _context: Any) -> Iterator[bytes]:
 
 
 def serve_grpcio_aio(connection: Connection) -> None:
-    """Serve until nobody holds the other end of the connection; tell port and process first."""
+    """Send port and process id, and serve until the other end of the connection is closed."""
     raise_file_limit()
     asyncio.run(_serve(connection))
 
@@ -80,7 +80,7 @@ async def _serve(connection: Connection) -> None:
 
 
 def serve_grpcio_threads(connection: Connection) -> None:
-    """Serve until nobody holds the other end of the connection; tell port and process first."""
+    """Send port and process id, and serve until the other end of the connection is closed."""
     raise_file_limit()
     server = grpc.server(ThreadPoolExecutor(THREADS))
     methods = {

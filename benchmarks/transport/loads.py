@@ -1,4 +1,4 @@
-"""Loads on a server: those of the benchmark beside etcd, and two that only this one needs.
+"""Loads on a server: those of the benchmark against etcd, and two that only this one needs.
 
 All of them speak to the socket themselves, cheaper than any client, and look at every answer's
 status. See `benchmarks.etcd.load` for how calls are kept in flight.
@@ -117,7 +117,7 @@ def _figures(result: LoadResult) -> Figures:
 
 
 def load_paced(port: int, pid: int, *, per_s: float, seconds: float) -> Figures:
-    """Make so many calls in a second, whether they are answered or not.
+    """Make calls at a fixed rate, independent of answers.
 
     How long a call took counts from when it was due. `select` waits for less than a millisecond if
     it is told to, which `epoll` cannot.
@@ -177,10 +177,10 @@ class Downloads(Connection):
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
-        self.octets = 0
+        self.received_bytes = 0
         self.is_busy = False
         self._calls = 0
-        self._call_octets = 0
+        self._call_bytes = 0
         self.handshake()
         self._headers = HeaderWriter(f"127.0.0.1:{port}", constant_timeout(), self.table_size)
 
@@ -188,54 +188,56 @@ class Downloads(Connection):
         """Make the next call."""
         number = stream_of(self._calls)
         self._calls += 1
-        self._call_octets = 0
+        self._call_bytes = 0
         self.is_busy = True
         request = frame(DATA, END_STREAM, number, with_prefix(wanted(DOWNLOAD_PIECES)))
         self._send(self._headers.next_frame(number, DOWNLOAD) + request)
 
     def _ended(self, _stream: int, _now: float) -> int:
         expected = DOWNLOAD_PIECES * len(with_prefix(PIECE))
-        if self._call_octets != expected:
-            raise LoadFailed(f"{self._call_octets} octets came, not {expected}")
+        if self._call_bytes != expected:
+            raise LoadFailed(f"{self._call_bytes} bytes arrived, expected {expected}")
         self.is_busy = False
         return 1
 
     def _data(self, _stream: int, _data: bytes, start: int, end: int, _now: float) -> int:
-        self.octets += end - start
-        self._call_octets += end - start
+        self.received_bytes += end - start
+        self._call_bytes += end - start
         return 0
 
 
 def load_downloads(port: int, pid: int, *, seconds: float) -> Figures:
-    """Have pieces come in on several connections for so long, and count their octets."""
+    """Receive pieces on several connections for a time, and count their bytes."""
     connections = [Downloads(port) for _ in range(DOWNLOADS)]
     by_sock = {each.sock: each for each in connections}
     for connection in connections:
         connection.begin()
     _download(by_sock, perf_counter() + WARM_UP_S)
-    warm = sum(each.octets for each in connections)
+    warm = sum(each.received_bytes for each in connections)
     cpu_s, own_s, began = cpu_s_of(pid), process_time(), perf_counter()
     _download(by_sock, began + seconds)
     took_s = perf_counter() - began
     cpu_s, own_s = cpu_s_of(pid) - cpu_s, process_time() - own_s
-    octets = sum(each.octets for each in connections) - warm
+    received_bytes = sum(each.received_bytes for each in connections) - warm
     _finish(by_sock)
-    pieces = octets / len(PIECE)
+    pieces = received_bytes / len(PIECE)
     for connection in connections:
         connection.close()
     return {
         RATE: pieces / took_s,
-        BYTES_RATE: octets / took_s,
+        BYTES_RATE: received_bytes / took_s,
         CPU_US: 1e6 * cpu_s / pieces,
         OTHER_CPU_US: 1e6 * own_s / pieces,
     }
 
 
 def _download(by_sock: dict[socket, Downloads], deadline: float) -> None:
-    while perf_counter() < deadline:
+    while True:
         for connection in _ready(by_sock):
             if connection.receive(0.0):
                 connection.begin()
+        if perf_counter() >= deadline:
+            return
 
 
 def _finish(by_sock: dict[socket, Downloads]) -> None:

@@ -63,7 +63,7 @@ def _weigh(who: str, scale: Scale) -> Figures:
 
 
 def weigh(server: Server, connections: int) -> Figures:
-    """Hold so many connections, each of which has made a call, and look at the server."""
+    """Hold a number of connections, each of which has made a call, and measure the server."""
     allowed = raise_file_limit()
     if allowed < WARM_UP + connections + SPARE_FILES:
         raise OSError(f"a process may have {allowed} files here, too few for {connections} sockets")
@@ -101,7 +101,7 @@ class Idler:
 
 
 def idlers(port: int, number: int) -> list[Idler]:
-    """Have so many connections that have made a call."""
+    """Open a number of connections that have made a call."""
     made = []
     for first in range(0, number, AT_ONCE):
         some = [Idler(port) for _ in range(min(AT_ONCE, number - first))]

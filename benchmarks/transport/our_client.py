@@ -9,7 +9,7 @@ import uvloop
 from benchmarks.transport import driving
 from benchmarks.transport.echo import BODY, DOWNLOAD, STREAM, UNARY, wanted
 from benchmarks.transport.samples import Figures
-from leasehold.rpc.channel import Channel
+from leasehold.grpc.channel import Channel
 
 
 def _run(made: Awaitable[Figures], *, on_uvloop: bool) -> Figures:

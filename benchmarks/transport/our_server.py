@@ -10,30 +10,30 @@ import uvloop
 
 from benchmarks.common.processes import raise_file_limit
 from benchmarks.transport.echo import DOWNLOAD, PIECE, STREAM, UNARY, pieces_wanted
-from leasehold.rpc.addresses import TcpAddress
-from leasehold.rpc.conversations import Conversation, conversation, one_to_many, one_to_one
-from leasehold.rpc.routes import Answer, Exchange, Methods
-from leasehold.rpc.serving import Server
+from leasehold.basics.addresses import TcpAddress
+from leasehold.grpc.coroutine_handlers import Conversation, conversation, one_to_many, one_to_one
+from leasehold.grpc.routes import Answer, Exchange, Methods
+from leasehold.serving.grpc_server import GrpcServer
 
 
 def echo(message: bytes) -> Answer:
-    """Give a message back, at once."""
+    """Return the message."""
     return message, 0
 
 
 async def echo_later(message: bytes, _call: Conversation) -> bytes:
-    """Give a message back from a task."""
+    """Return a message from a task."""
     return message
 
 
 async def echo_all(call: Conversation) -> None:
-    """Give back all messages of a stream from a task."""
+    """Return all messages of a stream from a task."""
     async for message in call:
         await call.send(message)
 
 
 async def download(request: bytes, _call: Conversation) -> AsyncIterator[bytes]:
-    """Give as many pieces as are wanted."""
+    """Send the requested number of pieces."""
     for _ in range(pieces_wanted(request)):
         yield PIECE
 
@@ -51,14 +51,14 @@ COROUTINES: Final[Methods] = {
 
 
 def serve_ours(connection: Connection, *, plain: bool = True, on_uvloop: bool = True) -> None:
-    """Serve until nobody holds the other end of the connection; tell port and process first."""
+    """Send port and process id, and serve until the other end of the connection is closed."""
     raise_file_limit()
     run = uvloop.run if on_uvloop else asyncio.run
     run(_serve(connection, PLAIN if plain else COROUTINES))
 
 
 async def _serve(connection: Connection, methods: Methods) -> None:
-    server = Server(methods)
+    server = GrpcServer(methods)
     (address,) = await server.start([TcpAddress("127.0.0.1", 0)])
     assert isinstance(address, TcpAddress)
     connection.send((address.port, os.getpid()))
@@ -67,7 +67,7 @@ async def _serve(connection: Connection, methods: Methods) -> None:
 
 
 async def until_closed(connection: Connection) -> None:
-    """Wait until nobody holds the other end."""
+    """Wait until the other end is closed."""
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(connection.fileno(), closed.set)

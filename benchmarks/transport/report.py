@@ -45,7 +45,7 @@ def tables(results: Results) -> list[Table]:
     """Every table of the report, in order; those of parts that were not measured are left out."""
     cells = results.cells
     made = [
-        asked_for(results),
+        target_table(results),
         _server_unary(cells),
         _paced(cells),
         _server_streaming(cells),
@@ -124,16 +124,16 @@ _ORDER: Final = (*dict.fromkeys((*server_side.SERVERS, *client_side.CLIENTS, *me
 
 
 def _place(cell: Cell) -> int:
-    """Where somebody stands in a table: ours first, whoever began."""
+    """The position in a table: ours first, in any order of measurement."""
     ours_first = sorted(_ORDER, key=lambda who: "grpcio" in who)
     return ours_first.index(cell.who)
 
 
-# What was asked for.
+# Targets.
 
 
-def asked_for(results: Results) -> Table:
-    """The targets, with what was measured beside them."""
+def target_table(results: Results) -> Table:
+    """The targets, with the measured figures."""
     cells = results.cells
     rows = []
     for who in (PLAIN, COROUTINE):
@@ -141,7 +141,7 @@ def asked_for(results: Results) -> Table:
     for who in (client_side.ON_ASYNCIO, client_side.ON_UVLOOP):
         rows += [_asked(cells, Cell(OF_OURS, what, who), "client") for what in client_side.UNARY]
     found = [row for row in rows if row is not None]
-    headings = ["", "calls/s", f"{GRPCIO_AIO}, calls/s", BESIDE, "asked for", ""]
+    headings = ["", "calls/s", f"{GRPCIO_AIO}, calls/s", BESIDE, "target", ""]
     note = (
         f"{_count_reached(found, 5)} by calls in a second, {_count_reached(found, 7)} by processor "
         "time, which other processes disturb less; median over the rounds (quartiles), both taken "
@@ -149,7 +149,7 @@ def asked_for(results: Results) -> Table:
     )
     missing = [f"missing: {each}" for each in results.missing]
     headings += ["times less processor time", ""]
-    return Table("What was asked for", headings, found, "; ".join([note, *missing]))
+    return Table("Targets", headings, found, "; ".join([note, *missing]))
 
 
 def _count_reached(rows: Sequence[Sequence[str]], column: int) -> str:
@@ -196,9 +196,9 @@ def _paced(cells: Cells) -> Table:
     headings = ["server", "calls made in a second", "p50, ms", "p99, ms", CPU]
     headings += [f"p50, {BESIDE}", f"p99, {BESIDE}"]
     note = (
-        f"{_rounds_of(cells, SERVER, whats)}; calls are made at half the rate that grpcio aio "
-        "takes at most, on 10 connections with changing headers, whether they are answered or "
-        "not, and count from when they were due"
+        f"{_rounds_of(cells, SERVER, whats)}; calls are sent at half of the maximum rate of "
+        "grpcio aio, on 10 connections with changing headers, regardless of responses, and "
+        "latency counts from when they were due"
     )
     return Table("Server: latency at a fixed rate", headings, rows, note)
 
@@ -237,7 +237,7 @@ def _client_unary(cells: Cells, part: str, title: str) -> Table:
         "of its threads"
     )
     if part == OF_GRPCIO:
-        note += "; the server is what takes most of the time here, whoever calls it"
+        note += "; the server takes most of the time here, for every client"
     return Table(title, [*headings, BESIDE, f"processor, {BESIDE}"], rows, note)
 
 
@@ -260,8 +260,8 @@ def _memory(cells: Cells) -> Table:
     whats = list(dict.fromkeys(cell.what for cell in cells if cell.part == MEMORY))
     rows = _rows(cells, MEMORY, whats, [(RESIDENT, 1.0)], (RESIDENT,))
     note = (
-        f"{_rounds_of(cells, MEMORY, whats)}; by how much the server's process has grown, in a "
-        f"fresh process each time, after {figure(memory.WARM_UP)} connections that are not counted"
+        f"{_rounds_of(cells, MEMORY, whats)}; growth of the server's process, in a fresh process "
+        f"each time, after {figure(memory.WARM_UP)} connections that are not counted"
     )
     headings = ["", "server", "bytes for each", BESIDE]
     return Table("Bytes of an idle connection", headings, rows, note)

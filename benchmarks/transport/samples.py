@@ -78,7 +78,7 @@ class Run:
 
 
 def in_turns(those: Sequence[T], number: int) -> Iterator[T]:
-    """Everyone, and in each round somebody else first."""
+    """All of them; each round starts with another one."""
     first = number % len(those)
     yield from those[first:]
     yield from those[:first]

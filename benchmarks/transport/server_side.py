@@ -77,7 +77,7 @@ class ServerSide:
             whats.append(BY_H2LOAD)
         else:
             self.run.missing.append(f"no second opinion: {h2load.HOW_TO_GET}")
-        whats.append(PACED)  # it goes by what was found before
+        whats.append(PACED)  # it depends on the results so far
         with ExitStack() as stack:
             stack.callback(self._worker.end)
             servers = [stack.enter_context(running(who)) for who in SERVERS]
@@ -118,5 +118,5 @@ class ServerSide:
     def _half_of_grpcio(self) -> float:
         rates = self._rates(MANY_CHANGING, GRPCIO_AIO)
         if not rates:
-            raise MeasurementFailed("nobody knows what grpcio aio takes")
+            raise MeasurementFailed("the maximum rate of grpcio aio was not measured")
         return median(rates) / 2

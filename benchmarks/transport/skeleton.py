@@ -1,4 +1,4 @@
-"""What a call costs the server, beside the version before the transport was written anew.
+"""The cost of a call for the server, compared with the first version of the transport.
 
     git worktree add DIR 80dd488
     python -m benchmarks.transport.skeleton DIR
@@ -74,7 +74,7 @@ def compared(then: Sequence[Costs], now: Sequence[Costs]) -> Table:
         f"{len(then)} alternations, median and quartiles; processor time for a call, the least of "
         "many rounds in each run; ratios are taken between neighbours in time"
     )
-    return Table("Beside the skeleton", headings, rows, note)
+    return Table("Compared with the skeleton", headings, rows, note)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

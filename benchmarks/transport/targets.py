@@ -1,4 +1,4 @@
-"""What was asked for, and whether a figure reaches it."""
+"""The targets, and whether a figure reaches them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ WITHIN_SPREAD: Final = "within the spread"
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """So many times what another one does."""
+    """A number of times the figure of another implementation."""
 
     times: float
 
@@ -25,7 +25,7 @@ class AtLeast:
 
 
 UNARY: Final = AtLeast(5.0)
-"""Unary calls in a second, beside grpcio aio, for the server and for the client."""
+"""Unary calls per second relative to grpcio aio, for the server and for the client."""
 
 
 def no_slower(measured: Spread) -> str:

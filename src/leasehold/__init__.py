@@ -1,14 +1,16 @@
-"""Leasehold: promises with an end, on any resource.
+"""Leasehold: leases on any resource, an etcd-compatible server, and a client for both.
 
-What there is, is in `leasehold.api`, all of which is imported when the first name is asked for. So
-the command `leasehold`, whose modules are below this package, has the first word in its process,
-and can end in good order from then on.
+`leasehold.api` defines the public names. It is imported when the first of them is used: so the
+command `leasehold`, whose modules are in this package, installs its signal handlers before anything
+else is imported, and a signal at any moment ends it in good order.
 """
 
 import importlib
 import typing
 
-__version__ = "0.1.0.dev0"
+from leasehold.basics import version as _version
+
+__version__ = _version.VERSION
 
 if typing.TYPE_CHECKING:
     from leasehold.api import *  # noqa: F403  the same names

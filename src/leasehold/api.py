@@ -1,17 +1,9 @@
-"""All that `leasehold` offers by name: `leasehold.Landlord` is here first.
+"""All public names of `leasehold`: `leasehold.Landlord`, for example, is imported from here.
 
-It is long to import, so `leasehold` does that when the first of these names is asked for.
+It takes long to import, so `leasehold` does that when the first of these names is used.
 """
 
-from leasehold.batch import LeaseBatch
-from leasehold.client.client import Client
-from leasehold.client.connecting import connect
-from leasehold.client.held_lease import HeldLease
-from leasehold.client.key import Key
-from leasehold.client.opening import open_client
-from leasehold.client.signal import Signal
-from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
-from leasehold.core.duration import (
+from leasehold.basics.durations import (
     ANY,
     FOREVER,
     AnyDuration,
@@ -21,14 +13,14 @@ from leasehold.core.duration import (
     Forever,
     Requested,
 )
-from leasehold.core.keyspace import FROM_KEY
-from leasehold.core.lease_clock import LeaseClock
-from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Target, Txn
-from leasehold.core.policy import DurationPolicy, FixedPolicy, Leased, LeasePolicy, LoadPolicy
-from leasehold.core.renewal_plan import NoticeKind
-from leasehold.engine.housekeeping import AutoCompaction
+from leasehold.basics.tls import client_tls
+from leasehold.client.client import Client
+from leasehold.client.connecting import connect
+from leasehold.client.opening import open_client
+from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
+from leasehold.engine.embedded import open_engine
 from leasehold.engine.interface import Engine, Watch, prefix_end
-from leasehold.engine.opening import open_engine
+from leasehold.engine.key import Key
 from leasehold.engine.values import (
     DeleteResult,
     Event,
@@ -82,26 +74,33 @@ from leasehold.errors import (
     UnknownLease,
     is_definite,
 )
-from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
 from leasehold.fencing import Fence, FencedFile, fenced, make_fence_table
-from leasehold.landlord import BatchResult, Landlord, LandlordLease, LeaseView
-from leasehold.lease import Lease, Outcome
-from leasehold.recipes.barrier import Barrier
-from leasehold.recipes.election import Election, Leadership
-from leasehold.recipes.events import LockEvent, LockEventKind
-from leasehold.recipes.guard import Guard
-from leasehold.recipes.line_guard import LineGuard
-from leasehold.recipes.lock import Holder, Lock
-from leasehold.recipes.observation import Leader, Observation
-from leasehold.recipes.permits import Permit
-from leasehold.recipes.rwlock import RWLock
-from leasehold.recipes.semaphore import Semaphore
-from leasehold.recipes.token import Token
-from leasehold.remote_landlord import RemoteLandlord, RemoteLease
-from leasehold.renewal import Listener, RenewalManager, RenewalNotice
-from leasehold.rpc.tls import client_tls
-from leasehold.server.landlord_service import LandlordServer, LeaseRequest, serve_landlord
-from leasehold.until import UntilPolicy
+from leasehold.fencing.token import Token
+from leasehold.keyspace.keyspace import FROM_KEY
+from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, SortBy, Target, Txn
+from leasehold.landlord.landlord import Landlord, LeaseView
+from leasehold.landlord.landlord_lease import BatchResult, Grantor, LandlordLease
+from leasehold.landlord.landlord_service import LandlordServer, LeaseRequest, serve_landlord
+from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease
+from leasehold.leases.expiry_strategies import ExpiryStrategy, exact, lazy, per_lease, polling
+from leasehold.leases.lease import Lease, LeaseBatch, Outcome
+from leasehold.leases.lease_clock import LeaseClock
+from leasehold.leases.policies import DurationPolicy, FixedPolicy, Leased, LeasePolicy, LoadPolicy
+from leasehold.leases.renewal_manager import Listener, RenewalManager, RenewalNotice
+from leasehold.leases.renewal_plan import NoticeKind
+from leasehold.leases.until_policy import UntilPolicy
+from leasehold.locks.barrier import Barrier
+from leasehold.locks.election import Election, Leader, Leadership, Observation
+from leasehold.locks.lock import Holder, Lock
+from leasehold.locks.lock_events import LockEvent, LockEventKind
+from leasehold.locks.ownership import Guard
+from leasehold.locks.permits import Permit
+from leasehold.locks.queue_acquisition import QueueGuard
+from leasehold.locks.rwlock import RWLock
+from leasehold.locks.semaphore import Semaphore
+from leasehold.sessions.held_lease import HeldLease
+from leasehold.sessions.loss_signals import Signal
+from leasehold.store.housekeeping import AutoCompaction
 
 open = open_client  # noqa: A001  as it is used: `leasehold.open`; not in `__all__`
 
@@ -148,6 +147,7 @@ __all__ = [
     "Forever",
     "Forked",
     "FutureRevision",
+    "Grantor",
     "Guard",
     "HeldLease",
     "HistoryLost",
@@ -175,7 +175,6 @@ __all__ = [
     "Leased",
     "LeaseholdError",
     "Limits",
-    "LineGuard",
     "Listener",
     "LoadPolicy",
     "Lock",
@@ -191,6 +190,7 @@ __all__ = [
     "Permit",
     "Put",
     "PutResult",
+    "QueueGuard",
     "RWLock",
     "Range",
     "RangeResult",

@@ -1,13 +1,14 @@
 """The three clocks of a machine, behind one small interface.
 
 Nothing else in Leasehold reads a clock: everything that needs one is given a `Clock`, so that a
-simulation can replace it. Three readings, because each rule about leases needs a different one:
+simulation can replace it. There are three readings, because each rule about leases needs a
+different one:
 
-- `monotonic` stands still while the machine is suspended. Grantors count in it (through
-  `LeaseClock`): a lease must not age while its grantor could not have heard a renewal.
-- `boottime` runs through suspend. Holders count in it: the rest of the world kept going.
-- `wall` is what people and files write down. It may jump; it is read only to convert an aware
-  datetime on entry, or to write one.
+- `monotonic` stands still while the machine is suspended. Grantors use it (through `LeaseClock`): a
+  lease must not age while its grantor could not have received a renewal.
+- `boottime` runs through suspend. Holders use it: other machines kept running.
+- `wall` is the time for people and files. It may jump; it is read only to convert an aware datetime
+  on entry, or to write one.
 """
 
 import functools
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from leasehold.core.duration import FOREVER, NEVER, End
+from leasehold.basics.durations import FOREVER, NEVER, End
 
 
 class Clock(Protocol):
@@ -31,14 +32,14 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch, as the operating system believes."""
+        """Seconds since the Unix epoch, as set in the operating system."""
         ...
 
 
 def _choose_boottime(platform: str) -> Callable[[], float]:
-    """Find the clock that runs through suspend.
+    """Return the clock that runs through suspend.
 
-    Linux has it under its own name. On macOS CLOCK_MONOTONIC is that clock (and Python's
+    Linux has a clock of its own for it. On macOS CLOCK_MONOTONIC is that clock (and Python's
     `time.monotonic` is another one, which stops). Windows' `time.monotonic` runs through sleep.
     """
     name = "CLOCK_MONOTONIC" if platform == "darwin" else "CLOCK_BOOTTIME"
@@ -61,9 +62,9 @@ SYSTEM_CLOCK = SystemClock()
 
 
 def boottime_of(end: End, clock: Clock) -> float:
-    """Turn an end into the holder's time; `NEVER` for FOREVER.
+    """Convert an end into the holder's time; `NEVER` for FOREVER.
 
-    To be done once, on entry: a later jump of the wall clock then moves nothing.
+    To be done once, on entry: a later jump of the wall clock then has no effect.
     """
     if end is FOREVER:
         return NEVER

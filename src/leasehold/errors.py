@@ -1,51 +1,50 @@
-"""Every error of Leasehold, and the one table that says which errors are final.
+"""All errors of Leasehold, and the one table of which errors are final.
 
     LeaseholdError
-    ├── UnknownLease       NOT_FOUND            no such lease here; `reason` says why, if known
-    ├── LeaseExists        FAILED_PRECONDITION  a lease of this id is there already
-    ├── LeaseLost          FAILED_PRECONDITION  a holder can rely on its lease no longer
-    │   ├── SessionExpired FAILED_PRECONDITION  the lease that all locks of a client are under
+    ├── UnknownLease       NOT_FOUND            no such lease; `reason` is why, if known
+    ├── LeaseExists        FAILED_PRECONDITION  a lease with this id already exists
+    ├── LeaseLost          FAILED_PRECONDITION  a holder cannot rely on its lease any more
+    │   ├── SessionExpired FAILED_PRECONDITION  the lease of all locks of a client is over
     │   └── LockLost       FAILED_PRECONDITION  a lock was lost before it was released
-    ├── LockDenied         ABORTED              somebody else has it; `holder` says who
+    ├── LockDenied         ABORTED              the lock is held; `holder` is its holder
     │                                           (also a builtin TimeoutError)
-    ├── NotHeld            FAILED_PRECONDITION  what is to be released is not held
+    ├── NotHeld            FAILED_PRECONDITION  a lock to be released is not held
     ├── StaleToken         FAILED_PRECONDITION  a resource has seen a higher fencing token
-    ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has as many keys as it may have
-    ├── UnknownKey         INVALID_ARGUMENT     no such key, and nothing to keep of it
-    ├── EmptyKey           INVALID_ARGUMENT     a key has no name
+    ├── LeaseFull          RESOURCE_EXHAUSTED   a lease has the maximum number of keys
+    ├── UnknownKey         INVALID_ARGUMENT     no such key, so nothing to keep of it
+    ├── EmptyKey           INVALID_ARGUMENT     a key is empty
     ├── DuplicateKey       INVALID_ARGUMENT     a transaction changes a key twice
-    ├── TooManyOperations  INVALID_ARGUMENT     a transaction is too long
+    ├── TooManyOperations  INVALID_ARGUMENT     a transaction has too many operations
     ├── TooLarge           INVALID_ARGUMENT     a request or its answer exceeds a size limit
     │                                           (also a builtin ValueError)
-    ├── Compacted          OUT_OF_RANGE         that revision is forgotten; `revision` is the oldest
-    ├── FutureRevision     OUT_OF_RANGE         that revision has yet to come
-    ├── NoSpace            RESOURCE_EXHAUSTED   the size quota is used up; deletes still work
-    ├── TooBusy            RESOURCE_EXHAUSTED   too much waits for the disk; try again
-    ├── HistoryLost        DATA_LOSS            not the keyspace that was there before
+    ├── Compacted          OUT_OF_RANGE         compacted; `revision` is the oldest available
+    ├── FutureRevision     OUT_OF_RANGE         the revision is in the future
+    ├── NoSpace            RESOURCE_EXHAUSTED   the size quota is exhausted; deletes still work
+    ├── TooBusy            RESOURCE_EXHAUSTED   too much waits for the disk; retry later
+    ├── HistoryLost        DATA_LOSS            not the same keyspace as before
     │   └── ClusterMismatch DATA_LOSS           endpoints of a client belong to different clusters
-    ├── Unhealthy          ABORTED              a holder's own check says no: no renewal
-    ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy says no
+    ├── Unhealthy          ABORTED              the holder's health check failed: no renewal
+    ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy refused
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
     ├── Closed             FAILED_PRECONDITION  this landlord, manager or engine was closed
     ├── Forked             FAILED_PRECONDITION  this engine belongs to the parent process
-    ├── ConnectFailed      UNAVAILABLE          no connection: nothing was sent, nothing is done
+    ├── ConnectFailed      UNAVAILABLE          no connection: nothing was sent or executed
     │                                           (also a builtin ConnectionError)
-    ├── ConnectionLost     UNAVAILABLE          no answer: what became of the call is unknown
+    ├── ConnectionLost     UNAVAILABLE          no answer: the outcome of the call is unknown
     │                                           (also a builtin ConnectionError)
-    ├── CallRefused        FAILED_PRECONDITION  a server says no, for a reason that has no name here
-    ├── CallFailed         UNKNOWN              a server could not do it: what became of the call is
-    │                                           unknown
+    ├── CallRefused        FAILED_PRECONDITION  a server refused, for a reason without a class here
+    ├── CallFailed         UNKNOWN              a server failed: the outcome of the call is unknown
     └── StorageError       INTERNAL             the data directory cannot be used
-        ├── DirectoryInUse UNAVAILABLE          another process has it
-        ├── ForeignJournal FAILED_PRECONDITION  what is there is not ours, or of a newer format
-        ├── DamagedJournal DATA_LOSS            what is there is not what was written
-        └── JournalFailed  UNAVAILABLE          a write failed: what became of it is unknown
+        ├── DirectoryInUse UNAVAILABLE          another process uses it
+        ├── ForeignJournal FAILED_PRECONDITION  the file is not ours, or of a newer format
+        ├── DamagedJournal DATA_LOSS            the content differs from what was written
+        └── JournalFailed  UNAVAILABLE          a write failed: its outcome is unknown
 
 A bad argument is not in the tree: `TypeError` for a wrong type (None included), `ValueError` for a
 wrong value, both raised before anything changed.
 
-An error is *definite* if asking again will not help, and *indefinite* if it says nothing about the
-future. `is_definite` decides, for our errors by their gRPC status, for others by their type.
+An error is *definite* if a retry will not help, and *indefinite* if a retry may succeed.
+`is_definite` decides, for our errors by their gRPC status, for others by their type.
 
 Whether a call was executed is another question. `LeaseholdError.not_executed` is True if it
 certainly was not; for every other error, `TimeoutError` and `OSError` included, the outcome is
@@ -55,9 +54,11 @@ unknown.
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
-from leasehold.lease_ids import shown_lease
+from leasehold.basics.lease_ids import shown_lease
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Status(IntEnum):
@@ -83,7 +84,7 @@ class Status(IntEnum):
 
 
 class EndReason(StrEnum):
-    """Why a lease is not there (any more), as far as its grantor knows."""
+    """Why a lease does not exist (any more), as far as its grantor has recorded it."""
 
     EXPIRED = "expired"
     CANCELLED = "cancelled"
@@ -91,7 +92,7 @@ class EndReason(StrEnum):
 
 
 class LeaseholdError(Exception):
-    """Base of all errors that Leasehold raises for other reasons than a bad argument."""
+    """Base of all errors of Leasehold except those for bad arguments."""
 
     status: ClassVar[Status] = Status.UNKNOWN
 
@@ -116,15 +117,14 @@ class UnknownLease(LeaseholdError):
         match self.reason:
             case EndReason.UNKNOWN:
                 return (
-                    f"no lease {shown_lease(self.lease)} is known here (it never was, or ended "
-                    "long ago)"
+                    f"lease {shown_lease(self.lease)} does not exist (it may have ended long ago)"
                 )
             case _:
-                return f"lease {shown_lease(self.lease)} is over: {self.reason}"
+                return f"lease {shown_lease(self.lease)} has ended: {self.reason}"
 
 
 class LeaseExists(LeaseholdError):
-    """A lease was to be granted under an id that a live lease has."""
+    """A lease was to be granted with the id of a live lease."""
 
     status = Status.FAILED_PRECONDITION
     not_executed = True
@@ -135,13 +135,13 @@ class LeaseExists(LeaseholdError):
 
     def __str__(self) -> str:
         return (
-            f"lease {shown_lease(self.lease)} is there already; take another id, or 0 to have one "
-            "chosen"
+            f"lease {shown_lease(self.lease)} already exists; use another id, or 0 to let the "
+            "server choose one"
         )
 
 
 class LeaseLost(LeaseholdError):
-    """A holder can rely on its lease no longer: its end has come, or it ended early."""
+    """A holder cannot rely on its lease any more: its end has passed, or it ended early."""
 
     status = Status.FAILED_PRECONDITION
 
@@ -155,9 +155,9 @@ class LeaseLost(LeaseholdError):
 
 
 class SessionExpired(LeaseLost):
-    """The session is over: the one lease that all locks of a client are under, and its waiters.
+    """The session is over: the one lease of all locks of a client, and of its waiters.
 
-    Whoever waited has lost its place in line, and may ask again.
+    A waiter has lost its place in the queue, and may try again.
     """
 
     status = Status.FAILED_PRECONDITION
@@ -167,9 +167,9 @@ class SessionExpired(LeaseLost):
 
 
 class LockLost(LeaseLost):
-    """A lock, or a thing like it, was lost: somebody else may have it by now.
+    """A lock or similar was lost: it may have another holder by now.
 
-    `name` is its name; `lease` the session's that it was under.
+    `name` is its name; `lease` is the lease of its session.
     """
 
     status = Status.FAILED_PRECONDITION
@@ -184,10 +184,10 @@ class LockLost(LeaseLost):
 
 
 class LockDenied(LeaseholdError, TimeoutError):
-    """A lock is held by another guard, and was not released in the time allowed for that.
+    """A lock is held by another guard, and was not released within the timeout.
 
-    `holder` names the client that holds it, as far as that is known; `is_own` is True if that is
-    the client which has asked.
+    `holder` names the client that holds it, if that is known; `is_own` is True if that is the
+    client that made the request.
     """
 
     status = Status.ABORTED
@@ -204,14 +204,14 @@ class LockDenied(LeaseholdError, TimeoutError):
     def __str__(self) -> str:
         who = self.holder or "another client"
         if self.is_own:
-            who += ", which is this client (by another guard)"
+            who += " (this client, through another guard)"
         if not self.waited_s:
             return f"{self.name!r} is held by {who}"
         return f"{self.name!r} is still held by {who} after {self.waited_s:.3g} s"
 
 
 class NotHeld(LeaseholdError):
-    """What is to be released is not held: it never was, or was released before."""
+    """A lock to be released is not held: it never was, or was released before."""
 
     status = Status.FAILED_PRECONDITION
 
@@ -232,14 +232,14 @@ class StaleToken(LeaseholdError):
 
     def __str__(self) -> str:
         return (
-            f"{self.resource} refuses token {self.token}, since it has seen {self.seen}: somebody "
-            "has got the lock later. Drop what was to be written, acquire the lock again, and "
-            "begin anew from what is there then"
+            f"{self.resource} refused token {self.token}: it has already seen the higher token "
+            f"{self.seen}, so another holder has acquired the lock since; discard this write, "
+            "acquire the lock again and start over from the current state"
         )
 
 
 class LeaseFull(LeaseholdError):
-    """A lease has as many keys as it may have, or their names are too long together."""
+    """A lease has the maximum number of keys, or their names are too long in total."""
 
     status = Status.RESOURCE_EXHAUSTED
     not_executed = True
@@ -252,14 +252,13 @@ class LeaseFull(LeaseholdError):
 
     def __str__(self) -> str:
         return (
-            f"lease {shown_lease(self.lease)} has all the keys it may have: at most "
-            f"{self.max_keys}, with names of {self.max_bytes} bytes together; spread them over "
-            "several leases"
+            f"lease {shown_lease(self.lease)} has the maximum number of keys: {self.max_keys}, "
+            f"with names of {self.max_bytes} bytes in total; use several leases"
         )
 
 
 class UnknownKey(LeaseholdError):
-    """A key was to keep its value or its lease, and is not there."""
+    """A key was to keep its value or its lease, and does not exist."""
 
     status = Status.INVALID_ARGUMENT
     not_executed = True
@@ -269,17 +268,17 @@ class UnknownKey(LeaseholdError):
         self.key = key
 
     def __str__(self) -> str:
-        return f"key {self.key!r} is not there, so it has no value and no lease to keep"
+        return f"key {self.key!r} does not exist, so it has no value or lease to keep"
 
 
 class EmptyKey(LeaseholdError):
-    """A key has no name."""
+    """A key is empty."""
 
     status = Status.INVALID_ARGUMENT
     not_executed = True
 
     def __str__(self) -> str:
-        return "a key has at least one byte; this one is empty"
+        return "key must not be empty"
 
 
 class DuplicateKey(LeaseholdError):
@@ -309,13 +308,13 @@ class TooManyOperations(LeaseholdError):
 
     def __str__(self) -> str:
         return (
-            f"{self.operations} conditions or operations in a transaction; at most "
-            f"{self.maximum} are left at this place, nested ones included"
+            f"transaction has {self.operations} conditions or operations; at most {self.maximum} "
+            "are allowed here, including nested ones"
         )
 
 
 class TooLarge(LeaseholdError, ValueError):
-    """A request, or the answer to it, is larger than a limit that the text names.
+    """A request, or the answer to it, is larger than the limit given in the message.
 
     `not_executed` is False if a server has sent an answer that the client does not accept.
     """
@@ -325,9 +324,9 @@ class TooLarge(LeaseholdError, ValueError):
 
 
 class Compacted(LeaseholdError):
-    """A revision was asked for that is forgotten.
+    """The requested revision was compacted.
 
-    `revision` is the oldest that can be read; 0 if an etcd did not say.
+    `revision` is the oldest that can be read; 0 if an etcd server did not report it.
     """
 
     status = Status.OUT_OF_RANGE
@@ -339,14 +338,14 @@ class Compacted(LeaseholdError):
         self.revision = revision
 
     def __str__(self) -> str:
-        said = f"; the oldest that is kept is {self.revision}" if self.revision else ""
+        said = f"; the oldest available revision is {self.revision}" if self.revision else ""
         return f"revision {self.asked_for} was compacted{said}"
 
 
 class FutureRevision(LeaseholdError):
-    """A revision was asked for that has yet to come.
+    """The requested revision is in the future.
 
-    `revision` is the current one; 0 if an etcd did not say.
+    `revision` is the current one; 0 if an etcd server did not report it.
     """
 
     status = Status.OUT_OF_RANGE
@@ -358,12 +357,12 @@ class FutureRevision(LeaseholdError):
         self.revision = revision
 
     def __str__(self) -> str:
-        said = f"; the current one is {self.revision}" if self.revision else ""
+        said = f"; the current revision is {self.revision}" if self.revision else ""
         return f"revision {self.asked_for} is in the future{said}"
 
 
 class NoSpace(LeaseholdError):
-    """The size quota is used up. Deletes, compaction, revokes and renewals go on."""
+    """The size quota is exhausted. Deletes, compaction, revokes and renewals still work."""
 
     status = Status.RESOURCE_EXHAUSTED
     not_executed = True
@@ -374,26 +373,26 @@ class NoSpace(LeaseholdError):
         self.quota_bytes = quota_bytes
 
     def __str__(self) -> str:
-        if not self.quota_bytes:  # a server has said so, and no more
+        if not self.quota_bytes:  # reported by a server, without numbers
             return (
-                "the server has used up its quota: delete keys and compact the history, or raise "
-                "the quota; then switch off the alarm, such as with `etcdctl alarm disarm`"
+                "the quota of the server is exhausted: delete keys and compact the history, or "
+                "raise the quota; then disarm the alarm, such as with `etcdctl alarm disarm`"
             )
         if self.used_bytes <= self.quota_bytes:
             return (
-                "the quota was used up, and the alarm that this has raised (NOSPACE) is still on: "
-                "there is room again, so switch it off, such as with `etcdctl alarm disarm`"
+                "the NOSPACE alarm is still raised, although there is space again: disarm it, such "
+                "as with `etcdctl alarm disarm`"
             )
         return (
-            f"{self.used_bytes:,} bytes are in use, and the quota is {self.quota_bytes:,}: delete "
-            "keys, compact the history, or raise the quota"
+            f"the quota is exhausted: {self.used_bytes:,} of {self.quota_bytes:,} bytes are used; "
+            "delete keys, compact the history, or raise the quota"
         )
 
 
 class TooBusy(LeaseholdError):
-    """So much waits for the disk that nothing further is taken; trying again later helps.
+    """Too much waits for the disk to accept anything further; a later retry helps.
 
-    A server that is out of some other resource says the same: see `not_executed`.
+    A server that has run out of another resource raises the same error: see `not_executed`.
     """
 
     status = Status.RESOURCE_EXHAUSTED
@@ -401,9 +400,9 @@ class TooBusy(LeaseholdError):
 
 
 class HistoryLost(LeaseholdError):
-    """What answers is not the keyspace that was there before: another cluster, or an older state.
+    """The server has another keyspace than before: another cluster, or an older state.
 
-    Revisions, leases and watches of before mean nothing there. Connect again to begin anew.
+    Earlier revisions, leases and watches are not valid there. Connect again to start over.
     """
 
     status = Status.DATA_LOSS
@@ -431,7 +430,7 @@ class ClusterMismatch(HistoryLost):
 
 
 class Unhealthy(LeaseholdError):
-    """A lease was not renewed, because the check that its holder has asked for has said no."""
+    """A lease was not renewed, because the health check of its holder has failed."""
 
     status = Status.ABORTED
 
@@ -472,7 +471,7 @@ class LeaseBatchError(LeaseholdError):
 
 
 class Closed(LeaseholdError):
-    """The landlord, renewal manager or engine was closed, and does nothing more."""
+    """The landlord, renewal manager or engine was closed, and accepts no more calls."""
 
     status = Status.FAILED_PRECONDITION
 
@@ -494,9 +493,9 @@ class Forked(LeaseholdError):
 
 
 class ConnectFailed(LeaseholdError, ConnectionError):
-    """No connection was made; the text says to where, and why. No request was sent.
+    """No connection was made; the message has the address and the reason. No request was sent.
 
-    So what was asked was *not executed*: to ask again, there or elsewhere, does nothing twice.
+    So the request was *not executed*: a retry, there or elsewhere, cannot execute it twice.
     """
 
     status = Status.UNAVAILABLE
@@ -507,15 +506,15 @@ class ConnectFailed(LeaseholdError, ConnectionError):
 
 
 class ConnectionLost(LeaseholdError, ConnectionError):
-    """No answer came. The grantor may or may not have done what was asked."""
+    """No answer was received. The grantor may or may not have executed the request."""
 
     status = Status.UNAVAILABLE
 
 
 class CallRefused(LeaseholdError):
-    """A server refused a call, with a status and for a reason that the text says.
+    """A server refused a call, with the status and the reason given in the message.
 
-    Asking again will not help: it does not know the method, or does not take what was sent.
+    A retry will not help: the server does not have the method, or does not accept the request.
     """
 
     status = Status.FAILED_PRECONDITION
@@ -523,22 +522,22 @@ class CallRefused(LeaseholdError):
 
 
 class CallFailed(LeaseholdError):
-    """A server failed in a call, with a status and for a reason that the text says.
+    """A server failed in a call, with the status and the reason given in the message.
 
-    What was asked may or may not have been done, and to ask again may help.
+    The request may or may not have been executed, and a retry may help.
     """
 
     status = Status.UNKNOWN
 
 
 class StorageError(LeaseholdError):
-    """The data directory cannot be used; the text says why, and what to do about it."""
+    """The data directory cannot be used; the message has the reason and the remedy."""
 
     status = Status.INTERNAL
 
 
 class DirectoryInUse(StorageError):
-    """Another process has the data directory."""
+    """Another process uses the data directory."""
 
     status = Status.UNAVAILABLE
 
@@ -550,15 +549,15 @@ class ForeignJournal(StorageError):
 
 
 class DamagedJournal(StorageError):
-    """The journal is not what was written. It was left as it was found."""
+    """The journal differs from what was written. It was left unchanged."""
 
     status = Status.DATA_LOSS
 
 
 class JournalFailed(StorageError):
-    """The journal could not be written, and takes no more until it is opened again.
+    """The journal could not be written, and accepts no writes until it is opened again.
 
-    What was being written may or may not be there then.
+    The data of the failed write may or may not be there then.
     """
 
     status = Status.UNAVAILABLE
@@ -584,21 +583,39 @@ STATUS_IS_DEFINITE: Mapping[Status, bool] = MappingProxyType(
         Status.UNAUTHENTICATED: False,
     }
 )
-"""Which statuses are final. OK is no error and has no place here."""
+"""Which statuses are final. OK is not an error and not included."""
 
 INDEFINITE_EXCEPTIONS: tuple[type[BaseException], ...] = (OSError, TimeoutError, EOFError)
 """Exceptions of input and output: the next attempt may well succeed."""
 
 
 def is_definite(error: BaseException) -> bool:
-    """Say whether `error` is final (True), or says nothing about the next attempt (False).
+    """Return whether `error` is final (True), or the next attempt may succeed (False).
 
-    An exception that is neither ours nor one of I/O comes from the program itself, and will come
-    again. What is not an `Exception` (a cancelled task, an interrupt) is about the caller. A group
-    is as definite as its worst member.
+    An exception that is neither ours nor one of I/O comes from the program itself, and will occur
+    again. Other than `Exception`s (a cancelled task, an interrupt) are about the caller. A group is
+    as definite as its worst member.
     """
     if isinstance(error, LeaseholdError):
         return STATUS_IS_DEFINITE.get(error.status, False)
     if isinstance(error, BaseExceptionGroup):
         return any(is_definite(each) for each in error.exceptions)
     return isinstance(error, Exception) and not isinstance(error, INDEFINITE_EXCEPTIONS)
+
+
+def fresh(stored: E) -> E:
+    """Return a copy of an error, with its class, arguments, attributes and cause, but no traceback.
+
+    A stored error is never raised itself: `raise fresh(stored)` raises a copy. Each `raise` of an
+    exception adds to its traceback, which keeps the frames of every caller alive, so that one that
+    is stored and raised again leaks memory with each call; `with_traceback(None)` does not help two
+    callers that raise it at the same time. `tests/unit/test_stored_errors.py` enforces the rule.
+
+    The copy is made without `__init__`: the arguments of an error need not be those of its class.
+    """
+    reduced = cast("tuple[Any, ...]", stored.__reduce__())  # `args` lacks the file of an `OSError`
+    copy = type(stored).__new__(type(stored), *reduced[1])
+    copy.args = stored.args
+    vars(copy).update(vars(stored))
+    copy.__cause__ = stored.__cause__
+    return copy

@@ -10,7 +10,7 @@ import pytest
 
 from leasehold.wire import rpc_pb2 as pb
 
-CALL_S: Final = 20.0
+CALL_S: Final = 60.0
 NO_LIMIT: Final = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 OPERATIONS_MAX: Final = 128
 LEASE_NOT_FOUND: Final = "etcdserver: requested lease not found"

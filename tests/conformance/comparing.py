@@ -211,7 +211,7 @@ async def shrunk(
             fewer = kept[:start] + kept[start + size :]
             try:
                 await comparison.run(chosen(fewer))
-            except Exception as error:  # noqa: BLE001  whatever it is, it is a failure
+            except Exception as error:  # noqa: BLE001  every exception is a failure
                 kept, failure = fewer, error
                 break
         else:

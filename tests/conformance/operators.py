@@ -15,7 +15,7 @@ NO_SPACE: Final = "etcdserver: mvcc: database space exceeded"
 CORRUPT: Final = "etcdserver: corrupt cluster"
 QUOTA_BYTES: Final = 4 * 1024 * 1024
 QUOTAS: Final = {"real": ["--quota-backend-bytes", str(QUOTA_BYTES)], "ours": ["--quota", "4MiB"]}
-WAIT_S: Final = 20.0
+WAIT_S: Final = 60.0
 
 Start = Callable[[], AbstractContextManager[Client]]
 """Starts a server, and, called again, starts it again."""

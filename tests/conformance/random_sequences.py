@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from leasehold.wire import rpc_pb2 as pb
-from leasehold.wire.encode import field
+from leasehold.wire.codec import field
 from tests.conformance.client import METHODS, put_op
 from tests.conformance.random_calls import FROM_KEY, INT64, KEYS, LEASES, RandomCalls
 

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self
 
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.streaming_call import StreamingCall
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.client_call import StreamingCall
+from leasehold.grpc.protocol import RpcError
 from leasehold.wire import rpc_pb2 as pb
 from leasehold.wire.kv_pb2 import Event
 from tests.conformance.client import METHODS
 from tests.conformance.sameness import Refusal
 
-CALL_S: Final = 20.0
+CALL_S: Final = 60.0
 
 
 class Side:

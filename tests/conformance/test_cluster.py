@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode
 
-from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
+from leasehold.basics.addresses import Address, TcpAddress, UnixAddress
 from leasehold.server.etcd.cluster import client_urls
 from leasehold.wire import cluster_pb2 as cluster
 from tests.conformance.client import Client, fails, header

@@ -49,7 +49,7 @@ async def compare(endpoints: tuple[str, str], seed: int) -> None:
             make = partial(random_sequence, seed, number)
             try:
                 await comparison.run(make)
-            except Exception as error:  # noqa: BLE001  whatever it is, it is a failure
+            except Exception as error:  # noqa: BLE001  every exception is a failure
                 calls, failure = await shrunk(comparison, make, error)
                 steps = "\n".join(f"  {call}" for call in calls)
                 pytest.fail(

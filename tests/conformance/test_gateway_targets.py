@@ -1,4 +1,4 @@
-"""What a request may ask for: the same octets in the first line to etcd and to ours."""
+"""What a request may ask for: the same bytes in the first line to etcd and to ours."""
 
 import socket
 from typing import Final
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.servers import RunningServer
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 TARGETS: Final = {
     b"/health": 200,
     b"/health?\xff": 200,

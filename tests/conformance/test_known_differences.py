@@ -9,7 +9,7 @@ import pytest
 from grpc import RpcError, StatusCode
 
 from leasehold.wire import rpc_pb2 as pb
-from leasehold.wire.encode import field
+from leasehold.wire.codec import field
 from tests.conformance.client import Client, if_version, put_op, watch_one
 
 NO_MESSAGE: Final = "grpc: error unmarshalling request: "
@@ -32,6 +32,7 @@ def ask(client: Client, method: str, body: bytes, response_type: type[Any]) -> A
 def three(client: Client) -> list[bytes]:
     """Three keys that are the last of all."""
     names = [b"\xff%d" % number for number in range(3)]
+    client.delete(names[0], b"\0")  # other tests have left keys there
     for name in names:
         client.put(name)
     return names

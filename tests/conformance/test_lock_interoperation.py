@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from leasehold.lease_ids import shown_lease
+from leasehold.basics.lease_ids import shown_lease
 from tests.conformance.client import Client, Granter
 from tests.conformance.etcdctl import RUN_S, Etcdctl, Names, Running
 from tests.conformance.locks import Locks

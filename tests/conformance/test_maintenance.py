@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from grpc import StatusCode
 
-from leasehold.engine.backup import MAX_SNAPSHOTS
+from leasehold.store.backup import MAX_SNAPSHOTS
 from leasehold.wire.maintenance_pb2 import DowngradeRequest
 from tests.conformance.client import (
     Client,

@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 import leasehold
-from leasehold.recipes.election import Election, Leadership
+from leasehold.locks.election import Election, Leadership
 from tests.conformance.client import Client, Granter
 from tests.conformance.etcdctl import Names
 from tests.conformance.locks import Locks

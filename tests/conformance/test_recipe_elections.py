@@ -3,8 +3,8 @@
 import asyncio
 
 import leasehold
-from leasehold.pending import Pending
-from leasehold.recipes.election import Leadership
+from leasehold.basics.pending import Pending
+from leasehold.locks.election import Leadership
 from tests.conformance.etcdctl import Etcdctl, Names
 from tests.support.asynchronous import asynchronous
 from tests.support.servers import RunningServer

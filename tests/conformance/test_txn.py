@@ -53,9 +53,11 @@ _last_keys: Final = itertools.count()
 
 
 @pytest.fixture
-def last_key() -> bytes:
-    """A key behind those of all other tests, so that all from it on may be deleted."""
-    return b"\xff\xff\xff\xff%06d/" % next(_last_keys)
+def last_key(client: Client) -> bytes:
+    """A key behind all others, so that all from it on may be deleted."""
+    key = b"\xff\xff\xff\xff%06d/" % next(_last_keys)
+    client.delete(key, FROM_KEY)  # other tests have left keys there
+    return key
 
 
 # What is answered.

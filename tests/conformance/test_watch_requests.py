@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from leasehold.wire.encode import field
+from leasehold.wire.codec import field
 from leasehold.wire.kv_pb2 import Event, KeyValue
 from leasehold.wire.rpc_pb2 import (
     WatchCancelRequest,

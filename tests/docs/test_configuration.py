@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
-from leasehold.cli.settings.reading import read_settings
+from leasehold.cli.settings.sources import read_settings
 from leasehold.server.settings import MAX_KEYS_PER_LEASE, MAX_QUOTA_BYTES, MIN_QUOTA_BYTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

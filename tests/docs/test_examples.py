@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DEFAULT_ENDPOINT = "127.0.0.1:2379"
+WITHIN_S = 300.0
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
@@ -53,7 +54,7 @@ def test_example_runs_and_prints_what_the_page_says(example: Example, tmp_path: 
             env={**os.environ, "LEASEHOLD_ENDPOINTS": server.endpoint},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=WITHIN_S,
             check=False,
         )
     assert run.returncode == 0, run.stderr
@@ -78,15 +79,41 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_make_demo_shows_a_holder_that_stops_renewing_losing_its_lease() -> None:
+def _lines_of(example: str) -> list[str]:
     run = subprocess.run(  # noqa: S603  our own example
-        [sys.executable, "-W", "error", REPOSITORY / "examples" / "first_lease.py"],
+        [sys.executable, "-W", "error", REPOSITORY / "examples" / example],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WITHIN_S,
         check=True,
     )
-    said = [line.split("s  ", 1)[1] for line in run.stdout.splitlines()]
+    return run.stdout.splitlines()
+
+
+def test_the_example_of_a_landlord_of_ones_own_keeps_two_seats_of_three() -> None:
+    assert _lines_of("own_landlord.py") == [
+        "A1: held",
+        "A2: held",
+        "A3: free",
+        "A1 is taken",
+        "A1 again, for 3 s",
+    ]
+
+
+def test_the_example_of_threads_takes_back_the_desks_that_are_not_renewed() -> None:
+    said = _lines_of("threaded_landlord.py")
+    assert said == [
+        "desk 1 is taken for 1.0 s",
+        "desk 2 is taken for 0.2 s",
+        "desk 2 is free again: expired",
+        "desk 2 is taken for 0.2 s",
+        "desk 2 is free again: expired",
+        "desk 1 is free again: cancelled",
+    ]
+
+
+def test_make_demo_shows_a_holder_that_stops_renewing_losing_its_lease() -> None:
+    said = [line.split("s  ", 1)[1] for line in _lines_of("first_lease.py")]
     assert said[2:] == [
         "desk 2 is free again: expired",
         "bob is too late: expired",

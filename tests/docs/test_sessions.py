@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from leasehold.rpc.limits import Limits, Rate
+from leasehold.http2.limits import ConnectionLimits, Rate
 from tests.support.servers import etcd_program, leasehold_command, running
 
 REPOSITORY = Path(__file__).parents[2]
@@ -21,6 +21,7 @@ SESSION = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LIMIT = re.compile(r"^\| `([\w.]+)\.([A-Z_]+)` \|", re.MULTILINE)
 DEFAULT_ENDPOINT = "127.0.0.1:2379"
 MARK = "--- that was it ---"
+WITHIN_S = 600.0
 
 
 class Step(NamedTuple):
@@ -62,7 +63,7 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
             },
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=WITHIN_S,
             check=True,
         )
     printed = run.stdout.split(f"{MARK}\n")
@@ -86,7 +87,7 @@ def test_the_limits_on_the_page_are_those_of_the_code(page: str) -> None:
 def test_the_limits_of_a_connection_on_the_page_are_those_of_the_code() -> None:
     text = (REPOSITORY / "docs" / "transport.md").read_text()
     said = dict(re.findall(r"^\| `([a-z_]+)` \| ([\d.]+(?: \+ [\d.]+/s)?)", text, re.MULTILINE))
-    assert said == {name: _shown(value) for name, value in asdict(Limits()).items()}
+    assert said == {name: _shown(value) for name, value in asdict(ConnectionLimits()).items()}
 
 
 def _shown(value: float | Rate) -> str:

@@ -15,8 +15,8 @@ import pytest
 
 import leasehold
 from leasehold.engine.interface import Engine
-from leasehold.engine.remote.engine import RemoteEngine
-from leasehold.rpc.channel import Channel
+from leasehold.engine.remote.remote_engine import RemoteEngine
+from leasehold.grpc.channel import Channel
 from tests.support.clusters import cluster
 from tests.support.servers import etcd_command, etcd_program, leasehold_command, running
 

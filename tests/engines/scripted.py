@@ -16,19 +16,19 @@ from typing import Any, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
-from leasehold.engine.remote import caller, keep_alive, servers, watch_hub
-from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.engine.remote import caller, etcd_leases, server_version, watch_hub
+from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.errors import ConnectionLost, Status
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.metadata import Metadata
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.metadata import Metadata
+from leasehold.grpc.protocol import RpcError
 from leasehold.testing import current_host
 from leasehold.wire import leases_pb2
 from leasehold.wire import maintenance_pb2 as maintenance
 from leasehold.wire import rpc_pb2 as pb
 
 WATCH = watch_hub.METHOD
-KEEP_ALIVE = keep_alive.METHOD
+KEEP_ALIVE = etcd_leases.METHOD
 RANGE = caller.RANGE
 CLUSTER = 7
 
@@ -102,10 +102,10 @@ class ScriptedChannel:
         self.streams: list[ScriptedStream] = []
         self.opening: dict[str, asyncio.Queue[ScriptedStream]] = defaultdict(asyncio.Queue)
         self.answers: dict[str, Answer] = {
-            servers.STATUS: lambda _: maintenance.StatusResponse(
+            server_version.STATUS: lambda _: maintenance.StatusResponse(
                 header=header(), version=self.version
             ),
-            servers.RENEW_ALL_METHOD: self._renew_all,
+            server_version.RENEW_ALL_METHOD: self._renew_all,
             RANGE: lambda _: pb.RangeResponse(header=header(self.revision)),
         }
         self.revision = 1

@@ -60,7 +60,7 @@ async def test_a_put_may_keep_the_value_or_the_lease(place: Place) -> None:
     async with place.open() as engine:
         key = place.key(b"a")
         lease = (await engine.grant(60)).id
-        with pytest.raises(UnknownKey, match=r"/a' is not there") as refused:
+        with pytest.raises(UnknownKey, match=r"/a' does not exist") as refused:
             await engine.put(key, None)
         assert refused.value.key == key
         with pytest.raises(UnknownKey):
@@ -134,12 +134,26 @@ async def test_a_delete_tells_what_is_gone_and_none_keeps_the_revision(place: Pl
     async with place.open() as engine:
         for name in (b"b", b"a", b"c"):
             last = (await engine.put(place.key(name), name)).revision
-        gone = await engine.delete(place.key(b"a"), place.key(b"c"))
+        gone = await engine.delete(place.key(b"a"), place.key(b"c"), previous=True)
         assert (gone.revision, gone.deleted) == (last + 1, 2)
         assert [pair.value for pair in gone.previous] == [b"a", b"b"]
-        again = await engine.delete(place.key(b"a"), place.key(b"c"))
+        again = await engine.delete(place.key(b"a"), place.key(b"c"), previous=True)
         assert (again.revision, again.deleted, list(again.previous)) == (last + 1, 0, [])
         assert (await engine.delete(place.key(b"c"))).deleted == 1
+
+
+@asynchronous
+async def test_a_delete_returns_the_keys_only_if_it_is_asked_to(place: Place) -> None:
+    async with place.open() as engine:
+        for name in (b"a", b"b", b"c", b"d"):
+            last = (await engine.put(place.key(name), name)).revision
+        a, b, c, d, end = map(place.key, (b"a", b"b", b"c", b"d", b"e"))
+        assert await engine.delete(a, b) == (last + 1, 1, ())
+        done = await engine.txn([], [Delete(b), Delete(c, prev_kv=True), Txn([], [Delete(d, end)])])
+        without, with_previous, nested = done.results
+        assert (without.deleted, list(without.previous)) == (1, [])
+        assert [pair.key for pair in with_previous.previous] == [c]
+        assert (nested.results[0].deleted, list(nested.results[0].previous)) == (1, [])
 
 
 @asynchronous
@@ -150,7 +164,9 @@ async def test_a_transaction_takes_one_branch_at_one_revision(place: Place) -> N
         held = Compare(a, Target.VALUE, Relation.EQUAL, b"1")
         inner = Txn([Compare(x, Target.VERSION, Relation.EQUAL, 0)], [Put(n, b"yes")])
         done = await engine.txn(
-            [held], [Put(b, b"2"), Range(a, x), Delete(a), inner], [Put(place.key(b"never"), b"")]
+            [held],
+            [Put(b, b"2"), Range(a, x), Delete(a, prev_kv=True), inner],
+            [Put(place.key(b"never"), b"")],
         )
         assert (done.succeeded, done.revision) == (True, before + 1)
         put, found, deleted, nested = done.results
@@ -243,7 +259,7 @@ async def test_a_refused_transaction_names_what_is_missing(place: Place) -> None
 async def test_what_is_too_large_is_refused_and_what_is_not_is_taken(place: Place) -> None:
     async with place.open() as engine:
         key, most = place.key(b"large"), engine.limits.request_bytes
-        with pytest.raises(ValueError, match="bytes in one call; at most"):
+        with pytest.raises(ValueError, match="request must have at most"):
             await engine.put(key, bytes(most))
         await engine.put(key, bytes(most - 1_000))
         assert len((await engine.range(key)).pairs[0].value) == most - 1_000
@@ -325,7 +341,9 @@ async def test_wrong_values_are_refused_by_name(place: Place) -> None:
             lambda: engine.compact(-1),
             lambda: engine.grant(10, lease=1 << 63),
         ):
-            with pytest.raises(ValueError, match=r"must not be negative|has 64 bits"):
+            with pytest.raises(
+                ValueError, match=r"must not be negative|must fit in a signed 64-bit integer"
+            ):
                 await call()
         with pytest.raises(ValueError, match="start must be a revision"):
             engine.watch(b"a", start=-1)

@@ -6,11 +6,11 @@ import pytest
 from google.protobuf.message import Message
 
 from leasehold import CallFailed, EndReason, UnknownLease
-from leasehold.engine.remote import our_leases
+from leasehold.engine.remote import leasehold_leases
 from leasehold.engine.values import Renewed
 from leasehold.errors import Status, TooBusy
-from leasehold.rpc.grpc import RpcError
-from leasehold.testing.virtual import run_virtual
+from leasehold.grpc.protocol import RpcError
+from leasehold.testing.simulation import run_virtual
 from leasehold.wire import leases_pb2
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import ScriptedChannel, header
@@ -103,14 +103,14 @@ def test_one_answer_has_the_term_of_most_and_what_is_otherwise() -> None:
 )
 def test_an_answer_that_makes_no_sense_renews_nothing(answer: leases_pb2.RenewAllResponse) -> None:
     async def main() -> None:
-        with pytest.raises(CallFailed, match="makes no sense"):
+        with pytest.raises(CallFailed, match="is invalid"):
             await renewing(answer, 11)
 
     run_virtual(main)
 
 
 def test_a_part_whose_call_fails_fails_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(our_leases, "MAX_BATCH", 2)
+    monkeypatch.setattr(leasehold_leases, "MAX_BATCH", 2)
 
     def renew(body: bytes) -> Message:
         if 13 in leases_pb2.RenewAllRequest.FromString(body).ids:

@@ -13,8 +13,7 @@ from random import Random
 import pytest
 
 from leasehold.engine.interface import Watch
-from leasehold.testing.seeds import seeds
-from leasehold.testing.virtual import run_virtual
+from leasehold.testing.simulation import run_virtual, seeds
 from leasehold.wire import kv_pb2
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import WATCH, ScriptedChannel, ScriptedStream, header

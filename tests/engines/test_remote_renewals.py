@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from leasehold import CallFailed, Closed, ConnectionLost, HistoryLost, UnknownLease
-from leasehold.core.holding import session_margin_s
-from leasehold.engine.remote import keep_alive
+from leasehold.engine.remote import etcd_leases
 from leasehold.engine.remote.caller import UNANSWERED_S
 from leasehold.errors import Status, is_definite
-from leasehold.rpc.grpc import RpcError
-from leasehold.testing.virtual import run_virtual
+from leasehold.grpc.protocol import RpcError
+from leasehold.leases.holder_view import session_margin_s
+from leasehold.testing.simulation import run_virtual
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import KEEP_ALIVE, RANGE, ScriptedChannel, ScriptedStream, header
 
@@ -99,7 +99,7 @@ def test_a_late_answer_whose_term_is_over_is_no_answer() -> None:
             again = asyncio.ensure_future(engine.renew(5))
             await settle()
             answer(stream, 5, 10)
-            with pytest.raises(TimeoutError, match="term was over"):
+            with pytest.raises(TimeoutError, match="after the end of the new term"):
                 await again
 
     run_virtual(main)
@@ -225,7 +225,7 @@ def test_a_renewal_that_was_given_up_without_an_answer_goes_to_another_server() 
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(2):
                     await engine.renew(5)
-            assert channel.hung_up == ["no answer for 2.0 s"]
+            assert channel.hung_up == ["no response for 2.0 s"]
             stream = await channel.opened(KEEP_ALIVE)
             await settle()
             assert stream.is_over
@@ -312,7 +312,7 @@ def test_a_stream_that_the_server_ends_is_a_connection_lost() -> None:
         async with await channel.engine() as engine:
             renewal = asyncio.ensure_future(engine.renew(5))
             (await channel.opened(KEEP_ALIVE)).end()
-            with pytest.raises(ConnectionLost, match="ended the stream of renewals"):
+            with pytest.raises(ConnectionLost, match="ended the renewal stream"):
                 await renewal
 
     run_virtual(main)
@@ -327,7 +327,7 @@ def test_a_stream_that_nobody_uses_is_let_go_and_the_next_renewal_has_another() 
                 stream = await channel.opened(KEEP_ALIVE)
                 answer(stream, 5)
                 assert await renewal == 10.0
-                await asyncio.sleep(keep_alive.IDLE_S + 0.1)
+                await asyncio.sleep(etcd_leases.IDLE_S + 0.1)
                 assert stream.is_over
 
     run_virtual(main)
@@ -344,7 +344,7 @@ def test_who_asks_while_it_is_let_go_is_renewed(early_s: float) -> None:
                 assert await heard(stream) == 5
                 answer(stream, 5)
                 await renewal
-                await asyncio.sleep(keep_alive.IDLE_S - early_s)
+                await asyncio.sleep(etcd_leases.IDLE_S - early_s)
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 serving = asyncio.ensure_future(answer_all(channel, stream))
@@ -377,7 +377,7 @@ def test_a_defect_of_ours_is_told_aloud_and_says_nothing_of_the_lease(
             assert not is_definite(failed.value)
 
     run_virtual(main)
-    assert "renewing has failed" in caplog.text
+    assert "renewal stream failed" in caplog.text
 
 
 def test_closing_ends_renewals() -> None:

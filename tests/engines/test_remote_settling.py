@@ -8,9 +8,9 @@ import pytest
 import leasehold
 from leasehold import ClusterMismatch, ConnectionLost, HistoryLost
 from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError
+from leasehold.grpc.protocol import RpcError
 from leasehold.testing import LocalServer
-from leasehold.testing.virtual import run_virtual
+from leasehold.testing.simulation import run_virtual
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import CLUSTER, KEEP_ALIVE, RANGE, ScriptedChannel, header
 
@@ -34,7 +34,7 @@ def test_a_renewal_is_not_believed_to_a_server_that_has_gone_back() -> None:
             told: list[HistoryLost] = []
             engine.on_history_lost = told.append
             reconnected(channel, 7)
-            with pytest.raises(HistoryLost, match="revision 20 was there, and now 7"):
+            with pytest.raises(HistoryLost, match="revision went back from 20 to 7"):
                 await engine.renew(5)
             assert len(told) == 1
             assert channel.opening[KEEP_ALIVE].empty(), "nothing else was said there"

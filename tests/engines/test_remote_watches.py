@@ -8,11 +8,11 @@ import pytest
 
 from leasehold import CallRefused, Closed, Compacted, Forked, HistoryLost
 from leasehold.engine.interface import Watch
-from leasehold.engine.remote import watching
+from leasehold.engine.remote import remote_watch
 from leasehold.engine.remote.watch_hub import PROGRESS_S
 from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError
-from leasehold.testing.virtual import run_virtual
+from leasehold.grpc.protocol import RpcError
+from leasehold.testing.simulation import run_virtual
 from leasehold.wire import kv_pb2
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import RANGE, WATCH, ScriptedChannel, ScriptedStream, header
@@ -146,7 +146,7 @@ def test_a_stream_lost_in_the_middle_of_fragments_tells_nothing_in_part_or_twice
 def test_a_slow_reader_is_detached_and_catches_up_while_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watching, "MAX_QUEUED", 4)
+    monkeypatch.setattr(remote_watch, "MAX_QUEUED", 4)
 
     async def main() -> None:
         channel = ScriptedChannel()
@@ -177,7 +177,7 @@ def test_a_slow_reader_is_detached_and_catches_up_while_others_go_on(
 def test_what_waits_to_be_read_is_bounded_in_bytes_fragments_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watching, "MAX_QUEUED_BYTES", 100)
+    monkeypatch.setattr(remote_watch, "MAX_QUEUED_BYTES", 100)
 
     async def main() -> None:
         channel = ScriptedChannel()
@@ -197,7 +197,7 @@ def test_what_waits_to_be_read_is_bounded_in_bytes_fragments_too(
 def test_asking_for_progress_does_not_make_a_full_watch_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watching, "MAX_QUEUED", 4)
+    monkeypatch.setattr(remote_watch, "MAX_QUEUED", 4)
 
     async def main() -> None:
         channel = ScriptedChannel("3.5.21")
@@ -290,7 +290,7 @@ def test_a_defect_of_ours_ends_watches_aloud(caplog: pytest.LogCaptureFixture) -
                 await anext(watch)
 
     run_virtual(main)
-    assert "watching has failed" in caplog.text
+    assert "watch stream failed" in caplog.text
 
 
 @pytest.mark.parametrize("number_is_told", [True, False])
@@ -392,7 +392,7 @@ def test_what_may_pass_never_ends_a_watch(status: Status, caplog: pytest.LogCapt
         for record in caplog.records
         if "watches" in record.name or "watch_hub" in record.name
     ]
-    assert said == ["watches are interrupted", "watches go on"]
+    assert said == ["watches are interrupted", "watches resumed"]
 
 
 # History.
@@ -409,7 +409,7 @@ def test_a_server_that_comes_back_with_an_older_state_is_history_lost() -> None:
             channel.revision = 2
             channel.lose()
             assert await told(watch, 2) == [2, 3]
-            with pytest.raises(HistoryLost, match="revision 3 was there, and now 2 is the last"):
+            with pytest.raises(HistoryLost, match="revision went back from 3 to 2"):
                 await anext(watch)
             with pytest.raises(HistoryLost):
                 await engine.range(b"a")
@@ -428,7 +428,7 @@ def test_another_cluster_is_history_lost() -> None:
             await create(stream)
             await watch.ready()
             stream.say(pb.WatchResponse(header=header(9, cluster=8), watch_id=1, events=[event(9)]))
-            with pytest.raises(HistoryLost, match="cluster 7 has become 8"):
+            with pytest.raises(HistoryLost, match="cluster id changed from 7 to 8"):
                 await anext(watch)
             with pytest.raises(HistoryLost):
                 engine.check()

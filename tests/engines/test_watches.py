@@ -6,7 +6,7 @@ import pytest
 
 from leasehold import Closed, Compacted, Put
 from leasehold.engine.interface import Engine, Watch
-from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine
 from tests.engines.conftest import Place
 from tests.support.asynchronous import asynchronous
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from leasehold.engine import backup
-from leasehold.engine.opening import open_engine
+from leasehold.engine.embedded import open_engine
+from leasehold.store import backup
 
 LARGE_KEYS = 16
 LARGE_BYTES = 500_000

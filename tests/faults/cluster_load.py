@@ -14,9 +14,9 @@ from typing import Final
 import leasehold
 from leasehold import ConnectFailed, ConnectionLost
 from leasehold.client.client import Client
-from leasehold.client.held_lease import HeldLease
 from leasehold.engine.interface import Watch
 from leasehold.errors import CallFailed
+from leasehold.sessions.held_lease import HeldLease
 
 WRITERS: Final = 3
 PUT_S: Final = 3.0
@@ -79,7 +79,7 @@ class Load:
     async def progress(self, count: int = 30) -> None:
         """Wait until so many further puts are acknowledged; the deadline is the test's."""
         wanted = len(self.acknowledged) + count
-        while len(self.acknowledged) < wanted:  # noqa: ASYNC110  writers tell nobody
+        while len(self.acknowledged) < wanted:  # noqa: ASYNC110  writers set no event
             await asyncio.sleep(0.02)
 
     async def check(self, endpoints: list[str]) -> None:
@@ -88,7 +88,7 @@ class Load:
             end = await witness.kv.range("load/", prefix=True)
             last = max(pair.mod_revision for pair in end.pairs)
             history = await _history(witness, self.start, last)
-            while not self.told or self.told[-1][2] < last:  # noqa: ASYNC110  it is told soon
+            while not self.told or self.told[-1][2] < last:  # noqa: ASYNC110  it arrives soon
                 await asyncio.sleep(0.02)
             assert self.told == history, "no event is missed, repeated, or in another place"
             missing = set(self.acknowledged) - set(history)

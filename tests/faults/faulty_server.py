@@ -19,17 +19,18 @@ from unittest import mock
 import apsw
 
 from leasehold.cli import main
-from leasehold.core.keyspace import Change
-from leasehold.core.lease_clock import LeaseClock
-from leasehold.core.watchers import Watcher
-from leasehold.engine import catching_up, committer, journal, leases, runtime, store
-from leasehold.engine.lease_record import LeaseRecord
-from leasehold.engine.writing import Writing
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.routes import Answer, Later, Pieces
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.routes import Answer, DeferredAnswer, Pieces
+from leasehold.journal import journal
+from leasehold.keyspace.keyspace import Change
+from leasehold.keyspace.watchers import Watcher
+from leasehold.leases.lease_clock import LeaseClock
 from leasehold.server import app
 from leasehold.server.etcd import watch
-from leasehold.server.etcd.kv import KV
+from leasehold.server.etcd.kv import KVService
+from leasehold.store import committer, runtime, store, store_leases, watch_catch_up
+from leasehold.store.lease_record import LeaseRecord
+from leasehold.store.revision_writer import RevisionWriter
 
 SYNC_S: Final = 0.05
 VFS_NAME: Final = "slow-disk"
@@ -38,7 +39,7 @@ FORGOTTEN_S: Final = 0.01
 LOOK_S: Final = 0.01
 
 _close_whole = store.Store._close
-_restore_whole = leases.Leases.restore
+_restore_whole = store_leases.StoreLeases.restore
 
 
 class SlowDisk(apsw.VFS):
@@ -158,11 +159,11 @@ class OpenGate(Gate):
 
 
 def _told_at_once(
-    read: Callable[[KV, Any], Answer | Pieces | Later],
-) -> Callable[[KV, Any], Answer | Pieces | Later]:
+    read: Callable[[KVService, Any], Answer | Pieces | DeferredAnswer],
+) -> Callable[[KVService, Any], Answer | Pieces | DeferredAnswer]:
     """A seeded bug: what is read is told before it is on disk."""
 
-    def read_and_tell(service: KV, request: Any) -> Answer | Pieces | Later:
+    def read_and_tell(service: KVService, request: Any) -> Answer | Pieces | DeferredAnswer:
         answer = read(service, request)
         if isinstance(answer, Pieces):
             return Pieces(answer.pieces)
@@ -175,12 +176,12 @@ def _tell_at_once(
     stream: watch.WatchStream, watch_id: int, revision: int, fields: bytes, _position: int
 ) -> None:
     """A seeded bug: events leave before they are on disk."""
-    header = stream._desk.header(revision)
+    header = stream._context.header(revision)
     stream.speaker.say(header + watch._watch_id(watch_id) + fields, 0)
     asyncio.get_running_loop().call_soon(stream.speaker.flush)
 
 
-def _close_half(of_store: store.Store, changed: Writing) -> None:
+def _close_half(of_store: store.Store, changed: RevisionWriter) -> None:
     """A seeded bug: of a revision that puts several keys, the last put is not written down.
 
     Only if the key was there before: otherwise the journal itself would find its next delete odd.
@@ -191,7 +192,7 @@ def _close_half(of_store: store.Store, changed: Writing) -> None:
     _close_whole(of_store, changed)
 
 
-class SkippingCatchUp(catching_up.CatchUp):
+class SkippingCatchUp(watch_catch_up.CatchUp):
     """A seeded bug: who lags behind is not told of every seventh revision."""
 
     def _tell(self, watcher: Watcher, revision: int, changes: Sequence[Change]) -> bool:
@@ -201,14 +202,14 @@ class SkippingCatchUp(catching_up.CatchUp):
         return True
 
 
-class AlwaysWaits(committer.Patience):
+class AlwaysWaits(committer.CommitPatience):
     """A seeded bug: the event loop waits for every commit, however long it takes."""
 
     waits = True
 
 
 def _restore_short(
-    of_store: leases.Leases,
+    of_store: store_leases.StoreLeases,
     records: Iterable[LeaseRecord],
     left_s: Mapping[int, float],
     unrenewed: Sequence[tuple[int, float]],
@@ -241,7 +242,7 @@ def _hiccuping_disk() -> SlowDisk:
 
 
 def _slow_disk_inline() -> SlowDisk:
-    mock.patch.object(committer, "Patience", AlwaysWaits).start()
+    mock.patch.object(committer, "CommitPatience", AlwaysWaits).start()
     mock.patch.object(committer, "WAIT_S", 3600.0).start()
     return _slow_disk()
 
@@ -259,8 +260,8 @@ def _answers_before_commit() -> SlowDisk:
 
 
 def _reads_before_commit() -> SlowDisk:
-    mock.patch.object(KV, "_one", _told_at_once(KV._one)).start()
-    mock.patch.object(KV, "_any", _told_at_once(KV._any)).start()
+    mock.patch.object(KVService, "_one", _told_at_once(KVService._one)).start()
+    mock.patch.object(KVService, "_any", _told_at_once(KVService._any)).start()
     return _slow_disk()
 
 
@@ -283,7 +284,7 @@ def _watch_skips() -> None:
 
 
 def _lease_forgets_promise() -> None:
-    mock.patch.object(leases.Leases, "restore", _restore_short).start()
+    mock.patch.object(store_leases.StoreLeases, "restore", _restore_short).start()
 
 
 def _standstill_counts() -> None:

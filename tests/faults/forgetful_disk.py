@@ -13,7 +13,7 @@ parts, torn at sectors. `restart` instead brings the process back on a machine t
 which has forgotten nothing, but has not synced anything either.
 
 Files that were there before SQLite opened them count as synced: the journal makes them itself, and
-tests/unit/engine/test_data_dir.py is about how.
+tests/unit/journal/test_data_dir.py is about how.
 """
 
 import itertools

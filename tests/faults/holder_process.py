@@ -14,8 +14,8 @@ import os
 import sys
 
 import leasehold
+from leasehold.basics.durations import seconds_of
 from leasehold.clock import SYSTEM_CLOCK
-from leasehold.core.duration import seconds_of
 
 POLL_S = 0.01
 

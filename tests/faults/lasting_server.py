@@ -32,7 +32,9 @@ class LastingServer:
                 stdout=output,
                 stderr=output,
             )
-        assert becomes_healthy(RunningServer(self._port, self._process, log)), log.read_text()
+        if not becomes_healthy(RunningServer(self._port, self._process, log)):
+            self.close()
+            raise AssertionError(f"the server does not serve:\n{log.read_text()}")
         self.start_s = time.monotonic() - began_at
 
     @property

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 import leasehold.sync
-from leasehold.recipes.naming import SESSIONS
+from leasehold.sessions.session import SESSIONS
 from leasehold.testing import Wire
-from leasehold.testing.background import Background
+from leasehold.testing.background_loop import Background
 from tests.faults.lock_process import Settings
 from tests.faults.lock_resource import DEADLINE_S, Operation, Resource
 from tests.support.stopping import go_on, stop

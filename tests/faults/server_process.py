@@ -12,8 +12,8 @@ from tests.support import stopping
 
 SERVER: Final = ("-m", "leasehold")
 FAULTY_SERVER: Final = Path(__file__).with_name("faulty_server.py")
-READY_S: Final = 30.0
-STOP_S: Final = 20.0
+READY_S: Final = 120.0
+STOP_S: Final = 60.0
 GREETING: Final = re.compile(rb"serves etcd v3 on ([\d.]+:\d+)")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.engine.backup_file import draft_path
-from leasehold.engine.checking import check
-from leasehold.engine.restoring import restore
+from leasehold.store.backup_file import draft_path
+from leasehold.store.checking import check
+from leasehold.store.restoring import restore
 from tests.support import stopping
 
 OWNER = Path(__file__).with_name("backup_owner.py")
@@ -105,7 +105,7 @@ def test_an_owner_that_is_killed_leaves_its_data_and_no_half_backup(tmp_path: Pa
         said, errors = backup.communicate(timeout=WITHIN_S)
     assert (backup.returncode, said) == (1, "")
     assert errors.count("\n") == 1
-    assert "did not say that the backup is done" in errors
+    assert "did not confirm the backup" in errors
     assert {path.name for path in tmp_path.iterdir()} == {"data", "acknowledged"}
     found = check(tmp_path / "data")
     assert found.revision >= running.acknowledged

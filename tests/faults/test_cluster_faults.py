@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine
 from tests.faults.cluster_load import Load, loaded
 from tests.support.clusters import Cluster, cluster
 from tests.support.servers import etcd_program

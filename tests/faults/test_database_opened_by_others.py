@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 import leasehold
-from leasehold.engine.data_dir import FILE_NAME
+from leasehold.journal.data_dir import FILE_NAME
 from tests.faults.server_process import ServerProcess
 
 KEYS_BEFORE = 1

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from leasehold.engine.embedded import EmbeddedEngine
-from leasehold.engine.journal import Journal
 from leasehold.errors import LeaseholdError, StorageError
+from leasehold.journal.journal import Journal
 from leasehold.testing import seeds
 from tests.faults.forgetful_disk import ForgetfulDisk, PowerCut
 from tests.faults.test_failing_engine import DEADLINE_S, USERS, User, _check
@@ -28,12 +28,12 @@ MERCIES = (0.0, 0.3, 0.7, 1.0)
 
 @pytest.fixture(autouse=True)
 def _small_and_without_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leasehold.engine.data_dir.os.fsync", lambda fd: None)
-    monkeypatch.setattr("leasehold.engine.journal.LOG_BYTES", 100_000)
-    monkeypatch.setattr("leasehold.engine.journal.Journal.checkpoint_pages", 20)
-    monkeypatch.setattr("leasehold.engine.folding.CHANGES_AT_ONCE", 3)
-    monkeypatch.setattr("leasehold.core.recent.MAX_REVISIONS", 8)
-    monkeypatch.setattr("leasehold.core.recent.DROPPED_AT_ONCE", 4)
+    monkeypatch.setattr("leasehold.journal.data_dir.os.fsync", lambda fd: None)
+    monkeypatch.setattr("leasehold.journal.journal.LOG_BYTES", 100_000)
+    monkeypatch.setattr("leasehold.journal.journal.Journal.checkpoint_pages", 20)
+    monkeypatch.setattr("leasehold.journal.folding.CHANGES_AT_ONCE", 3)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 8)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 4)
 
 
 async def _life(directory: Path, disk: ForgetfulDisk, *, shrinks: bool) -> list[User]:

@@ -18,9 +18,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from leasehold.engine.data_dir import LOCK_NAME
-from leasehold.engine.journal import FILE_NAME, Journal
 from leasehold.errors import DamagedJournal, JournalFailed, StorageError
+from leasehold.journal.data_dir import LOCK_NAME
+from leasehold.journal.journal import FILE_NAME, Journal
 from leasehold.testing import seeds
 from tests.faults.failing_disk import (
     CHANGES,
@@ -65,8 +65,8 @@ what_was_left = pytest.mark.parametrize("left", ["closed", "killed"])
 @pytest.fixture(autouse=True)
 def _spare_the_real_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync nothing, and keep the log short, for speed alone: it is made a thousand times."""
-    monkeypatch.setattr("leasehold.engine.data_dir.os.fsync", lambda fd: None)
-    monkeypatch.setattr("leasehold.engine.journal.LOG_BYTES", LOG_BYTES, raising=False)
+    monkeypatch.setattr("leasehold.journal.data_dir.os.fsync", lambda fd: None)
+    monkeypatch.setattr("leasehold.journal.journal.LOG_BYTES", LOG_BYTES, raising=False)
 
 
 @contextlib.contextmanager

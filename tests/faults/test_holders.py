@@ -39,6 +39,7 @@ LONG_TTL_S = 15.0
 LONG_TTL_IN_STARTS = 10
 """Of these the outage takes one, and all holders must renew in the six before their last third."""
 DEADLINE_S = 60.0
+"""For everything that does not wait for a term; a term, which grows with the load, is added."""
 now = SYSTEM_CLOCK.boottime
 
 
@@ -99,8 +100,8 @@ def holders(endpoint: str, ttl_s: float, directory: Path) -> Iterator[list[Holde
             each.process.stdout.close()
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    give_up_at = time.monotonic() + DEADLINE_S
+def wait_until(condition: Callable[[], bool], what: str, ttl_s: float = 0.0) -> None:
+    give_up_at = time.monotonic() + DEADLINE_S + ttl_s
     while not condition():
         assert time.monotonic() < give_up_at, f"never: {what}"
         time.sleep(POLL_S)
@@ -121,7 +122,7 @@ def long_ttl_s(server: LastingServer) -> float:
     return max(LONG_TTL_S, LONG_TTL_IN_STARTS * server.start_s)
 
 
-async def take_over(endpoint: str, at_once: int = HOLDERS) -> list[float]:
+async def take_over(endpoint: str, ttl_s: float, at_once: int = HOLDERS) -> list[float]:
     """Wait until each key can be had, and say when it was."""
 
     async def take(client: Client, key: str) -> float:
@@ -136,7 +137,7 @@ async def take_over(endpoint: str, at_once: int = HOLDERS) -> list[float]:
                 return now()
             await asyncio.sleep(POLL_S)
 
-    async with asyncio.timeout(DEADLINE_S), leasehold.connect(endpoint) as client:
+    async with asyncio.timeout(DEADLINE_S + ttl_s), leasehold.connect(endpoint) as client:
         return await asyncio.gather(*(take(client, f"held/{n}") for n in range(at_once)))
 
 
@@ -172,6 +173,7 @@ def test_an_outage_shorter_than_the_term_is_seen_in_the_log_only(
         wait_until(
             lambda: all(each.until > began_at + ttl_s or each.lost for each in held),
             "all were renewed",
+            ttl_s,
         )
         assert [each.lost for each in held] == [""] * HOLDERS
         assert all(each.process.poll() is None for each in held)
@@ -193,7 +195,7 @@ def test_in_a_longer_outage_every_holder_knows_before_anybody_else_is_granted(
         else:
             server.kill()
         began_at = now()
-        wait_until(lambda: all(each.lost for each in held), "all know")
+        wait_until(lambda: all(each.lost for each in held), "all know", ttl_s)
         for each in held:
             assert began_at < each.lost_at
             assert each.passed[-1] <= each.until <= began_at + ttl_s
@@ -201,17 +203,18 @@ def test_in_a_longer_outage_every_holder_knows_before_anybody_else_is_granted(
             server.go_on()
         else:
             server.start()
-        taken = run(take_over(server.endpoint))
+        taken = run(take_over(server.endpoint, ttl_s))
         check_nobody_relied_on_what_was_taken(held, taken)
 
 
 def test_a_holder_that_was_stopped_for_longer_than_its_term_is_told_by_its_first_check(
     server: LastingServer, tmp_path: Path
 ) -> None:
-    with holders(server.endpoint, short_ttl_s(server), tmp_path) as held:
+    ttl_s = short_ttl_s(server)
+    with holders(server.endpoint, ttl_s, tmp_path) as held:
         for each in held:
             os.kill(each.process.pid, signal.SIGSTOP)
-        taken = run(take_over(server.endpoint))
+        taken = run(take_over(server.endpoint, ttl_s))
         for each in held:
             os.kill(each.process.pid, signal.SIGCONT)
         wait_until(lambda: all(each.lost for each in held), "all know")
@@ -221,11 +224,12 @@ def test_a_holder_that_was_stopped_for_longer_than_its_term_is_told_by_its_first
 def test_a_holder_that_was_killed_is_replaced_after_its_term_and_not_before(
     server: LastingServer, tmp_path: Path
 ) -> None:
-    with holders(server.endpoint, short_ttl_s(server), tmp_path) as held:
+    ttl_s = short_ttl_s(server)
+    with holders(server.endpoint, ttl_s, tmp_path) as held:
         held[0].process.kill()
         held[0].process.wait(DEADLINE_S)
         until = held[0].until
-        (taken,) = run(take_over(server.endpoint, at_once=1))
+        (taken,) = run(take_over(server.endpoint, ttl_s, at_once=1))
         assert until < taken
         assert all(each.lost == "" for each in held[1:])
         check_nobody_relied_on_what_was_taken(held, [taken])

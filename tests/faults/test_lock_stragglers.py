@@ -114,7 +114,7 @@ async def test_a_put_of_one_who_gave_up_does_not_put_him_in_line(endpoint: str) 
         await it.lose()
         with pytest.raises(asyncio.CancelledError):
             await acquiring
-        await until(lambda: b"given up" not in it.client._locks.cells)  # all is taken back
+        await until(lambda: b"given up" not in it.client._locks.locks)  # all is taken back
         await it.release()
         assert await it.keys() == []
 

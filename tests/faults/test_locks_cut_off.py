@@ -12,7 +12,7 @@ import leasehold
 import leasehold.sync
 from leasehold import LockDenied, LockEvent, LockEventKind, LockLost
 from leasehold.testing import LocalServer
-from tests.support.asynchronous import asynchronous
+from tests.support.asynchronous import asynchronous, longest_stall
 
 SHORT_S = 1.0
 """A term that a test can wait for."""
@@ -35,7 +35,7 @@ async def test_a_partition_of_one_client_shorter_than_the_lease_does_no_harm(
         async with anna.lock("job") as guard:
             server.disconnect(anna, 0.3)
             with pytest.raises(LockDenied, match="anna"):
-                await bert.lock("job").acquire(timeout=0.4)
+                await bert.lock("job").acquire(timeout=3.0)
             await anna.kv.put("contact", "again")
             guard.check()
             assert not guard.lost.is_set()
@@ -70,12 +70,19 @@ async def test_a_longer_one_costs_that_client_its_locks_and_nobody_else_anything
 @asynchronous
 async def test_the_old_holder_is_told_and_finds_out_by_itself(server: LocalServer) -> None:
     told: list[leasehold.Guard] = []
-    async with server.connect(session_ttl=SHORT_S) as anna:
+    async with server.connect(session_ttl=SHORT_S) as anna, longest_stall() as stall:
         guard = await anna.lock("job", on_loss=lambda lost, _: told.append(lost)).acquire()
+
+        async def is_held_in_jeopardy() -> bool:
+            await guard.jeopardy.wait()
+            return guard.is_held
+
+        jeopardy = asyncio.create_task(is_held_in_jeopardy())
         server.disconnect(anna)
-        await guard.jeopardy.wait()
-        guard.check()  # there is time left
         await guard.lost.wait()
+        there_was_time = jeopardy.done() and jeopardy.result()
+        jeopardy.cancel()
+        assert there_was_time or stall.seconds > SHORT_S / 5
         assert told == [guard]
         with pytest.raises(LockLost):
             guard.check()
@@ -87,18 +94,17 @@ async def test_the_old_holder_is_told_and_finds_out_by_itself(server: LocalServe
 @asynchronous
 async def test_the_log_tells_of_a_partition_in_order(server: LocalServer) -> None:
     log: list[LockEvent] = []
-    async with server.connect(session_ttl=SHORT_S) as anna:
+    async with server.connect(session_ttl=SHORT_S) as anna, longest_stall() as stall:
         guard = await anna.lock("job").acquire()
         server.disconnect(anna)
         anna.on_lock_event(log.append)
         await guard.lost.wait()
         server.reconnect(anna)
         kinds = [event.kind for event in log if event.side == "client"]
-        assert [kind for kind in kinds if kind != LockEventKind.AUTO_RENEWED] == [
-            LockEventKind.DISCONNECTED,
-            LockEventKind.RENEWAL_TIMED_OUT,
-            LockEventKind.LOST,
-        ]
+        told = [kind for kind in kinds if kind != LockEventKind.AUTO_RENEWED]
+        in_time = [LockEventKind.DISCONNECTED] if LockEventKind.DISCONNECTED in told else []
+        assert told == [*in_time, LockEventKind.RENEWAL_TIMED_OUT, LockEventKind.LOST]
+        assert in_time or stall.seconds > SHORT_S / 5, "only a stall up to the end hides jeopardy"
 
 
 @asynchronous

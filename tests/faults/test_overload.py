@@ -17,7 +17,7 @@ import pytest
 from benchmarks.common.processes import resident_bytes_of
 from benchmarks.etcd.workloads import PREFIX
 from benchmarks.longrun.flood import FloodCalls
-from leasehold.rpc.gate import MAX_WAITING
+from leasehold.grpc.durability_gate import MAX_WAITING
 from leasehold.wire import rpc_pb2 as pb
 from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.server_process import FAULTY_SERVER, ServerProcess

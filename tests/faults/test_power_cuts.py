@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.engine.journal import Journal, Row
 from leasehold.errors import StorageError
+from leasehold.journal.journal import Journal
+from leasehold.journal.journal_rows import BatchRow
 from leasehold.testing import seeds
 from tests.faults.forgetful_disk import ForgetfulDisk, PowerCut
 
@@ -26,7 +27,7 @@ MERCIES = (0.0, 0.3, 0.7, 1.0)
 @pytest.fixture(autouse=True)
 def _no_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the real disk, which is not under test here, and takes its time."""
-    monkeypatch.setattr("leasehold.engine.data_dir.os.fsync", lambda fd: None)
+    monkeypatch.setattr("leasehold.journal.data_dir.os.fsync", lambda fd: None)
 
 
 class NeverSyncing(Journal):
@@ -47,8 +48,8 @@ class User:
     def __init__(self, kind: type[Journal], rng: random.Random) -> None:
         self._kind = kind
         self._rng = rng
-        self.acknowledged: list[Row] = []
-        self.under_way: Row | None = None
+        self.acknowledged: list[BatchRow] = []
+        self.under_way: BatchRow | None = None
         self.ids: tuple[int, int] | None = None
         self.term = 0
 
@@ -78,7 +79,7 @@ class User:
         revision = self.acknowledged[-1].last_revision + 1 if self.acknowledged else 2
         size = self._rng.choice((0, 100, 5_000, self._rng.randrange(LARGEST_BATCH_BYTES)))
         last = revision + self._rng.randrange(5)
-        self.under_way = Row(revision, last, self._rng.randbytes(size))
+        self.under_way = BatchRow(revision, last, self._rng.randbytes(size))
         journal.append(*self.under_way)
         self.acknowledged.append(self.under_way)
         self.under_way = None

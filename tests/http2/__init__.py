@@ -6,7 +6,7 @@ server for all tests of a worker, and one connection for each test; when a test 
 end a stream or a connection, another connection must still be served afterwards.
 
 By default the server is ours. To judge another one, or the suite itself, name one that speaks
-HTTP/2 with prior knowledge and answers `GET /` with a body of at least five octets:
+HTTP/2 with prior knowledge and answers `GET /` with a body of at least five bytes:
 
     LEASEHOLD_HTTP2_TARGET=127.0.0.1:8080 pytest tests/http2
 

@@ -1,4 +1,4 @@
-"""Calls of our gRPC services, in octets: what a test says over HTTP/2, and what comes back.
+"""Calls of our gRPC services, in bytes: what a test says over HTTP/2, and what comes back.
 
 A call carries what the transport has short cuts for, and answers of any size can be had with it.
 """

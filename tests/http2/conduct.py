@@ -118,7 +118,7 @@ class Conduct:
         )
         self._has_greeted = True
         limit = self._max_frame_bytes
-        assert len(frame.payload) <= limit, f"4.2: more than {limit} octets: {frame}"
+        assert len(frame.payload) <= limit, f"4.2: more than {limit} bytes: {frame}"
         assert not frame.stream_id & wire.RESERVED_BIT, f"4.1: the reserved bit is set: {frame}"
         if frame.kind in wire.FLAGS_OF:
             undefined = frame.flags & ~wire.FLAGS_OF[Kind(frame.kind)]
@@ -150,7 +150,7 @@ class Conduct:
         length = len(frame.payload)
         for where in (frame.stream_id, 0):
             room = self.window(where)
-            # No room is needed for no octets (6.9.1), even where the window is below zero.
+            # No room is needed for no bytes (6.9.1), even where the window is below zero.
             assert not length or length <= room, f"6.9.1: window {where} has {room} left: {frame}"
         self._count(self._windows, frame.stream_id, -length)
         answer.body += frame.content

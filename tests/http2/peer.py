@@ -20,7 +20,7 @@ from tests.http2.blocks import GET, Fields
 from tests.http2.conduct import Answer, Conduct
 from tests.http2.wire import Code, Frame, Kind, Setting
 
-DEADLINE_S: Final = 2.0
+DEADLINE_S: Final = 30.0
 READ_BYTES: Final = 1 << 16
 
 Address = tuple[str, int]
@@ -55,7 +55,7 @@ class Peer:
         self.send_raw(message)
 
     def send_raw(self, octets: bytes) -> None:
-        """Send octets that are no frames, or that have been taken note of."""
+        """Send bytes that are no frames, or that have been taken note of."""
         try:
             self._socket.settimeout(DEADLINE_S)
             self._socket.sendall(octets)

@@ -48,7 +48,7 @@ def test_a_continuation_may_be_empty(peer: Peer, where: str) -> None:
 
 
 def test_large_fields_may_come_in_continuations(peer: Peer) -> None:
-    """6.10: fields of 4000 octets, the second time by reference to the dynamic table."""
+    """6.10: fields of 4000 bytes, the second time by reference to the dynamic table."""
     peer.send(
         wire.headers(1, peer.block(GET), ends_headers=False),
         wire.continuation(1, peer.block([LONG_FIELD]), ends_headers=False),

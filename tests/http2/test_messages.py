@@ -12,7 +12,7 @@ CONNECT: Fields = [(b":method", b"CONNECT"), (b":authority", b"example.org:443")
 
 
 def test_a_get_is_answered_with_a_body(peer: Peer) -> None:
-    """8.1: HEADERS, then DATA; five octets at least, so that windows can be tried out."""
+    """8.1: HEADERS, then DATA; five bytes at least, so that windows can be tried out."""
     peer.send(peer.request(1))
     assert len(peer.expect_answer(1).body) >= 5
 

@@ -20,7 +20,7 @@ def test_padding_of_data_is_not_content(peer: Peer, padding: int) -> None:
 
 @pytest.mark.parametrize("padding", [0, 255])
 def test_data_may_be_nothing_but_padding(peer: Peer, padding: int) -> None:
-    """6.1: one octet less than the payload is the most that is allowed."""
+    """6.1: one byte less than the payload is the most that is allowed."""
     fields = [*POST, (b"content-length", b"0")]
     peer.send(peer.request(1, fields, ends=False), wire.data(1, ends=True, padding=padding))
     peer.expect_answer(1)

@@ -30,7 +30,7 @@ def test_a_request_need_not_wait_for_the_server(connect: Connect) -> None:
 
 
 def test_a_connection_may_come_in_single_octets(connect: Connect) -> None:
-    """4.1: frames are a stream of octets; TCP may cut them anywhere."""
+    """4.1: frames are a stream of bytes; TCP may cut them anywhere."""
     peer = connect()
     request = wire.settings() + peer.request(1, GET, ends=False) + wire.data(1, b"body", ends=True)
     for frame in wire.split(request):

@@ -109,7 +109,7 @@ def test_a_setting_does_not_change_the_window_of_the_connection(peer: Peer) -> N
 
 
 def test_data_keeps_to_the_window_of_the_stream(peer: Peer) -> None:
-    """6.9.1: one octet is allowed, so one is sent, and the others when they are."""
+    """6.9.1: one byte is allowed, so one is sent, and the others when they are."""
     peer.set((Setting.INITIAL_WINDOW_SIZE, 1))
     peer.send(peer.request(1))
     first = peer.expect_data(1)
@@ -146,7 +146,7 @@ def test_a_new_setting_opens_the_windows_of_open_streams(peer: Peer) -> None:
 
 
 def test_a_window_may_become_negative(peer: Peer) -> None:
-    """6.9.2: a server keeps count below zero, and sends again from one octet on."""
+    """6.9.2: a server keeps count below zero, and sends again from one byte on."""
     peer.set((Setting.INITIAL_WINDOW_SIZE, 3))
     peer.send(peer.request(1))
     assert len(peer.expect_data(1).payload) == 3
@@ -156,7 +156,7 @@ def test_a_window_may_become_negative(peer: Peer) -> None:
 
 
 def test_a_negative_window_stays_closed_up_to_zero(peer: Peer) -> None:
-    """6.9.2: three octets below zero, then three granted, are no octet to send."""
+    """6.9.2: three bytes below zero, then three granted, are no byte to send."""
     peer.set((Setting.INITIAL_WINDOW_SIZE, 3))
     peer.send(peer.request(1))
     assert len(peer.expect_data(1).payload) == 3
@@ -168,7 +168,7 @@ def test_a_negative_window_stays_closed_up_to_zero(peer: Peer) -> None:
 
 
 def test_many_small_increments_add_up(peer: Peer) -> None:
-    """6.9.1: octet by octet to the end, and the answer is whole."""
+    """6.9.1: byte by byte to the end, and the answer is whole."""
     peer.send(peer.request(1))
     whole = peer.expect_answer(1).body
     peer.set((Setting.INITIAL_WINDOW_SIZE, 0))
@@ -192,7 +192,7 @@ def test_window_update_of_an_answered_stream_is_ignored(peer: Peer) -> None:
 
 @pytest.mark.usefixtures("ours")
 def test_an_answer_waits_for_the_window_of_its_stream(peer: Peer) -> None:
-    """6.9.1: to the octet, and goes on where it stood."""
+    """6.9.1: to the byte, and goes on where it stood."""
     value = bytes(range(256)) * 400
     _put(peer, 1, value)
     peer.send(wire.window_update(0, 1 << 20), peer.request(3, RANGE, ends=False))
@@ -206,7 +206,7 @@ def test_an_answer_waits_for_the_window_of_its_stream(peer: Peer) -> None:
 
 @pytest.mark.usefixtures("ours")
 def test_answers_share_the_window_of_the_connection(peer: Peer) -> None:
-    """5.2, 6.9.1: to the octet, however large the windows of the streams are."""
+    """5.2, 6.9.1: to the byte, however large the windows of the streams are."""
     value = b"0123456789" * 10_000
     _put(peer, 1, value)
     peer.set((Setting.INITIAL_WINDOW_SIZE, 1 << 20))
@@ -285,7 +285,7 @@ def _put(peer: Peer, stream_id: int, value: bytes) -> None:
 
 
 def _upload(peer: Peer, stream_id: int, most: int, *, ends: bool = True) -> int:
-    """Send what the stream's window allows, at most so many octets; wait for the connection's."""
+    """Send what the stream's window allows, at most so many bytes; wait for the connection's."""
     left = most
     while left:
         room = min(left, peer.conduct.send_window(stream_id), wire.DEFAULT_MAX_FRAME_BYTES)

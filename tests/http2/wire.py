@@ -141,7 +141,7 @@ class Frame:
 
     def __str__(self) -> str:
         name = Kind(self.kind).name if self.kind in FLAGS_OF else f"type {self.kind:#x}"
-        text = f"{name}(stream {self.stream_id}, flags {self.flags:#x}, {len(self.payload)} octets"
+        text = f"{name}(stream {self.stream_id}, flags {self.flags:#x}, {len(self.payload)} bytes"
         if self.kind in (Kind.RST_STREAM, Kind.GOAWAY):
             text += f", {code_name(self.code)}"
         if self.kind == Kind.GOAWAY:
@@ -266,7 +266,7 @@ def parse(octets: bytes) -> Frame:
 
 
 def split(octets: bytes) -> Iterator[Frame]:
-    """Read the whole frames at the beginning of octets; what is cut off is left out."""
+    """Read the whole frames at the beginning of bytes; what is cut off is left out."""
     at = 0
     while at + HEAD_BYTES <= len(octets):
         end = at + HEAD_BYTES + payload_bytes(octets[at : at + HEAD_BYTES])

@@ -1,7 +1,7 @@
 """Attacks over real sockets: the attacker is told and cut off, and nobody else notices.
 
 The limits are small, so that a test takes no longer than it must; that each is exact is tested
-without sockets, in tests/unit/rpc/test_attacks.py.
+without sockets, in tests/unit/http2/test_attacks.py.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from typing import Final
 import pytest
 import uvloop
 
-from leasehold.rpc import frames
-from leasehold.rpc.frames import ErrorCode, Setting
-from leasehold.rpc.grpc import PREFIX, framed
-from leasehold.rpc.limited_log import LINES
-from leasehold.rpc.limits import Limits, Rate
-from leasehold.rpc.server import ServerProtocol
-from leasehold.rpc.server_connection import ServerConnection
+from leasehold.grpc.protocol import PREFIX, framed
+from leasehold.grpc.server_connection import ServerConnection
+from leasehold.http2 import frames
+from leasehold.http2.frames import ErrorCode, Setting
+from leasehold.http2.limits import ConnectionLimits, Rate
+from leasehold.serving.limited_log import LINES
+from leasehold.serving.server_protocol import ServerProtocol
 from tests.integration.test_grpc_server import DEADLINE_S, GET, Running
 from tests.support.h2_peer import (
     END,
@@ -43,7 +43,7 @@ from tests.support.servers import HOST, leasehold_command, running
 frame = frames.frame
 BURST: Final = 20
 RATE: Final = Rate(BURST, 0.001)
-LIMITS: Final = Limits(
+LIMITS: Final = ConnectionLimits(
     resets=RATE,
     settings=RATE,
     pings=RATE,
@@ -315,7 +315,7 @@ def test_an_idle_connection_leaves_in_good_order_for_a_newcomer(scene: Scene) ->
     "said", [b"", frames.PREFACE[:10], frames.PREFACE, GREETING[:-3], b"GET /"]
 )
 def test_who_does_not_say_what_it_is_is_cut_off(scene: Scene, said: bytes) -> None:
-    scene.server.site.limits = Limits(first_bytes_s=SHORT_S)
+    scene.server.site.limits = ConnectionLimits(first_bytes_s=SHORT_S)
     started = time.monotonic()
     with contextlib.closing(scene.attack(said)) as line:
         line.read_to_the_end()
@@ -325,7 +325,7 @@ def test_who_does_not_say_what_it_is_is_cut_off(scene: Scene, said: bytes) -> No
 
 
 def test_octets_that_drip_do_not_make_a_greeting_last_longer(scene: Scene) -> None:
-    scene.server.site.limits = Limits(first_bytes_s=SHORT_S)
+    scene.server.site.limits = ConnectionLimits(first_bytes_s=SHORT_S)
     request = b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 10_000
     with contextlib.closing(scene.attack(b"")) as line:
         line.socket.settimeout(SHORT_S / 20)
@@ -350,7 +350,7 @@ def test_octets_that_drip_do_not_make_a_greeting_last_longer(scene: Scene) -> No
 def test_who_has_nothing_to_do_here_is_sent_away_without_reproach(
     scene: Scene, greeting: bytes
 ) -> None:
-    scene.server.site.limits = Limits(idle_s=SHORT_S)
+    scene.server.site.limits = ConnectionLimits(idle_s=SHORT_S)
     with contextlib.closing(scene.attack(greeting)) as line:
         line.read_to_the_end()
     if greeting == GREETING:
@@ -360,7 +360,7 @@ def test_who_has_nothing_to_do_here_is_sent_away_without_reproach(
 
 
 def test_who_has_a_watch_is_not_idle_and_who_answers_pings_is_kept(scene: Scene) -> None:
-    scene.server.site.limits = Limits(
+    scene.server.site.limits = ConnectionLimits(
         idle_s=SHORT_S, ping_after_s=SHORT_S, ping_timeout_s=10 * SHORT_S
     )
     with contextlib.closing(scene.attack()) as line:
@@ -374,7 +374,7 @@ def test_who_has_a_watch_is_not_idle_and_who_answers_pings_is_kept(scene: Scene)
 
 
 def test_who_answers_no_ping_is_cut_off(scene: Scene) -> None:
-    scene.server.site.limits = Limits(ping_after_s=SHORT_S, ping_timeout_s=SHORT_S)
+    scene.server.site.limits = ConnectionLimits(ping_after_s=SHORT_S, ping_timeout_s=SHORT_S)
     with contextlib.closing(scene.attack()) as line:
         line.send(line.raw.request(1, WATCH))
         line.read_to_the_end()
@@ -385,7 +385,7 @@ def test_who_answers_no_ping_is_cut_off(scene: Scene) -> None:
 
 
 def test_a_call_whose_window_is_not_opened_is_reset_and_others_go_on(scene: Scene) -> None:
-    scene.server.site.limits = Limits(stall_s=SHORT_S)
+    scene.server.site.limits = ConnectionLimits(stall_s=SHORT_S)
     closed = frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: 0})
     with contextlib.closing(scene.attack(closed)) as line:
         line.send(line.raw.unary(1))
@@ -397,7 +397,7 @@ def test_a_call_whose_window_is_not_opened_is_reset_and_others_go_on(scene: Scen
 
 
 def test_who_asks_and_opens_no_window_for_all_is_cut_off(scene: Scene) -> None:
-    scene.server.site.limits = Limits(stall_s=SHORT_S)
+    scene.server.site.limits = ConnectionLimits(stall_s=SHORT_S)
     opened = frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
     with contextlib.closing(scene.attack(opened)) as line:
         for number in range(1, 15, 2):
@@ -408,7 +408,7 @@ def test_who_asks_and_opens_no_window_for_all_is_cut_off(scene: Scene) -> None:
 
 
 def test_who_asks_and_reads_nothing_is_cut_off(scene: Scene) -> None:
-    scene.server.site.limits = Limits(stall_s=SHORT_S)
+    scene.server.site.limits = ConnectionLimits(stall_s=SHORT_S)
     opened = frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
     opened += frames.window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW)
     with contextlib.closing(scene.attack(frames.PREFACE + opened)) as line:
@@ -444,7 +444,7 @@ def test_parts_of_messages_are_bounded_and_lose_their_calls_only(
     part = PREFIX.pack(0, 1_000_000) + bytes(10_000)
     for number in itertools.islice(itertools.count(1, 2), 200):
         attacker.send(attacker.raw.request(number, MANY), frame(frames.DATA, 0, number, part))
-    attacker.read_until(b"too much at once")
+    attacker.read_until(b"too much received data")
     speaks = scene.protocol()._speaks
     assert isinstance(speaks, ServerConnection)
     assert scene.server.do(lambda: speaks._inbound.buffered_bytes) <= LIMITS.max_buffered_bytes

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli.reporting import ProgressBar, count, size
-from leasehold.engine.journal import FILE_NAME
-from leasehold.engine.journal_format import FORMAT_VERSION
-from leasehold.engine.opening import open_engine
+from leasehold.cli.output import ProgressBar, count, size
+from leasehold.engine.embedded import open_engine
+from leasehold.journal.journal import FILE_NAME
+from leasehold.journal.journal_format import FORMAT_VERSION
 from tests.faults.server_process import ServerProcess
 from tests.support.servers import etcd_program
 
@@ -207,12 +207,12 @@ def test_the_commands_are_in_the_help(tmp_path: Path) -> None:
     [
         (["backup"], "required: FILE"),
         (["restore"], "required: FILE"),
-        (["backup", ""], "the file name is empty: write one, such as ./backup.db"),
-        (["restore", ""], "the file name is empty"),
-        (["check", ""], "the directory name is empty"),
-        (["backup", "--data-dir", "", "b"], "the directory name is empty: write one, such as"),
+        (["backup", ""], "file name must not be empty: write one, such as ./backup.db"),
+        (["restore", ""], "file name must not be empty"),
+        (["check", ""], "directory name must not be empty"),
+        (["backup", "--data-dir", "", "b"], "directory name must not be empty: write one, such as"),
         (["backup", "a", "b"], "unexpected argument 'b'"),
-        (["check", "--fix"], "there is no option --fix"),
+        (["check", "--fix"], "unknown option --fix"),
     ],
 )
 def test_wrong_usage_is_told_with_what_would_be_right(
@@ -226,7 +226,7 @@ def test_failures_of_a_backup_are_one_line(tmp_path: Path) -> None:
     fill(tmp_path / "data")
     (tmp_path / "taken").write_text("mine")
     for arguments, text in (
-        (["taken"], "taken is there already: choose another name, or say .* .--force.$"),
+        (["taken"], "taken already exists: choose another name, or replace it .--force.$"),
         (["no/where"], "no/where cannot be written: there is no directory .*/no; make it first$"),
         (["data/b"], "within the data directory data: a backup belongs elsewhere"),
         (["--force", "."], "is not a file: choose another name"),
@@ -234,7 +234,7 @@ def test_failures_of_a_backup_are_one_line(tmp_path: Path) -> None:
         failed(run("backup", "--data-dir", "data", *arguments, cwd=tmp_path), text)
     failed(
         run("backup", "--data-dir", "nothing", "b", cwd=tmp_path),
-        "nothing is not there: name a data directory$",
+        "nothing does not exist: name a data directory$",
     )
     assert (tmp_path / "taken").read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"data", "taken"}
@@ -248,11 +248,15 @@ def test_failures_of_a_restore_are_one_line(tmp_path: Path) -> None:
     damaged[5000] ^= 1
     (tmp_path / "damaged").write_bytes(damaged)
     for name, to, text in (
-        ("b", "data", f"data is not empty .it has {FILE_NAME}.: name a directory that is not"),
-        ("b", "text", "text is not a directory: name one that is not there yet"),
+        (
+            "b",
+            "data",
+            f"data is not empty .it has {FILE_NAME}.: name a directory that does not exist",
+        ),
+        ("b", "text", "text is not a directory: name a directory that does not exist yet"),
         ("nothing", "new", "nothing cannot be read: No such file or directory$"),
         ("text", "new", "text is not a journal .*: name a file that `leasehold backup` has made$"),
-        ("damaged", "new", "damaged is damaged: its checksum is not that of its content"),
+        ("damaged", "new", "damaged is damaged: its content does not match its checksum"),
         (f"data/{FILE_NAME}", "new", "does not end with a checksum"),
         ("data", "new", "data cannot be read: Is a directory$"),
     ):
@@ -269,10 +273,10 @@ def test_failures_of_a_check_are_one_line(tmp_path: Path) -> None:
     content[content.index(b"key 5") + 100] ^= 1
     (tmp_path / "damaged" / FILE_NAME).write_bytes(content)
     for name, text in (
-        ("nothing", "nothing is not there: name a data directory, or a backup$"),
+        ("nothing", "nothing does not exist: name a data directory or a backup$"),
         ("empty", f"empty is not a data directory: it has no {FILE_NAME}$"),
         ("text", "text is not a journal"),
-        ("damaged", "is damaged: .* It was left as it is"),
+        ("damaged", "is damaged: .* The file was not changed"),
     ):
         failed(run("check", name, cwd=tmp_path), text)
 

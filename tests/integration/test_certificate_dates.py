@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from leasehold.cli.certificate import names_in, out_of_date
-from leasehold.rpc.accepting import Acceptor
-from leasehold.rpc.limited_log import LINES
-from leasehold.rpc.listening import Unlimited
-from leasehold.rpc.sockets import Door
-from leasehold.rpc.tls import server_tls
+from leasehold.basics.sockets import Door
+from leasehold.basics.tls import server_tls
+from leasehold.cli.tls_files import names_in, out_of_date
+from leasehold.serving.accepting import Acceptor
+from leasehold.serving.limited_log import LINES
+from leasehold.serving.listening import Unlimited
 from tests.support.serve_command import WITHIN_S, run, serving
 
 ENDED = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_failed_handshakes_are_logged_at_a_limited_rate_with_the_address(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = server_tls(*issue(tmp_path, None))
-    caplog.set_level(logging.INFO, "leasehold.rpc.accepting")
+    caplog.set_level(logging.INFO, "leasehold.serving.accepting")
 
     async def main() -> None:
         sock = socket.create_server(("127.0.0.1", 0))

@@ -20,20 +20,20 @@ import grpc
 import pytest
 import trustme
 
+from leasehold.basics.addresses import Address, TcpAddress, UnixAddress
+from leasehold.basics.tls import client_tls, server_tls
 from leasehold.errors import ConnectFailed, ConnectionLost, Status
-from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.client_connection import CLIENT_LIMITS
-from leasehold.rpc.conversations import Conversation, conversation, one_to_one
-from leasehold.rpc.frames import ErrorCode
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.limits import Limits
-from leasehold.rpc.listening import listen
-from leasehold.rpc.routes import Exchange, Methods
-from leasehold.rpc.server import ServerProtocol, Site
-from leasehold.rpc.tls import client_tls, server_tls
-from leasehold.rpc.web import PagesOnly
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.client_connection import CLIENT_LIMITS
+from leasehold.grpc.coroutine_handlers import Conversation, conversation, one_to_one
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.http_handlers import PagesOnly
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Exchange, Methods
+from leasehold.http2.frames import ErrorCode
+from leasehold.http2.limits import ConnectionLimits
+from leasehold.serving.listening import listen
+from leasehold.serving.server_protocol import ServerProtocol, Site
 from tests.support.echoing import DEADLINE_S, Run, both_loops
 from tests.support.raw_server import RawServer, no_leak
 from tests.support.servers import leasehold_command, running
@@ -58,17 +58,18 @@ def _leaves_nothing_open() -> Iterator[None]:
 
 def is_clean(channel: Channel) -> bool:
     """Whether nothing is left of any call."""
-    board = channel._board
-    assert board is not None
-    lines = board.connector._lines
-    is_idle = not (board.connector._waiters or board._pauses or board.connector._task)
-    return not len(board.deadlines) and is_idle and all(no_leak(each.connection) for each in lines)
+    dispatcher = channel._dispatcher
+    assert dispatcher is not None
+    connector = dispatcher.connector
+    is_idle = not (connector._waiters or dispatcher._pauses or connector._task)
+    are_clean = all(no_leak(each.http2) for each in connector._connections)
+    return not len(dispatcher.deadlines) and is_idle and are_clean
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait on something that comes to be, with a deadline."""
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110  there is nobody to tell us
+        while not condition():  # noqa: ASYNC110  there is no event to await
             await asyncio.sleep(0.001)
 
 
@@ -87,7 +88,7 @@ def in_time(main: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
 
 
 async def _chat(call: Conversation) -> None:
-    call.send_metadata(call.metadata)
+    call.send_metadata(call.context.metadata)
     async for message in call:
         await call.send(message)
     call.trailing_metadata = {"said": "all"}
@@ -107,10 +108,16 @@ METHODS: Final[Methods] = {
 
 @contextlib.asynccontextmanager
 async def serving(
-    address: Address = LOOPBACK, tls: ssl.SSLContext | None = None, limits: Limits | None = None
+    address: Address = LOOPBACK,
+    tls: ssl.SSLContext | None = None,
+    limits: ConnectionLimits | None = None,
 ) -> AsyncIterator[tuple[str, Site]]:
     site = Site(
-        METHODS, PagesOnly(), Gate(), lambda: None, limits or Limits(max_message_bytes=1 << 24)
+        METHODS,
+        PagesOnly(),
+        Gate(),
+        lambda: None,
+        limits or ConnectionLimits(max_message_bytes=1 << 24),
     )
     listening = await listen(lambda: ServerProtocol(site), address, tls)
     try:
@@ -151,7 +158,7 @@ def test_calls_of_both_kinds_with_our_own_server(run: Run) -> None:
 def test_many_calls_at_a_time_with_fewer_than_that_allowed(run: Run) -> None:
     @in_time
     async def main() -> None:
-        limits = Limits(max_streams=20)
+        limits = ConnectionLimits(max_streams=20)
         async with serving(limits=limits) as (address, site), Channel(address) as channel:
             sent = [b"%d" % index for index in range(3000)]
             got = await asyncio.gather(*[channel.unary(ECHO, each, timeout=60) for each in sent])
@@ -244,7 +251,7 @@ def test_tls(run: Run, pems: Path) -> None:
                 assert await channel.unary(ECHO, BIG, timeout=DEADLINE_S) == BIG
                 assert is_clean(channel)
             async with Channel(f"https://{address}") as channel:
-                with pytest.raises(ConnectFailed, match="signed by nobody who is trusted"):
+                with pytest.raises(ConnectFailed, match="not signed by a trusted authority"):
                     await channel.ready()
             async with Channel(address) as channel:
                 with pytest.raises(ConnectFailed, match=r"TLS|closed the connection"):
@@ -412,7 +419,7 @@ def test_a_server_of_grpcio_hears_of_deadlines_and_cancellation(run: Run, grpcio
 def test_a_limit_for_messages_is_kept(grpcio: Grpcio) -> None:
     @in_time
     async def main() -> None:
-        limits = Limits(max_message_bytes=100_000)
+        limits = ConnectionLimits(max_message_bytes=100_000)
         async with Channel(f"127.0.0.1:{grpcio.port}", limits=limits) as channel:
             with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED"):
                 await channel.unary("/test.Kinds/One", bytes(100_001))
@@ -671,4 +678,4 @@ def test_a_server_that_is_killed_and_the_next(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_limits_of_a_client_are_wider_than_those_of_a_server() -> None:
-    assert CLIENT_LIMITS.max_message_bytes > Limits().max_message_bytes
+    assert CLIENT_LIMITS.max_message_bytes > ConnectionLimits().max_message_bytes

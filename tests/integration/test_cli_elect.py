@@ -123,8 +123,8 @@ def test_listening_ends_after_so_many(on_ours: Command) -> None:
     ("line", "said_then"),
     [
         (["elect"], "the following arguments are required: NAME"),
-        (["elect", ""], "argument NAME: the name is empty: "),
-        (["elect", "a"], "VALUE is missing: write the value that identifies the leader, such as "),
+        (["elect", ""], "argument NAME: name must not be empty: "),
+        (["elect", "a"], "VALUE is missing: give the leader's value, such as host-1, or --listen"),
         (["elect", "a", "b", "c"], "unexpected argument 'c': write -- before a command "),
         (["elect", "a", "b", "--listen"], "--listen cannot be used with VALUE or a command"),
         (["elect", "a", "--listen", "--", "ls"], "--listen cannot be used with VALUE or a command"),
@@ -132,7 +132,7 @@ def test_listening_ends_after_so_many(on_ours: Command) -> None:
             ["elect", "a", "b", "--ttl", "3", "--grace", "3", "--", "ls"],
             "--grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
         ),
-        (["elect", "a", "b", "--count", "1"], "--count needs --listen: write both or neither"),
+        (["elect", "a", "b", "--count", "1"], "--count requires --listen: give both or neither"),
     ],
 )
 def test_what_is_wrong_is_one_line(on_ours: Command, line: list[str], said_then: str) -> None:

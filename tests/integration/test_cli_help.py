@@ -14,9 +14,9 @@ import pytest
 import trustme
 
 from leasehold.cli import parser_for
-from leasehold.cli.exits import MEANINGS
-from leasehold.engine.backup import back_up_directory
-from leasehold.engine.opening import open_engine
+from leasehold.cli.exit_codes import MEANINGS
+from leasehold.engine.embedded import open_engine
+from leasehold.store.backup import back_up_directory
 from tests.support.client_command import VARIABLE, Command
 from tests.support.serve_command import WITHIN_S, environment
 from tests.support.servers import etcd_program, free_port

@@ -47,7 +47,7 @@ def test_json_has_all_that_is_known(leasehold: Command, key: str) -> None:
     }
     found = leasehold.ok("kv", "get", key, "--json").json
     assert found == {"revision": again["revision"], "total": 1, "more": False, "pairs": [pair]}
-    gone = leasehold.ok("kv", "del", key, "--json").json
+    gone = leasehold.ok("kv", "del", key, "--previous", "--json").json
     assert gone == {"revision": again["revision"] + 1, "deleted": 1, "previous": [pair]}
 
 
@@ -91,7 +91,7 @@ def test_what_is_not_there_has_an_exit_code_of_its_own(
     leasehold: Command, key: str, command: str
 ) -> None:
     said = leasehold.fails(NOT_THERE, "kv", command, key)
-    assert said == f"leasehold: there is no key {key}"
+    assert said == f"leasehold: key {key} does not exist"
     said = leasehold.fails(NOT_THERE, "kv", command, key, "--prefix")
     assert said == f"leasehold: no key begins with {key}"
     answer = leasehold("kv", command, key, "--json")
@@ -109,7 +109,7 @@ def test_a_key_ends_with_a_lease(leasehold: Command, key: str) -> None:
     said = leasehold.fails(NOT_THERE, "kv", "put", key, "1", "--lease", lease)
     assert said.startswith(f"leasehold: lease {lease} ")
     said = leasehold.fails(NOT_THERE, "kv", "put", key, "1", "--keep-lease")
-    assert said == f"leasehold: key {key} does not exist, so it has no lease or value to keep"
+    assert said == f"leasehold: key {key} does not exist, so there is no lease to keep"
 
 
 def test_what_has_happened_is_told_in_order(leasehold: Command, key: str) -> None:
@@ -126,7 +126,7 @@ def test_what_has_happened_is_told_in_order(leasehold: Command, key: str) -> Non
     assert said.err == f"watching {key}\n"
     said = leasehold.ok(*watch, "--previous")
     assert [line.partition("(")[2] for line in said.lines] == [
-        "was: not there)",
+        "was: missing)",
         "was: 1)",
         "was: 2)",
     ]
@@ -256,9 +256,9 @@ def test_revisions_that_are_not_there(leasehold: Command, key: str) -> None:
 
 def test_a_value_that_is_too_long_is_refused(leasehold: Command, key: str) -> None:
     said = leasehold.fails(USAGE_ERROR, "kv", "put", key, "-", stdin=b"x" * 2_000_000)
-    assert "at most 1,572,864 are taken" in said
+    assert "at most 1,572,864 bytes" in said
 
 
 @pytest.mark.parametrize("command", [("get", ""), ("put", "", "x"), ("del", "")])
 def test_an_empty_key_is_refused(leasehold: Command, command: tuple[str, ...]) -> None:
-    assert "a key has at least one byte" in leasehold.fails(USAGE_ERROR, "kv", *command)
+    assert "key must not be empty" in leasehold.fails(USAGE_ERROR, "kv", *command)

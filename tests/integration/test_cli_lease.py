@@ -27,7 +27,7 @@ def test_a_lease_is_granted_renewed_shown_and_ended(leasehold: Command, lease: s
     assert shown[0].split() == ["lease", lease]
     assert shown[1].split() == ["ttl", "1m30s"]
     assert shown[-2:] == ["keys       1", f"  of-{lease}"]
-    assert leasehold.ok("lease", "revoke", lease).text == f"lease {lease} ended\n"
+    assert leasehold.ok("lease", "revoke", lease).text == f"lease {lease} revoked\n"
     leasehold.fails(NOT_THERE, "kv", "get", f"of-{lease}")
 
 
@@ -93,7 +93,7 @@ def test_an_id_that_may_be_decimal_is_asked_about(leasehold: Command) -> None:
 def test_each_lease_of_several_is_told_by_itself(leasehold: Command, lease: str) -> None:
     missing = next(_ids)
     leasehold.ok("lease", "grant", "60", "--id", lease)
-    for command, done in (("renew", "renewed for 1m"), ("revoke", "ended")):
+    for command, done in (("renew", "renewed for 1m"), ("revoke", "revoked")):
         said = leasehold("lease", command, lease, missing)
         assert (said.code, said.text) == (NOT_THERE, f"lease {lease} {done}\n")
         assert said.complaint.startswith(f"leasehold: lease {missing} does not exist")
@@ -102,7 +102,7 @@ def test_each_lease_of_several_is_told_by_itself(leasehold: Command, lease: str)
 def test_an_id_that_is_taken_is_refused(leasehold: Command, lease: str) -> None:
     leasehold.ok("lease", "grant", "60", "--id", lease)
     said = leasehold.fails(FAILURE, "lease", "grant", "60", "--id", lease)
-    assert said == f"leasehold: lease {lease} exists already: choose another id, or leave out --id"
+    assert said == f"leasehold: lease {lease} already exists: choose another id, or omit --id"
 
 
 def test_a_term_that_is_too_long_is_refused(leasehold: Command) -> None:
@@ -181,6 +181,6 @@ def test_what_an_etcd_lacks_is_refused_clearly(
 ) -> None:
     said = on_etcd.fails(FAILURE, "lease", *command)
     assert said == (
-        f"leasehold: {wanted} needs a Leasehold server, but this one is etcd 3.5.1: use another "
-        f"--endpoint, or leave out {wanted}"
+        f"leasehold: {wanted} requires a Leasehold server, but this is etcd 3.5.1: use another "
+        f"--endpoint, or omit {wanted}"
     )

@@ -75,7 +75,7 @@ def test_a_lease_that_is_kept_is_ended_with_the_command(
 def test_a_lease_is_left_to_its_term_if_that_is_asked_for(leasehold: Command) -> None:
     lease = leasehold.ok("lease", "grant", "60", "--print-id-only").text.strip()
     with started(leasehold, "lease", "keep", lease, "--no-revoke") as process:
-        assert line_of(process) == f"lease {lease} is kept alive, 1m at a time\n"
+        assert line_of(process) == f"lease {lease} is kept alive with a TTL of 1m\n"
         code, out, _ = ended(process, signal.SIGINT)
     assert (code, out) == (0, f"lease {lease} is no longer renewed and will expire\n")
     leasehold.ok("lease", "show", lease)
@@ -87,7 +87,7 @@ def test_a_lease_is_kept_beyond_its_term_and_its_loss_is_told(leasehold: Command
         while not writes_within(process, 0.2):  # its start may take longer than the term
             leasehold.ok("lease", "renew", *leases)
         for each in leases:
-            assert line_of(process) == f"lease {each} is kept alive, 2s at a time\n"
+            assert line_of(process) == f"lease {each} is kept alive with a TTL of 2s\n"
         began = time.monotonic()
         while time.monotonic() < began + 3:  # longer than a term
             leasehold.ok("lease", "show", leases[0])
@@ -95,7 +95,7 @@ def test_a_lease_is_kept_beyond_its_term_and_its_loss_is_told(leasehold: Command
         assert line_of(process).startswith(f"lease {leases[0]} is lost: the server ")
         leasehold.ok("lease", "show", leases[1])
         code, out, _ = ended(process, signal.SIGINT)
-    assert (code, out) == (LOST, f"lease {leases[1]} ended\n")
+    assert (code, out) == (LOST, f"lease {leases[1]} revoked\n")
 
 
 def test_keeping_ends_by_itself_when_nothing_is_left_to_keep(leasehold: Command) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from leasehold.cli import top_leases, top_reading
+from leasehold.cli import top_reading
 from tests.support.client_command import VARIABLE, Command
 from tests.support.serve_command import command, environment, run, serving
 from tests.support.servers import free_port, leasehold_command, running
@@ -91,8 +91,8 @@ def test_what_is_read_has_a_limit(leasehold: Command, monkeypatch: pytest.Monkey
         leasehold.ok("kv", "put", f"many/{name:02}/{name:x}", "", "--lease", f"{name:x}")
     leasehold.ok("lease", "grant", "1000", "--id", "ff")  # the last one by its id, the next to end
     monkeypatch.setattr(top_reading, "MAX_KEYS", 20)
-    monkeypatch.setattr(top_leases, "MAX_LEASES", 35)
-    monkeypatch.setattr(top_leases, "MAX_LOOKUPS", 5)
+    monkeypatch.setattr(top_reading, "MAX_LEASES", 35)
+    monkeypatch.setattr(top_reading, "MAX_LOOKUPS", 5)
     arguments = ("top", "--prefix", "many/", "--every", "100ms")
     said = [json.loads(line) for line in leasehold.ok(*arguments, "--count", "8", "--json").lines]
     assert said[-1]["keys"] == {"total": 30, "read": 20}
@@ -102,9 +102,9 @@ def test_what_is_read_has_a_limit(leasehold: Command, monkeypatch: pytest.Monkey
     if said[-1]["server"] == "etcd":  # which is asked for one after the other
         assert [each["leases"]["read"] for each in said] == [5, 10, 15, 20, 25, 30, 31, 31]
     lines = leasehold.ok(*arguments, "--once").lines
-    assert lines[3].startswith("locks are looked for in 20 of 30 keys: ")
+    assert lines[3].startswith("locks were searched in 20 of 30 keys; ")
     assert "and 10 more" in lines
-    monkeypatch.setattr(top_leases, "MAX_LEASES", 10)
+    monkeypatch.setattr(top_reading, "MAX_LEASES", 10)
     told = leasehold.ok("top", "--once", "--json").json["leases"]
     assert told["total"] == 31
     assert told["read"] <= 10
@@ -144,7 +144,7 @@ def test_a_terminal_is_given_back_as_it_was(on_ours: Command, typed: str, code: 
 
 def test_a_terminal_that_changes_its_size_is_filled(on_ours: Command) -> None:
     with on_terminal(top(on_ours.endpoint), environment(), rows=40, columns=120) as terminal:
-        terminal.wait_for_line("no client has a session")
+        terminal.wait_for_line("no sessions")
         terminal.resize(5, 20)
         terminal.wait_for(lambda: len(terminal.screen) == 5)
         assert all(len(line) <= 20 for line in terminal.screen)
@@ -157,6 +157,7 @@ def test_a_shell_has_the_terminal_while_it_is_stopped(on_ours: Command) -> None:
         terminal.process.send_signal(signal.SIGTSTP)
         terminal.wait_for(lambda: terminal.drawn.endswith("\x1b[?1049l"))
         terminal.wait_for(terminal.echoes)
+        terminal.wait_for(terminal.is_stopped)
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for(lambda: terminal.drawn.count("\x1b[?1049h") == 2)
         terminal.wait_for_line("SESSION")

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from leasehold.rpc import frames, serving
-from leasehold.rpc.addresses import TcpAddress
-from leasehold.rpc.grpc import framed
-from leasehold.rpc.routes import Exchange
-from leasehold.rpc.serving import Server
+from leasehold.basics.addresses import TcpAddress
+from leasehold.grpc.protocol import framed
+from leasehold.grpc.routes import Exchange
+from leasehold.http2 import frames
+from leasehold.serving import grpc_server
+from leasehold.serving.grpc_server import GrpcServer
 from tests.support.echoing import DEADLINE_S, Run, both_loops
 from tests.support.h2_peer import ONCE, Frame, RawPeer
 
@@ -25,10 +26,10 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
 def test_an_answer_that_waits_for_the_clients_window_arrives_though_the_server_closes(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "DRAIN_CALLS_S", 0.0)
+    monkeypatch.setattr(grpc_server, "DRAIN_CALLS_S", 0.0)
 
     async def main() -> None:
-        server = Server({ONCE: Exchange(lambda _: (ANSWER, 0))})
+        server = GrpcServer({ONCE: Exchange(lambda _: (ANSWER, 0))})
         (address,) = await server.start([TcpAddress("127.0.0.1", 0)])
         assert isinstance(address, TcpAddress)
         reader, writer = await asyncio.open_connection(address.host, address.port)

@@ -15,18 +15,21 @@ import pytest
 import uvloop
 
 from leasehold import (
+    FOREVER,
     EndReason,
     ExpiryStrategy,
     FixedPolicy,
     Landlord,
     RenewalManager,
+    RenewalNotice,
+    UnknownLease,
     exact,
     per_lease,
     polling,
 )
 
 TERM_S = 0.3
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 RUNNERS: list[Run] = [asyncio.run, uvloop.run]
@@ -123,3 +126,23 @@ def test_a_manager_keeps_leases_alive_in_real_time(
     with caplog.at_level(logging.WARNING, "leasehold"):
         run(main())
     assert not caplog.records
+
+
+@both_loops
+def test_the_notice_for_a_lease_that_its_grantor_has_ended_has_the_error(run: Run) -> None:
+    """The alarm for the end that has moved must not come before the outcome of the call."""
+
+    async def main() -> None:
+        notices: list[RenewalNotice] = []
+        with Landlord[int](FixedPolicy(TERM_S)) as landlord:
+            leases = [landlord.grant(number) for number in range(2)]
+            async with RenewalManager(rtt=0.1) as manager, asyncio.timeout(DEADLINE_S):
+                for lease in leases:
+                    manager.renew_until(lease, FOREVER, TERM_S, notices.append)
+                landlord.cancel(leases[0].cookie)
+                while not notices:  # noqa: ASYNC110  a listener is no event
+                    await asyncio.sleep(0.001)
+        assert notices[0].lease == leases[0]
+        assert isinstance(notices[0].error, UnknownLease)
+
+    run(main())

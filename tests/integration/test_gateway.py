@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from leasehold.rpc.server import MAX_UNREAD_BYTES
+from leasehold.serving.server_protocol import MAX_UNREAD_BYTES
 from tests.support.servers import RunningServer, leasehold_command, running
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 KEY: Final = "Zm9v"
 
 

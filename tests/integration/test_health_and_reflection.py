@@ -36,7 +36,7 @@ from leasehold.wire import health_pb2 as our_health_pb2
 from leasehold.wire.pool import POOL
 from tests.support.servers import RunningServer, leasehold_command, running
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 
 
 def _services(*modules: Any) -> list[str]:

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Exchange, Head, Pieces
-from leasehold.rpc.server_call import ServerCall
-from leasehold.rpc.server_connection import ServerConnection
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Answer, Exchange, Head, Pieces
+from leasehold.grpc.server_call import ServerCall
+from leasehold.grpc.server_connection import ServerConnection
 from tests.integration.test_grpc_server import DEADLINE_S, Channel, Running, _call, _channel
 from tests.support.h2_peer import ONCE
 

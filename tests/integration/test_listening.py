@@ -19,14 +19,18 @@ import grpc
 import pytest
 
 from leasehold import ConnectFailed, Status, is_definite
-from leasehold.rpc import listening as listening_module
-from leasehold.rpc import socket_files
-from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
-from leasehold.rpc.dialing import dial, plain_words
-from leasehold.rpc.listening import Listening, listen
-from leasehold.rpc.sockets import KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, resolve
-from leasehold.rpc.tls import client_tls
+from leasehold.basics.addresses import Address, TcpAddress, UnixAddress, parse_address
+from leasehold.basics.sockets import (
+    KEEPALIVE_IDLE_S,
+    KEEPALIVE_INTERVAL_S,
+    KEEPALIVE_PROBES,
+    resolve,
+)
+from leasehold.basics.tls import client_tls
+from leasehold.grpc.endpoints import dial, plain_words
 from leasehold.server.app import LeaseholdServer
+from leasehold.serving import listening as listening_module
+from leasehold.serving.listening import Listening, listen
 from leasehold.wire import rpc_pb2
 from tests.support.echoing import DEADLINE_S, Client, Echo, Run, both_loops
 
@@ -176,9 +180,11 @@ def test_an_address_that_cannot_be_had_is_one_clear_line(text: str, said: str) -
 @pytest.mark.parametrize("function", [listen, dial])
 def test_what_the_scheme_says_is_done_or_refused(function: Any) -> None:
     async def main() -> None:
-        with pytest.raises(ValueError, match=r"https://localhost:1 asks for TLS"):
+        with pytest.raises(ValueError, match=r"https://localhost:1 requires TLS"):
             await function(Echo, parse_address("https://localhost:1"))
-        with pytest.raises(ValueError, match=r"http://localhost:1 asks for no TLS"):
+        with pytest.raises(
+            ValueError, match=r"http://localhost:1 was given together with a TLS context"
+        ):
             await function(Echo, parse_address("http://localhost:1"), client_tls())
 
     asyncio.run(main())
@@ -339,7 +345,7 @@ def test_what_is_no_socket_is_never_removed(make: str, tmp_path: Path) -> None:
     before = path.lstat()
 
     async def main() -> None:
-        with pytest.raises(OSError, match="something is there that is no socket: remove it") as it:
+        with pytest.raises(OSError, match="the path exists and is not a socket: remove it") as it:
             await listen(Echo, UnixAddress(str(path)))
         assert it.value.errno == errno.EEXIST
 
@@ -413,7 +419,7 @@ def test_of_many_who_find_a_stale_unix_socket_one_gets_it(tmp_path: Path) -> Non
 def test_a_directory_that_others_have_locked_is_waited_for_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_files, "LOCK_S", SOON_S)
+    monkeypatch.setattr(listening_module, "LOCK_S", SOON_S)
     address = UnixAddress(str(tmp_path / "socket"))
 
     async def main() -> None:
@@ -485,7 +491,7 @@ def test_all_addresses_of_a_name_are_tried(run: Run, monkeypatch: pytest.MonkeyP
         async with echoing(LOOPBACK) as listening:
             bound = listening.addresses[0]
             assert isinstance(bound, TcpAddress)
-            monkeypatch.setattr("leasehold.rpc.dialing.resolve", _refusing_first)
+            monkeypatch.setattr("leasehold.grpc.endpoints.resolve", _refusing_first)
             assert await is_echoed(bound)
 
     run(main())
@@ -551,7 +557,7 @@ def test_a_server_that_cannot_have_all_its_addresses_has_none(run: Run, tmp_path
         free, path = TcpAddress("127.0.0.1", _unused_port()), tmp_path / "socket"
         path.write_text("mine")
         async with LeaseholdServer(tmp_path / "data") as server:
-            with pytest.raises(OSError, match="no socket"):
+            with pytest.raises(OSError, match="is not a socket"):
                 await server.start_on([free, UnixAddress(str(path))])
             with pytest.raises(ConnectFailed, match="Connection refused"):
                 await dial(Client, free)

@@ -8,13 +8,13 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from leasehold.core.ops import Grant
-from leasehold.rpc import serving
+from leasehold.keyspace.operations import Grant
 from leasehold.server.app import LeaseholdServer
+from leasehold.serving import grpc_server
 from leasehold.wire import election_pb2 as epb
 from leasehold.wire import lock_pb2 as lpb
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def in_line(server: LeaseholdServer, name: bytes, count: int) -> None:
 def test_calls_that_wait_do_not_hold_up_the_end_and_their_keys_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "DRAIN_CALLS_S", 10 * WAIT_S)
+    monkeypatch.setattr(grpc_server, "DRAIN_CALLS_S", 10 * WAIT_S)
     asyncio.run(_stop_and_come_again(tmp_path))
 
 

@@ -4,15 +4,15 @@ import asyncio
 from pathlib import Path
 from unittest.mock import patch
 
-from leasehold.core.ops import Put
-from leasehold.core.ranges import LONG
-from leasehold.rpc import frames
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.frames import Setting
-from leasehold.rpc.header_encoder import literals
-from leasehold.rpc.read_slots import MAX_READS
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.read_slots import MAX_READS
+from leasehold.http2 import frames
+from leasehold.http2.frames import Setting
+from leasehold.http2.header_encoder import literals
+from leasehold.keyspace.operations import Put
+from leasehold.keyspace.ranges import LONG
 from leasehold.server.app import LeaseholdServer
-from leasehold.server.etcd.kv import KV
+from leasehold.server.etcd.kv import KVService
 from leasehold.wire import rpc_pb2 as pb
 
 WITHIN_S = 30.0
@@ -44,7 +44,7 @@ def _requests() -> bytes:
 
 async def _crowd(directory: Path) -> None:
     begun = 0
-    read = KV._long
+    read = KVService._long
 
     async def counted(*args: object, **more: object) -> object:
         nonlocal begun
@@ -55,7 +55,7 @@ async def _crowd(directory: Path) -> None:
         port = await server.start("127.0.0.1", 0)
         for number in range(LONG + 1):
             server.store.apply(Put(b"k%06d" % number, b"v" * 100))
-        with patch.object(KV, "_long", counted):
+        with patch.object(KVService, "_long", counted):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(_requests())
             await writer.drain()

@@ -31,14 +31,14 @@ from leasehold import (
     TooBusy,
     UnknownLease,
     is_definite,
-    remote_batch,
     serve_landlord,
 )
-from leasehold.core.duration import seconds_of
+from leasehold.basics.durations import seconds_of
 from leasehold.errors import STATUS_IS_DEFINITE
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.failures import as_ours
-from leasehold.rpc.grpc import RpcError
+from leasehold.grpc.call_errors import as_ours
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.protocol import RpcError
+from leasehold.landlord import batch_messages
 from leasehold.wire import leases_pb2 as pb
 
 POLICY = DurationPolicy(maximum=60.0, default=5.0)
@@ -69,7 +69,7 @@ class Counted(Landlord[Any]):
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30.0):
-        while not condition():  # noqa: ASYNC110  it is not told to anybody
+        while not condition():  # noqa: ASYNC110  there is no event to await
             await asyncio.sleep(0.01)
 
 
@@ -293,11 +293,11 @@ async def test_a_batch_that_is_too_long_for_one_message_goes_in_several(
     ]
     landlord.cancel(leases[1_700].cookie)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remote_batch, "MAX_BATCH", 1_000)
+        patch.setattr(batch_messages, "MAX_BATCH", 1_000)
         outcomes = await leases[0].ask_renew_all([(lease, 20.0) for lease in leases])
         assert [type(each) for each in outcomes].count(UnknownLease) == 1
         assert isinstance(outcomes[1_700], UnknownLease)
-        patch.setattr(remote_batch, "MAX_BATCH_BYTES", 10_000)
+        patch.setattr(batch_messages, "MAX_BATCH_BYTES", 10_000)
         outcomes = await leases[0].ask_cancel_all(leases)
     assert outcomes.count(0.0) == 2_499
     assert len(landlord) == 0
@@ -541,7 +541,7 @@ def test_a_grant_that_makes_no_sense_is_a_failure(answer: pb.GrantResponse) -> N
         async with RemoteLandlord("127.0.0.1:1") as remote:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Channel, "unary", unary)
-                with pytest.raises(CallFailed, match="makes no sense"):
+                with pytest.raises(CallFailed, match="invalid answer from the landlord"):
                     await remote.grant("x")
 
     asyncio.run(main())

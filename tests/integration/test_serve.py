@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import grpc
@@ -47,7 +47,7 @@ def test_no_command_is_an_error_that_names_the_commands() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--listen-client-urls", "http://a"], "etcd has it; that is --listen here"),
+        (["--listen-client-urls", "http://a"], "this is an option of etcd; use --listen"),
         (["-data-dir", "x"], "did you mean --data-dir?"),
         (["--port", "2379"], "write --listen HOST:PORT, such as 127.0.0.1:2379"),
         (["--debug"], "write --log-level debug"),
@@ -71,7 +71,7 @@ def test_an_unknown_command_is_one_clear_line(name: str, said: str) -> None:
     refused = run(name)
     assert refused.returncode == 2
     assert refused.stderr == (
-        f"leasehold: there is no command {name!r}: {said} (see `leasehold --help`)\n"
+        f"leasehold: unknown command {name!r}: {said} (see `leasehold --help`)\n"
     )
 
 
@@ -151,8 +151,8 @@ def test_a_taken_directory_is_one_clear_line_that_names_who_has_it(tmp_path: Pat
         assert said.returncode == 1
         holder = f"process {server.process.pid}"
         assert said.stderr == (
-            f"leasehold: {tmp_path} is in use by {holder}: stop that one first, or choose another "
-            "directory\n"
+            f"leasehold: {tmp_path} is in use by {holder}: stop that process first, or choose "
+            "another directory\n"
         )
 
 
@@ -179,6 +179,17 @@ def test_a_signal_stops_it_and_leaves_a_clean_journal(number: int, tmp_path: Pat
     assert {file.name for file in tmp_path.iterdir()} == {"LOCK", "leasehold.db"}
 
 
+def test_connections_that_are_accepted_as_it_stops_do_not_disturb_it(tmp_path: Path) -> None:
+    with serving("--data-dir", tmp_path) as server, ExitStack() as sockets:
+        assert server.line().startswith("try it: ")
+        for _ in range(20):
+            address = ("127.0.0.1", server.port)
+            sockets.enter_context(socket.create_connection(address))
+        said, _ = server.end(signal.SIGTERM)
+    assert server.process.returncode == 0
+    assert said == "leasehold has stopped; everything is on disk\n"
+
+
 def test_after_a_crash_one_line_says_what_was_recovered(tmp_path: Path) -> None:
     with serving("--data-dir", tmp_path) as server:
         with closing(Client(f"127.0.0.1:{server.port}")) as client:
@@ -188,7 +199,7 @@ def test_after_a_crash_one_line_says_what_was_recovered(tmp_path: Path) -> None:
         server.end(signal.SIGKILL)
     with serving("--data-dir", tmp_path) as server:
         assert server.line() == (
-            f"{tmp_path} was not closed last time; recovered: revision 3, 2 keys, 1 lease\n"
+            f"{tmp_path} was not closed cleanly; recovered revision 3, 2 keys, 1 lease\n"
         )
         server.end(signal.SIGTERM)
     with serving("--data-dir", tmp_path) as server:
@@ -198,12 +209,12 @@ def test_after_a_crash_one_line_says_what_was_recovered(tmp_path: Path) -> None:
 def test_memory_keeps_nothing_and_says_so(tmp_path: Path) -> None:
     for _ in range(2):
         with serving("--data-dir", "memory:", cwd=tmp_path) as server:
-            assert server.greeting.endswith(", from memory (nothing is kept)\n")
+            assert server.greeting.endswith(", from memory (nothing is stored on disk)\n")
             with closing(Client(f"127.0.0.1:{server.port}")) as client:
                 assert not client.range(b"a").kvs
                 client.put(b"a", b"1")
             said, errors = server.end(signal.SIGTERM)
-            assert said.endswith("leasehold has stopped; nothing is kept\n")
+            assert said.endswith("leasehold has stopped; nothing was stored\n")
             assert errors == ""
     assert list(tmp_path.iterdir()) == []
 

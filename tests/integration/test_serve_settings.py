@@ -16,9 +16,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from leasehold.cli.settings.reading import read_settings
-from leasehold.lease_ids import shown_lease
-from leasehold.rpc import frames
+from leasehold.basics.lease_ids import shown_lease
+from leasehold.cli.settings.sources import read_settings
+from leasehold.http2 import frames
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
 from tests.conformance.client import Client, fails, put_op
 from tests.support.serve_command import WITHIN_S, command, environment, run, serving
@@ -52,7 +52,7 @@ def test_a_lease_takes_as_many_keys_as_was_set() -> None:
         client.put(b"a", lease=lease)
         client.put(b"b", lease=lease)
         client.put(b"a", b"again", lease=lease)
-        full = f"lease {shown_lease(lease)} has all the keys it may have: at most 2,"
+        full = f"lease {shown_lease(lease)} has the maximum number of keys: 2,"
         with pytest.raises(grpc.RpcError, match=full):
             client.put(b"c", lease=lease)
         with pytest.raises(grpc.RpcError, match=full):
@@ -78,7 +78,7 @@ def test_policies_are_those_that_were_set(tmp_path: Path) -> None:
             600_000,
         ]
         assert [term_ms("", ms) for ms in (1, ANY_MS, 10**9)] == [1, 60_000, 3_600_000]
-        with pytest.raises(grpc.RpcError, match="no policy 'other' here"):
+        with pytest.raises(grpc.RpcError, match="unknown policy 'other'"):
             term_ms("other", 1)
 
 
@@ -326,14 +326,14 @@ def test_whoever_does_not_read_the_logs_stops_nobody(tmp_path: Path) -> None:
 
 NOISY = """\
 import logging, sys
-from leasehold.cli import main, voice
-greet = voice.Voice.greet
+from leasehold.cli import main, serve
+started = serve.ServerOutput.started
 def noisy(self, settings, bound, *rest):
-    greet(self, settings, bound, *rest)
+    started(self, settings, bound, *rest)
     for number in range(20_000):
         logging.getLogger("noise").debug("x" * 100)
     print(bound[0].port, flush=True)
-voice.Voice.greet = noisy
+serve.ServerOutput.started = noisy
 sys.exit(main(["serve", *sys.argv[1:]]))
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.cli import COMMANDS
-from leasehold.engine.data_dir import LOCK_NAME
+from leasehold.journal.data_dir import LOCK_NAME
 from tests.support.serve_command import WITHIN_S, command, environment, run, serving
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -66,7 +66,7 @@ def struck(
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    "moment", ["leasehold.cli.serve", "leasehold.engine.store", "leasehold.server.app", "uvloop"]
+    "moment", ["leasehold.cli.serve", "leasehold.store.store", "leasehold.server.app", "uvloop"]
 )
 def test_a_signal_while_modules_are_imported_ends_it_without_a_word(
     moment: str, number: signal.Signals
@@ -86,9 +86,9 @@ def test_a_signal_ends_each_command_without_a_word(name: str, number: signal.Sig
 @pytest.mark.parametrize(
     "moment",
     [
-        "leasehold.engine.journal:make_file",  # nothing is there yet
-        "leasehold.engine.journal:hand_on",  # the journal is being read
-        "leasehold.engine.runtime:Control.__init__",  # it was read
+        "leasehold.journal.journal:make_file",  # nothing is there yet
+        "leasehold.journal.journal:replay_journal",  # the journal is being read
+        "leasehold.store.runtime:Control.__init__",  # it was read
         "leasehold.server.app:LeaseholdServer.start_on",  # nobody is served
         "leasehold.server.app:tune_interpreter",  # all would be served, and nobody knows
     ],
@@ -120,7 +120,7 @@ def test_a_signal_while_a_server_binds_leaves_a_clean_journal(
 def test_a_signal_in_a_backup_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     with serving("--data-dir", tmp_path / "data") as server:
         server.end(signal.SIGTERM)
-    moment = "leasehold.engine.backup:Copy.go_on"
+    moment = "leasehold.store.backup:Copy.go_on"
     ended = struck(IN, moment, number, "backup", "--data-dir", tmp_path / "data", tmp_path / "b")
     assert (ended.returncode, ended.stdout, ended.stderr) == (CODES[number], "", "")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
@@ -131,7 +131,7 @@ def test_a_signal_in_a_restore_leaves_nothing(number: signal.Signals, tmp_path: 
     with serving("--data-dir", tmp_path / "data") as server:
         server.end(signal.SIGTERM)
     assert run("backup", "--data-dir", tmp_path / "data", tmp_path / "b").returncode == 0
-    moment, target = "leasehold.engine.restoring:_move_ahead", tmp_path / "new"
+    moment, target = "leasehold.store.restoring:_move_ahead", tmp_path / "new"
     ended = struck(IN, moment, number, "restore", tmp_path / "b", "--data-dir", target)
     assert (ended.returncode, ended.stdout, ended.stderr) == (CODES[number], "", "")
     assert {file.name for file in target.iterdir()} <= {LOCK_NAME}
@@ -153,7 +153,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
     script = IN.replace("before(*args, **kwargs)", "__import__('time').sleep(600)")
-    moment = "leasehold.cli.voice:Voice.part"  # it stops, and that takes long
+    moment = "leasehold.cli.serve:ServerOutput.stopped"  # it stops, and that takes long
     process = subprocess.Popen(  # noqa: S603
         [*command()[:-2], "-c", script, moment, str(int(number)), "serve", *MEMORY],
         stdout=subprocess.PIPE,
@@ -202,7 +202,7 @@ STEPPING = """\
 import sys
 from leasehold.cli import main
 from leasehold.cli.signals import SIGNALS
-SIGNALS.listen()
+SIGNALS.install()
 print("here", flush=True)
 sys.exit(main())
 """

@@ -14,12 +14,11 @@ import grpc
 import pytest
 import trustme
 
-from leasehold.cli.certificate import names_in
-from leasehold.cli.certificate_reload import reload_changed
-from leasehold.rpc.addresses import TcpAddress
-from leasehold.rpc.serving import Server
-from leasehold.rpc.tls import MAX_FILE_BYTES, server_tls
+from leasehold.basics.addresses import TcpAddress
+from leasehold.basics.tls import MAX_FILE_BYTES, server_tls
+from leasehold.cli.tls_files import names_in, reload_changed
 from leasehold.server.settings import TlsFiles
+from leasehold.serving.grpc_server import GrpcServer
 from leasehold.wire import rpc_pb2 as pb
 from tests.support.serve_command import WITHIN_S, run, serving
 from tests.support.servers import etcd_program
@@ -84,7 +83,7 @@ def test_clients_of_grpc_and_of_http_come_in_with_tls_only(pems: Pems) -> None:
         assert '"true"' in curl(server.port, "--cacert", pems.ca_file).stdout
         assert curl(server.port).returncode != 0, "it knows no such authority"
         said, errors = server.end(signal.SIGTERM)
-    assert said.endswith("leasehold has stopped; nothing is kept\n")
+    assert said.endswith("leasehold has stopped; nothing was stored\n")
     assert errors.count("\n") == 1
     assert re.search(r" info: the TLS handshake with 127.0.0.1:\d+ failed: \[SSL: ", errors), (
         "the one without the authority"
@@ -202,7 +201,7 @@ def test_what_is_no_file_or_has_no_end_is_not_read(pems: Pems, tmp_path: Path) -
 def test_a_key_of_another_certificate_is_refused(pems: Pems) -> None:
     refused = run("serve", *MEMORY, "--cert", pems.cert, "--key", pems.client_key)
     assert refused.returncode == 2
-    assert "does not belong to the certificate" in refused.stderr
+    assert "does not match the certificate" in refused.stderr
     assert refused.stderr.startswith("leasehold: --key: ")
 
 
@@ -245,7 +244,7 @@ def test_the_next_connection_sees_the_new_certificate(tmp_path: Path) -> None:
     old, new = Pems(tmp_path, "localhost"), Pems(tmp_path / "new", "localhost")
 
     async def main() -> None:
-        async with Server({}) as server:
+        async with GrpcServer({}) as server:
             [address] = await server.start(["127.0.0.1:0"], server_tls(old.cert, old.key))
             assert isinstance(address, TcpAddress)
 

@@ -11,22 +11,22 @@ import pytest
 import uvloop
 
 from leasehold.errors import Closed, Status
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.conversations import (
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.coroutine_handlers import (
     Conversation,
     conversation,
     many_to_one,
     one_to_many,
     one_to_one,
 )
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.inbound import STREAM_WINDOW
-from leasehold.rpc.routes import Exchange, Method
-from leasehold.rpc.serving import Server
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Exchange, Method
+from leasehold.http2.inbound import STREAM_WINDOW
+from leasehold.serving.grpc_server import GrpcServer
 
 ECHO: Final = "/test.Demo/Echo"
 BAD: Final = "/test.Demo/Bad"
-DEADLINE_S: Final = 10.0
+DEADLINE_S: Final = 60.0
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -43,7 +43,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 async def calling(**methods: Method) -> AsyncIterator[Channel]:
     """Serve methods beside an echo, and give a channel to them."""
     paths = {f"/test.Demo/{name}": method for name, method in methods.items()}
-    async with Server({ECHO: Exchange(lambda message: (message, 0)), **paths}) as server:
+    async with GrpcServer({ECHO: Exchange(lambda message: (message, 0)), **paths}) as server:
         [address] = await server.start(["127.0.0.1:0"])
         async with Channel(str(address)) as channel:
             yield channel
@@ -216,17 +216,21 @@ def test_four_kinds_of_methods(run: Run) -> None:
 def test_what_nobody_could_call_is_refused_when_the_server_is_made() -> None:
     def wrong(methods: Any, kind: type[Exception], why: str) -> None:
         with pytest.raises(kind, match=why):
-            Server(methods)
+            GrpcServer(methods)
 
-    wrong({"Service/Method": Exchange(lambda _: (b"", 0))}, ValueError, "no path of a method")
-    wrong({"/Service": Exchange(lambda _: (b"", 0))}, ValueError, "no path of a method")
+    wrong(
+        {"Service/Method": Exchange(lambda _: (b"", 0))},
+        ValueError,
+        "path of a method must look like",
+    )
+    wrong({"/Service": Exchange(lambda _: (b"", 0))}, ValueError, "path of a method must look like")
     wrong({BAD: _double}, TypeError, "make one with Exchange")
     wrong({BAD: None}, TypeError, "make one with Exchange")
 
 
 def test_a_server_may_start_on_one_address_after_the_other(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
-        async with Server({ECHO: Exchange(lambda message: (message, 0))}) as server:
+        async with GrpcServer({ECHO: Exchange(lambda message: (message, 0))}) as server:
             [first] = await server.start(["127.0.0.1:0"])
             addresses = await server.start([f"unix:{tmp_path}/s.sock"])
             assert addresses[0] == first
@@ -243,7 +247,7 @@ def test_a_server_may_start_on_one_address_after_the_other(run: Run, tmp_path: P
 
 def test_a_server_is_closed_once_and_for_all(run: Run) -> None:
     async def main() -> None:
-        server = Server({})
+        server = GrpcServer({})
         await server.start(["127.0.0.1:0"])
         await server.close()
         await server.close()
@@ -257,7 +261,7 @@ def test_a_server_is_closed_once_and_for_all(run: Run) -> None:
 @pytest.mark.parametrize("addresses", ["127.0.0.1:0", 5, [5]], ids=repr)
 def test_addresses_that_are_none_are_refused(run: Run, addresses: Any) -> None:
     async def main() -> None:
-        async with Server({}) as server:
+        async with GrpcServer({}) as server:
             with pytest.raises(TypeError, match="address"):
                 await server.start(addresses)
             with pytest.raises(ValueError, match="at least one address"):
@@ -274,7 +278,7 @@ def test_a_channel_may_compress_what_it_sends(run: Run) -> None:
         return message, 0
 
     async def main() -> None:
-        async with Server({ECHO: Exchange(measure)}) as server:
+        async with GrpcServer({ECHO: Exchange(measure)}) as server:
             [address] = await server.start(["127.0.0.1:0"])
             async with Channel(str(address), gzip=True) as channel:
                 for message in (b"short", b"long " * 100_000):

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pytest
 
-from leasehold.core.ops import Grant, Put
-from leasehold.engine.backup import back_up_directory
-from leasehold.engine.checking import check_directory
-from leasehold.engine.restoring import restore
-from leasehold.rpc.addresses import TcpAddress
-from leasehold.rpc.sockets import Resolved
+from leasehold.basics.addresses import TcpAddress
+from leasehold.basics.sockets import Resolved
+from leasehold.keyspace.operations import Grant, Put
 from leasehold.server.app import LeaseholdServer
+from leasehold.store.backup import back_up_directory
+from leasehold.store.checking import check_directory
+from leasehold.store.restoring import restore
 
 KEY: Final = b"lock/4d"
 LEASE: Final = 77
@@ -63,7 +63,7 @@ def slow_start_keeps_leases(directory: Path, monkeypatch: pytest.MonkeyPatch) ->
             server.store.apply(Put(b"other", b"y"))
             await server.runtime.until_durable(server.store.position)
 
-    from leasehold.rpc.sockets import resolve  # noqa: PLC0415  the real one
+    from leasehold.basics.sockets import resolve  # noqa: PLC0415  the real one
 
-    monkeypatch.setattr("leasehold.rpc.listening.resolve", slow)
+    monkeypatch.setattr("leasehold.serving.listening.resolve", slow)
     asyncio.run(second_run())

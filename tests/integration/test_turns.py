@@ -12,12 +12,12 @@ from typing import Any, Final
 import hpack
 import pytest
 
-from leasehold.rpc import frames
-from leasehold.rpc.addresses import TcpAddress
-from leasehold.rpc.grpc import framed
-from leasehold.rpc.routes import Answer, Exchange
-from leasehold.rpc.serving import Server
-from leasehold.rpc.turns import SLICE_BYTES
+from leasehold.basics.addresses import TcpAddress
+from leasehold.grpc.protocol import framed
+from leasehold.grpc.routes import Answer, Exchange
+from leasehold.http2 import frames
+from leasehold.serving.grpc_server import GrpcServer
+from leasehold.serving.turns import SLICE_BYTES
 from tests.support.echoing import DEADLINE_S, Run, both_loops
 from tests.support.h2_peer import request_fields
 
@@ -37,7 +37,7 @@ class Scene:
         self.flooded_before_short: int | None = None
         self.bystander: asyncio.StreamWriter | None = None
         self._writers: list[asyncio.StreamWriter] = []
-        self.server = Server(
+        self.server = GrpcServer(
             {FLOOD: Exchange(self._flood), SHORT: Exchange(self._short)},
         )
 
@@ -182,7 +182,7 @@ def test_a_message_that_is_longer_than_a_slice_arrives_whole(run: Run) -> None:
             heard.append(each)
             return b"", 0
 
-        server = Server({FLOOD: Exchange(listen)})
+        server = GrpcServer({FLOOD: Exchange(listen)})
         async with server:
             (address,) = await server.start([TcpAddress("127.0.0.1", 0)])
             assert isinstance(address, TcpAddress)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.serve_command import serving
 from tests.support.servers import RunningServer, leasehold_command, running
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 APP: Final = "https://app.example"
 PUT: Final = '{"key":"Zm9v","value":"YmFy"}'
 PAGES: Final = ["/health", "/metrics", "/version"]

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from leasehold import DurationPolicy, EndReason, Landlord, LeaseRequest, serve_landlord
-from leasehold.lease import Lease
+from leasehold.leases.lease import Lease
 
 
 async def main(listen: str) -> None:

@@ -11,7 +11,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import Final
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 """For whatever is to happen; nothing that goes well takes nearly as long."""
 
 SERVICE: Final = "demo.Demo"
@@ -52,7 +52,7 @@ SUM: Final = path("Sum")  # the sum of numbers
 CHAT: Final = path("Chat")  # gives each message back as it comes
 GREET: Final = path("Greet")  # gives the metadata back at once, and then chats
 DUPLEX: Final = path("Duplex")  # counts as COUNT does, hearing meanwhile; then how much
-BIG: Final = path("Big")  # "n": n octets
+BIG: Final = path("Big")  # "n": n bytes
 TIMEOUT: Final = path("Timeout")  # how many seconds the call may take; "none"
 METADATA: Final = path("Metadata")  # gives the metadata back, twice
 PACKED: Final = path("Packed")  # a long answer, compressed if the client has agreed

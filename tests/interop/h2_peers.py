@@ -66,7 +66,7 @@ class Stream:
 
     @property
     def body(self) -> bytes:
-        """All octets of DATA."""
+        """All bytes of DATA."""
         return b"".join(self.pieces)
 
     @property
@@ -142,7 +142,7 @@ class H2Peer:
                 pass
 
     def send(self, number: int, octets: bytes, piece_bytes: int, **conditions: object) -> None:
-        """Send octets in pieces of no more than this, as the windows allow."""
+        """Send bytes in pieces of no more than this, as the windows allow."""
         while octets:
             room = min(self.h2.local_flow_control_window(number), piece_bytes)
             if not room:
@@ -206,7 +206,7 @@ class H2Server:
         with sock:
             try:
                 script(H2Peer(sock, is_client=False))
-            except BaseException as failure:  # noqa: BLE001  the test is told of it
+            except BaseException as failure:  # noqa: BLE001  the test gets it
                 self.failures.append(failure)
 
     def close(self) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from leasehold import ConnectFailed, ConnectionLost
 from leasehold.errors import Status
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.hpack import Field
-from leasehold.rpc.metadata import decode_metadata
-from leasehold.rpc.streaming_call import StreamingCall
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.client_call import StreamingCall
+from leasehold.grpc.metadata import decode_metadata
+from leasehold.grpc.protocol import RpcError
+from leasehold.http2.hpack import Field
 from tests.interop.callers import Call, Caller, Outcome, Request
 from tests.interop.demo import Kind, Pairs, told
 from tests.interop.looped_calls import LoopedCall

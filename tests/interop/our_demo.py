@@ -9,22 +9,22 @@ from http import HTTPStatus
 
 import uvloop
 
+from leasehold.basics.addresses import Address, TcpAddress
 from leasehold.errors import Status
-from leasehold.rpc.addresses import Address, TcpAddress
-from leasehold.rpc.conversations import (
+from leasehold.grpc.coroutine_handlers import (
     Conversation,
     conversation,
     many_to_one,
     one_to_many,
     one_to_one,
 )
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.limits import Limits, Rate
-from leasehold.rpc.metadata import encode_metadata
-from leasehold.rpc.pages import Reply
-from leasehold.rpc.routes import Answer, Exchange, Methods
-from leasehold.rpc.server import ServerProtocol
-from leasehold.rpc.serving import Server
+from leasehold.grpc.http_handlers import Reply
+from leasehold.grpc.metadata import encode_metadata
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Answer, Exchange, Methods
+from leasehold.http2.limits import ConnectionLimits, Rate
+from leasehold.serving.grpc_server import GrpcServer
+from leasehold.serving.server_protocol import ServerProtocol
 from tests.interop import demo
 from tests.interop.demo import Failing, Kind, Notes, told
 from tests.interop.loops import LoopThread
@@ -45,10 +45,10 @@ def methods(notes: Notes) -> Methods:
         try:
             for index in range(number):
                 if index:
-                    notes.write(f"past {index}", call.metadata)
+                    notes.write(f"past {index}", call.context.metadata)
                 yield demo.counted(index, size)
         finally:
-            notes.write("closed", call.metadata)
+            notes.write("closed", call.context.metadata)
 
     async def add(call: Conversation) -> bytes:
         return b"%d" % sum([int(message) async for message in call])
@@ -59,7 +59,7 @@ def methods(notes: Notes) -> Methods:
                 await call.send(message)
 
     async def greet(call: Conversation) -> None:
-        call.send_metadata(told(call.metadata))
+        call.send_metadata(told(call.context.metadata))
         await chat(call)
 
     async def duplex(call: Conversation) -> None:
@@ -78,11 +78,11 @@ def methods(notes: Notes) -> Methods:
         return bytes(int(request))
 
     async def timeout(_: bytes, call: Conversation) -> bytes:
-        return b"none" if call.timeout_s is None else b"%f" % call.timeout_s
+        return b"none" if call.context.timeout_s is None else b"%f" % call.context.timeout_s
 
     async def metadata(request: bytes, call: Conversation) -> bytes:
-        call.send_metadata(told(call.metadata))
-        call.trailing_metadata = told(call.metadata)
+        call.send_metadata(told(call.context.metadata))
+        call.trailing_metadata = told(call.context.metadata)
         return request
 
     async def packed(_: bytes, __: Conversation) -> bytes:
@@ -101,7 +101,7 @@ def methods(notes: Notes) -> Methods:
     async def sleep(call: Conversation) -> None:
         with noting(call):
             await call.receive()
-            notes.write("heard", call.metadata)
+            notes.write("heard", call.context.metadata)
             await asyncio.get_running_loop().create_future()
 
     async def fail(call: Conversation) -> None:
@@ -110,7 +110,7 @@ def methods(notes: Notes) -> Methods:
         failing = Failing.decoded(request)
         for index in range(failing.after):
             await call.send(demo.counted(index, 0))
-        trailers = encode_metadata(told(call.metadata))
+        trailers = encode_metadata(told(call.context.metadata))
         raise RpcError(Status(failing.status), failing.message, metadata=trailers)
 
     async def leave(call: Conversation) -> None:
@@ -119,11 +119,11 @@ def methods(notes: Notes) -> Methods:
 
     @contextlib.contextmanager
     def noting(call: Conversation) -> Iterator[None]:
-        notes.write("begun", call.metadata)
+        notes.write("begun", call.context.metadata)
         try:
             yield
         except asyncio.CancelledError:
-            notes.write("cancelled", call.metadata)
+            notes.write("cancelled", call.context.metadata)
             raise
 
     return {
@@ -154,20 +154,24 @@ class OurServer:
     """The demo service, on a port of its own, in a thread of its own."""
 
     def __init__(
-        self, port: int = 0, *, tls: ssl.SSLContext | None = None, limits: Limits | None = None
+        self,
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.notes = Notes()
         self.thread = LoopThread(uvloop.new_event_loop)
         # Tests send in a moment what honest clients pack in seconds.
-        self._limits = limits or Limits(unpacked=Rate(64 * 1024 * 1024, 64 * 1024 * 1024))
-        self._server: Server
+        self._limits = limits or ConnectionLimits(unpacked=Rate(64 * 1024 * 1024, 64 * 1024 * 1024))
+        self._server: GrpcServer
         address = self.thread.run(self._start(TcpAddress("127.0.0.1", port), tls))
         assert isinstance(address, TcpAddress)
         self.port = address.port
 
     async def _start(self, address: Address, tls: ssl.SSLContext | None) -> Address:
         pages = {"/health": _health}
-        self._server = Server(methods(self.notes), pages=pages, limits=self._limits)
+        self._server = GrpcServer(methods(self.notes), pages=pages, limits=self._limits)
         [bound] = await self._server.start([address], tls)
         return bound
 

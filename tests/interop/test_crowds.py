@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from leasehold.errors import Status
-from leasehold.rpc.limits import Limits
-from leasehold.rpc.server_connection import ServerConnection
+from leasehold.grpc.server_connection import ServerConnection
+from leasehold.http2.limits import ConnectionLimits
 from tests.interop import demo
 from tests.interop.callers import Caller
 from tests.interop.conftest import Server
@@ -81,7 +81,7 @@ def test_what_a_slow_reader_has_not_taken_is_bounded(our_server: OurServer, name
     for call in calls:
         assert call.receive() == demo.counted(0, MIB)
     assert client.ask(demo.ECHO, b"meanwhile").answer == b"meanwhile"
-    limits = Limits()
+    limits = ConnectionLimits()
     assert _unsent_bytes(our_server) <= limits.max_event_bytes + len(calls) * MIB
     assert [len(call.outcome().answers) for call in calls] == [pieces] * len(calls)
     client.close()

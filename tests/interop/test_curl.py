@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 import trustme
 
-from leasehold.rpc.tls import server_tls
+from leasehold.basics.tls import server_tls
 from tests.interop import demo
 from tests.interop.demo import DEADLINE_S
 from tests.interop.our_demo import OurServer

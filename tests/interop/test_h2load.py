@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from leasehold.rpc.grpc import framed
+from leasehold.grpc.protocol import framed
 from leasehold.wire import rpc_pb2
 from tests.interop.demo import DEADLINE_S
 from tests.interop.grpcio_callers import GrpcioCaller

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from leasehold.errors import Status
-from leasehold.rpc import serving
+from leasehold.serving import grpc_server
 from tests.interop import demo
 from tests.interop.callers import Caller, Outcome
 from tests.interop.conftest import CALLERS
@@ -28,7 +28,7 @@ _MAKE: Final[dict[type[Caller], Callable[[list[str]], Any]]] = {
 @pytest.fixture
 def ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[OurServer]:
     """A server that may be shut down, and then waits for calls as long as a test takes."""
-    monkeypatch.setattr(serving, "DRAIN_CALLS_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(grpc_server, "DRAIN_CALLS_S", 10 * DEADLINE_S)
     server = OurServer()
     yield server
     server.close()

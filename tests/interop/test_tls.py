@@ -10,8 +10,8 @@ import grpc
 import pytest
 import trustme
 
+from leasehold.basics.tls import client_tls, server_tls
 from leasehold.errors import Status
-from leasehold.rpc.tls import client_tls, server_tls
 from tests.interop import demo
 from tests.interop.callers import Caller
 from tests.interop.conftest import Server

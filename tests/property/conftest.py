@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from leasehold.rpc import pages
+from leasehold.grpc import http_handlers
 from tests.property.support import DEEP, PROFILE
 
 EPOCH = b"Thu, 01 Jan 1970 00:00:00 GMT"
@@ -35,4 +35,4 @@ def _keep_no_log() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _same_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give all answers the same `Date`, so that they can be compared."""
-    monkeypatch.setattr(pages, "_date", lambda second: EPOCH)
+    monkeypatch.setattr(http_handlers, "_date", lambda second: EPOCH)

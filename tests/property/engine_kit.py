@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import pytest
 
-from leasehold.core.ops import Delete, Op, Txn
-from leasehold.engine import housekeeping, runtime
 from leasehold.engine.interface import Watch
-from leasehold.engine.journal import Journal
-from leasehold.engine.store import Store
 from leasehold.engine.values import Events
 from leasehold.errors import Closed, LeaseholdError
+from leasehold.journal.journal import Journal
+from leasehold.journal.journal_rows import ReplayTarget
+from leasehold.keyspace.operations import Delete, Op, Txn
+from leasehold.store import housekeeping, runtime
+from leasehold.store.store import Store
 from tests.property.store_kit import KeptJournal, SpiedStore, Spy, make_limits_small
 
 T = TypeVar("T")
@@ -175,7 +176,7 @@ class HandCommitter:
         chore, done = self.chores.popleft()
         try:
             result = chore(self.journal)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is theirs
+        except Exception as error:  # noqa: BLE001  the caller gets every failure
             if not done.done():
                 done.set_exception(error)
         else:
@@ -195,10 +196,10 @@ class HandCommitter:
             self.release()
 
 
-def _journal(directory: Path | None, *, heir: Store, vfs: str | None = None) -> Journal:
+def _journal(directory: Path | None, *, replay: ReplayTarget, vfs: str | None = None) -> Journal:
     assert directory is None
     assert vfs is None
-    return KeptJournal(HookedStore.overseer.image, heir)
+    return KeptJournal(HookedStore.overseer.image, replay)
 
 
 async def _at_once(function: Callable[..., T], *args: Any) -> T:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from leasehold.core.duration import ANY, NEVER, Requested
+from leasehold.basics.durations import ANY, NEVER, Requested
 from leasehold.errors import EndReason
 
 EPS: Final = 1e-6

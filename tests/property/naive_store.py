@@ -1,8 +1,8 @@
 """A keyspace with leases as the spec page tells it, and nothing more: a full copy of each revision.
 
 No index, no marks, no batches, no slices: what a range finds is found by looking at every key, and
-what was is looked up in the copy of then. Operations are those of `core.ops`; their results come as
-plain tuples, so that those of a store and of an engine can be compared with them.
+what was is looked up in the copy of then. Operations are those of `keyspace.operations`; their
+results come as plain tuples, so that those of a store and of an engine can be compared with them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,18 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from leasehold.core.ops import (
+from leasehold.errors import (
+    Compacted,
+    DuplicateKey,
+    FutureRevision,
+    LeaseExists,
+    LeaseFull,
+    LeaseholdError,
+    TooManyOperations,
+    UnknownKey,
+    UnknownLease,
+)
+from leasehold.keyspace.operations import (
     Compact,
     Compare,
     Delete,
@@ -22,17 +33,6 @@ from leasehold.core.ops import (
     Step,
     Target,
     Txn,
-)
-from leasehold.errors import (
-    Compacted,
-    DuplicateKey,
-    FutureRevision,
-    LeaseExists,
-    LeaseFull,
-    LeaseholdError,
-    TooManyOperations,
-    UnknownKey,
-    UnknownLease,
 )
 
 MAX_KEYS = 6

@@ -14,8 +14,19 @@ import pytest
 from hypothesis import strategies as st
 
 from leasehold.clock import Clock
-from leasehold.core.keyspace import FROM_KEY, Item
-from leasehold.core.ops import (
+from leasehold.engine import embedded
+from leasehold.engine.values import (
+    DeleteResult,
+    KeyValue,
+    PutResult,
+    RangeResult,
+    TxnResult,
+)
+from leasehold.errors import EndReason, LeaseholdError
+from leasehold.journal.journal import Journal
+from leasehold.journal.journal_rows import ReplayTarget
+from leasehold.keyspace.keyspace import FROM_KEY, Item
+from leasehold.keyspace.operations import (
     Compare,
     Delete,
     Deleted,
@@ -29,18 +40,8 @@ from leasehold.core.ops import (
     Target,
     Txn,
 )
-from leasehold.engine import embedded
-from leasehold.engine.journal import Heir, Journal
-from leasehold.engine.lease_record import LeaseRecord
-from leasehold.engine.store import Store
-from leasehold.engine.values import (
-    DeleteResult,
-    KeyValue,
-    PutResult,
-    RangeResult,
-    TxnResult,
-)
-from leasehold.errors import EndReason, LeaseholdError
+from leasehold.store.lease_record import LeaseRecord
+from leasehold.store.store import Store
 from leasehold.wire import kv_pb2
 from tests.property import naive_store
 from tests.property.naive_store import (
@@ -82,12 +83,17 @@ SMALL: Final = {
 }
 
 
+PACKAGES: Final = tuple(
+    f"leasehold.{name}." for name in ("basics", "keyspace", "leases", "journal", "store", "engine")
+)
+
+
 def make_limits_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set limits wherever they were imported to."""
     assert embedded.__name__ in sys.modules, "all of it is imported"
     found = set()
     for name, module in list(sys.modules.items()):
-        if name.startswith(("leasehold.core.", "leasehold.engine.")):
+        if name.startswith(PACKAGES):
             for limit in SMALL.keys() & vars(module).keys():
                 monkeypatch.setattr(module, limit, SMALL[limit])
                 found.add(limit)
@@ -119,7 +125,7 @@ keeping_puts = st.one_of(
     st.builds(Put, names, values, st.none()),
     st.builds(Put, names, st.none(), st.none()),
 )
-deletes = ranges.map(lambda each: Delete(*each))
+deletes = ranges.map(lambda each: Delete(*each, prev_kv=True))
 bounds = st.sampled_from([0, 0, 0, 2, 4, 6, 9, 15])
 
 
@@ -182,7 +188,7 @@ def _among(*chosen: bytes) -> st.SearchStrategy[Step]:
         st.builds(Put, keys, values, given_leases),
         st.builds(Put, keys, values, st.none()),
         st.builds(Put, keys, st.none(), given_leases),
-        st.builds(Delete, keys),
+        st.builds(Delete, keys, prev_kv=st.just(True)),
         plain_queries,
         queries,
     )
@@ -283,7 +289,8 @@ def shown(result: Any) -> Any:
     match result:
         case TxnResult(revision, succeeded, results):
             return TxnDone(revision, succeeded, [shown(each) for each in results])
-        case DeleteResult(revision, previous):
+        case DeleteResult(revision, deleted, previous):
+            assert deleted == len(previous)
             return DeleteDone(revision, [plain(pair) for pair in previous])
         case RangeResult(revision, pairs, total, more):
             return RangeDone(revision, [plain(pair) for pair in pairs], total, more)
@@ -305,9 +312,9 @@ def plain(pair: KeyValue) -> Pair:
 class KeptJournal(Journal):
     """A journal in memory that begins with what is left of another one: an image of its file."""
 
-    def __init__(self, image: bytes | None, heir: Heir) -> None:
+    def __init__(self, image: bytes | None, replay: ReplayTarget) -> None:
         self._image = image
-        super().__init__(None, heir=heir)
+        super().__init__(None, replay=replay)
 
     def _configure(self, connection: apsw.Connection) -> None:
         if self._image is None:

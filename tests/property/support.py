@@ -7,7 +7,7 @@ from typing import Final
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from leasehold.core.duration import ANY, FOREVER, DurationLike, Requested
+from leasehold.basics.durations import ANY, FOREVER, DurationLike, Requested
 
 PROFILE: Final = "HYPOTHESIS_PROFILE"
 DEEP: Final = "deep"

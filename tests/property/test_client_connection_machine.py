@@ -1,4 +1,4 @@
-"""Calls, answers, resets, good-byes and losses in any order, and octets cut anywhere.
+"""Calls, answers, resets, good-byes and losses in any order, and bytes cut anywhere.
 
 Every call ends once, or was taken back by its caller and hears nothing more. `NotProcessed` is told
 of calls only that the server has not executed, and never will. An honest server is one that says of
@@ -18,12 +18,11 @@ from hypothesis.stateful import (
 )
 
 from leasehold.errors import ConnectionLost
-from leasehold.rpc import frames
-from leasehold.rpc.answer_block import AnswerBlock
-from leasehold.rpc.client_call import Failure, NotProcessed, UnaryCall
-from leasehold.rpc.client_connection import ClientConnection
-from leasehold.rpc.frames import ErrorCode, Setting
-from leasehold.rpc.request_heads import RequestHeads
+from leasehold.grpc.client_call import Failure, NotProcessed, UnaryCall
+from leasehold.grpc.client_connection import ClientConnection
+from leasehold.grpc.client_headers import AnswerBlock, RequestHeads
+from leasehold.http2 import frames
+from leasehold.http2.frames import ErrorCode, Setting
 from tests.property.support import effort
 from tests.support.raw_server import HEAD, PATH, RawServer, no_leak
 

@@ -1,4 +1,4 @@
-"""A connection must not care how its octets are cut, and must survive whatever they are."""
+"""A connection must not care how its bytes are cut, and must survive whatever they are."""
 
 import itertools
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import Status
-from leasehold.rpc import frames
-from leasehold.rpc.frames import ErrorCode, Setting
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import RpcError, framed
-from leasehold.rpc.routes import Answer
-from leasehold.rpc.server_connection import ServerConnection
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.protocol import RpcError, framed
+from leasehold.grpc.routes import Answer
+from leasehold.grpc.server_connection import ServerConnection
+from leasehold.http2 import frames
+from leasehold.http2.frames import ErrorCode, Setting
 from tests.property.support import effort
 from tests.support.h2_peer import (
     END,
@@ -130,7 +130,7 @@ class Line:
         """Give what was said on each stream, and the frames of the connection itself.
 
         Where a message is cut into frames, and whether a stream is reset that the client had not
-        ended yet when it was answered, depends on when the octets came.
+        ended yet when it was answered, depends on when the bytes came.
         """
         decoder = hpack.Decoder()
         streams: dict[int, list[object]] = {}

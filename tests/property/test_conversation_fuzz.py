@@ -1,4 +1,4 @@
-"""Whatever octets come in while coroutines answer: every task ends, and nothing is left or leaks.
+"""Whatever bytes come in while coroutines answer: every task ends, and nothing is left or leaks.
 
 Unlike in test_frame_fuzz.py there is a real event loop, because coroutines have tasks there. A
 client sends frames that are mostly right, in any order and cut anywhere, takes its answers or not,
@@ -14,25 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import Status
-from leasehold.rpc import frames
-from leasehold.rpc.conversations import (
+from leasehold.grpc.coroutine_handlers import (
     Conversation,
     conversation,
     many_to_one,
     one_to_many,
     one_to_one,
 )
-from leasehold.rpc.frames import ErrorCode, Setting
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import RpcError, framed
-from leasehold.rpc.limits import Limits
-from leasehold.rpc.routes import Answer, Exchange, Method
-from leasehold.rpc.server_connection import ServerConnection
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.protocol import RpcError, framed
+from leasehold.grpc.routes import Answer, Exchange, Method
+from leasehold.grpc.server_connection import ServerConnection
+from leasehold.http2 import frames
+from leasehold.http2.frames import ErrorCode, Setting
+from leasehold.http2.limits import ConnectionLimits
 from tests.property.support import effort
 from tests.support.h2_peer import END, END_HEADERS, no_leak, request_fields
 
 SERVICE: Final = "/test.Coroutines/"
-LIMITS: Final = Limits(max_streams=8, max_buffered_bytes=60_000, max_unsent_bytes=20_000)
+LIMITS: Final = ConnectionLimits(max_streams=8, max_buffered_bytes=60_000, max_unsent_bytes=20_000)
 TURNS: Final = 3
 """How often the loop goes round between two pieces."""
 ENDING_TURNS: Final = 50

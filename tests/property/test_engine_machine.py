@@ -16,10 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from leasehold.core.keyspace import FROM_KEY
-from leasehold.core.ops import Compact, Delete, Grant, Op, Put, Range, Revoke, Txn
 from leasehold.engine.embedded import EmbeddedEngine
-from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.values import Events, LeaseInfo, Limits
 from leasehold.errors import (
     Closed,
@@ -28,6 +25,9 @@ from leasehold.errors import (
     LeaseholdError,
     UnknownLease,
 )
+from leasehold.keyspace.keyspace import FROM_KEY
+from leasehold.keyspace.operations import Compact, Delete, Grant, Op, Put, Range, Revoke, Txn
+from leasehold.store.housekeeping import AutoCompaction
 from leasehold.testing import Simulation
 from tests.property import naive_store
 from tests.property.engine_kit import CALL, Call, HandCommitter, HookedStore, Watching, take_over
@@ -264,7 +264,7 @@ class EngineMachine(RuleBasedStateMachine):
             case Put(key, value, lease):
                 self.start("write", op, lambda: self.engine.put(key, value, lease=lease))
             case Delete(key, end):
-                self.start("write", op, lambda: self.engine.delete(key, end))
+                self.start("write", op, lambda: self.engine.delete(key, end, previous=True))
             case Txn(compares, success, failure):
                 self.start("write", op, lambda: self.engine.txn(compares, success, failure))
 

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from leasehold.core.duration import NEVER
-from leasehold.core.expiry_queue import (
+from leasehold.basics.durations import NEVER
+from leasehold.leases.expiry_queue import (
     NEXT_LOOKS,
     REBUILD_STEP,
     STALE_SLACK,

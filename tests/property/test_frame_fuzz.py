@@ -1,6 +1,6 @@
-"""Whatever octets come in, in whatever pieces: a connection survives, and stays within bounds.
+"""Whatever bytes come in, in whatever pieces: a connection survives, and stays within bounds.
 
-Frames are drawn at random, or from sequences that are right and then damaged. Where octets are cut
+Frames are drawn at random, or from sequences that are right and then damaged. Where bytes are cut
 must make no difference. What may make one is whether several frames come in one piece: what they
 have to say leaves together then, and a stream that has said its last may still be there when the
 next frame is read. So the pieces compared here each have the end of one frame at most; for several
@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import Status
-from leasehold.rpc import frames
-from leasehold.rpc.closed_streams import MAX_ENDED_HERE, MAX_GAPS
-from leasehold.rpc.frames import HEAD_BYTES, MIN_MAX_FRAME_BYTES, Setting
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import PREFIX, RpcError, compress, framed
-from leasehold.rpc.hpack import DEFAULT_TABLE_BYTES, MAX_MEMO_BLOCKS
-from leasehold.rpc.limits import Limits, Rate
-from leasehold.rpc.routes import Answer, Exchange, Speaker
-from leasehold.rpc.server_call import ServerCall
-from leasehold.rpc.server_connection import MAX_HEADS, ServerConnection
-from leasehold.rpc.web_request import WebRequest
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.http2_request import WebRequest
+from leasehold.grpc.protocol import PREFIX, RpcError, compress, framed
+from leasehold.grpc.routes import Answer, Exchange, Speaker
+from leasehold.grpc.server_call import ServerCall
+from leasehold.grpc.server_connection import MAX_HEADS, ServerConnection
+from leasehold.http2 import frames
+from leasehold.http2.frames import HEAD_BYTES, MIN_MAX_FRAME_BYTES, Setting
+from leasehold.http2.hpack import DEFAULT_TABLE_BYTES, MAX_MEMO_BLOCKS
+from leasehold.http2.limits import ConnectionLimits, Rate
+from leasehold.http2.stream import MAX_ENDED_HERE, MAX_GAPS
 from tests.property.support import effort
 from tests.support.h2_peer import (
     END,
@@ -44,7 +44,7 @@ from tests.support.h2_peer import (
 from tests.support.virtual_host import Turn, VirtualHost
 
 LATER: Final = "/test.Service/Later"
-SMALL: Final = Limits(
+SMALL: Final = ConnectionLimits(
     max_streams=4,
     max_header_list_bytes=600,
     max_block_bytes=400,
@@ -60,7 +60,7 @@ SMALL: Final = Limits(
     max_event_bytes=1_000,
 )
 MAX_ANSWER_FACTOR: Final = 200
-"""How many octets may come out for one that went in: an error tells what was not found."""
+"""How many bytes may come out for one that went in: an error tells what was not found."""
 MAX_ANSWER_BYTES: Final = 4_000
 
 
@@ -101,8 +101,8 @@ class Moody(Service):
 class Line:
     """A connection with everything around it, and what it has said."""
 
-    def __init__(self, limits: Limits | None = None, *, greets: bool = True) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: ConnectionLimits | None = None, *, greets: bool = True) -> None:
+        self.limits = limits or ConnectionLimits()
         self.service, self.gate, self.host = Moody(), Gate(), VirtualHost()
         self.out: list[bytes] = []
         self.taken_in = self.last_piece = 0
@@ -328,7 +328,7 @@ def damaged(draw: st.DrawFn) -> list[bytes]:
 
 
 def _changed(draw: st.DrawFn, octets: bytes) -> bytes:
-    """Change an octet; as often as not one of the head."""
+    """Change an byte; as often as not one of the head."""
     if not octets:
         return octets
     at = draw(st.integers(0, min(len(octets), HEAD_BYTES) - 1) | st.integers(0, len(octets) - 1))
@@ -336,11 +336,11 @@ def _changed(draw: st.DrawFn, octets: bytes) -> bytes:
 
 
 inputs = st.lists(random_frames(), max_size=15) | scripts() | damaged()
-limits_of_lines = st.sampled_from([Limits(), SMALL])
+limits_of_lines = st.sampled_from([ConnectionLimits(), SMALL])
 
 
 def frame_ends(octets: bytes) -> list[int]:
-    """Where frames end, as far as the octets have frames."""
+    """Where frames end, as far as the bytes have frames."""
     ends, at = [], 0
     while at + HEAD_BYTES <= len(octets):
         at += HEAD_BYTES + int.from_bytes(octets[at : at + 3], "big")
@@ -350,7 +350,7 @@ def frame_ends(octets: bytes) -> list[int]:
 
 
 def cut_at(octets: bytes, cuts: set[int]) -> list[bytes]:
-    """Cut octets into pieces."""
+    """Cut bytes into pieces."""
     ends = sorted({0, *cuts, len(octets)})
     return [octets[a:b] for a, b in itertools.pairwise(ends)]
 
@@ -361,7 +361,7 @@ def cut_at(octets: bytes, cuts: set[int]) -> list[bytes]:
 @effort(600)
 @given(inputs, limits_of_lines)
 def test_frames_one_by_one_never_raise_and_everything_stays_within_its_bounds(
-    script: list[bytes], limits: Limits
+    script: list[bytes], limits: ConnectionLimits
 ) -> None:
     line = Line(limits)
     line.feed(script)
@@ -371,7 +371,7 @@ def test_frames_one_by_one_never_raise_and_everything_stays_within_its_bounds(
 @effort(400)
 @given(inputs, limits_of_lines)
 def test_frames_in_one_piece_never_raise_and_everything_stays_within_its_bounds(
-    script: list[bytes], limits: Limits
+    script: list[bytes], limits: ConnectionLimits
 ) -> None:
     line = Line(limits)
     line.feed([b"".join(script)])
@@ -389,7 +389,7 @@ def test_octets_that_are_no_frames_never_raise(octets: bytes, greets: bool) -> N
 @effort(400)
 @given(inputs, limits_of_lines, st.data())
 def test_frames_cut_anywhere_get_the_same_answers(
-    script: list[bytes], limits: Limits, data: st.DataObject
+    script: list[bytes], limits: ConnectionLimits, data: st.DataObject
 ) -> None:
     octets = b"".join(script)
     ends = set(frame_ends(octets))
@@ -403,7 +403,7 @@ def test_frames_cut_anywhere_get_the_same_answers(
 @effort(200)
 @given(inputs, limits_of_lines)
 def test_frames_that_come_octet_by_octet_get_the_same_answers(
-    script: list[bytes], limits: Limits
+    script: list[bytes], limits: ConnectionLimits
 ) -> None:
     octets = b"".join(script)[:1_500]
     whole, pieces = Line(limits), Line(limits)
@@ -426,7 +426,7 @@ def _check_alike(whole: Line, pieces: Line) -> None:
 @effort(200)
 @given(inputs, limits_of_lines)
 def test_another_connection_on_the_same_methods_notices_nothing(
-    script: list[bytes], limits: Limits
+    script: list[bytes], limits: ConnectionLimits
 ) -> None:
     line = Line(limits)
     other = Peer(line.service, line.gate, host=line.host)

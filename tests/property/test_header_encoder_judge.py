@@ -4,8 +4,8 @@ from hpack.hpack import decode_integer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.rpc.header_encoder import Fields, HeaderEncoder, integer
-from leasehold.rpc.hpack import DEFAULT_TABLE_BYTES
+from leasehold.http2.header_encoder import Fields, HeaderEncoder, integer
+from leasehold.http2.hpack import DEFAULT_TABLE_BYTES
 from tests.property.support import effort
 from tests.support.header_judges import SECRETS, Judges
 

@@ -19,15 +19,15 @@ from hpack.hpack import encode_integer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.rpc.hpack import (
+from leasehold.http2.hpack import (
     MAX_KNOWN_TIMEOUT_BYTES,
     MAX_SIZE_UPDATES,
     HeaderDecoder,
     HeaderError,
     HeaderListTooLarge,
 )
-from leasehold.rpc.huffman import HuffmanError, decode_huffman, encode_huffman
-from leasehold.rpc.static_table import STATIC_TABLE
+from leasehold.http2.huffman import HuffmanError, decode_huffman, encode_huffman
+from leasehold.http2.static_table import STATIC_TABLE
 from tests.property.support import effort
 
 Drawn = TypeVar("Drawn")

@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.rpc.http1 import HTTP1
-from leasehold.rpc.pages import Reply
-from leasehold.rpc.web import Ask, Visit
+from leasehold.grpc.http_handlers import Ask, Reply, Visit
+from leasehold.http1.http1_connection import Http1Connection
 from tests.support.virtual_host import VirtualHost
 
 _HEAD = re.compile(
@@ -34,7 +33,7 @@ class Recorder:
 def _run(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes, bytes]], bytes, bool]:
     out: list[bytes] = []
     host, web = VirtualHost(), Recorder()
-    http = HTTP1(web, out.append, host=host)
+    http = Http1Connection(web, out.append, host=host)
     for piece in pieces:
         http.receive(piece)
         host.pass_time(0)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from leasehold.core.duration import (
+from leasehold.basics.durations import (
     NEVER,
     Duration,
     DurationLike,
@@ -25,21 +25,22 @@ from leasehold.core.duration import (
     duration_of,
     seconds_of,
 )
-from leasehold.core.expiry_queue import STALE_SLACK
-from leasehold.core.policy import (
+from leasehold.errors import EndReason, LeaseDenied, UnknownLease
+from leasehold.landlord.landlord import Landlord, LeaseView
+from leasehold.landlord.landlord_lease import BatchResult
+from leasehold.leases.expiry_queue import STALE_SLACK
+from leasehold.leases.expiry_strategies import ExpiryStrategy, exact, lazy, per_lease, polling
+from leasehold.leases.lease import Outcome
+from leasehold.leases.lease_table import RECHECK_S
+from leasehold.leases.policies import (
     DurationPolicy,
     FixedPolicy,
     Leased,
     LeasePolicy,
     LoadPolicy,
 )
-from leasehold.core.table import RECHECK_S
-from leasehold.errors import EndReason, LeaseDenied, UnknownLease
-from leasehold.expiry import ExpiryStrategy, exact, lazy, per_lease, polling
-from leasehold.landlord import BatchResult, Landlord
-from leasehold.lease import Outcome
+from leasehold.leases.until_policy import UntilPolicy
 from leasehold.testing import Simulation
-from leasehold.until import UntilPolicy
 from tests.property.naive_landlord import (
     EPS,
     REMEMBERED,
@@ -93,17 +94,17 @@ class MoodyPolicy(LeasePolicy):
         self.inner = inner
         self.mood = mood
 
-    def grant(self, leased: Leased, requested: Requested, now: float) -> Duration:
+    def grant(self, leased: Leased[Any], requested: Requested, now: float) -> Duration:
         if self.mood.denies:
             raise LeaseDenied("not today")
         return self.inner.grant(leased, requested, now)
 
-    def renew(self, leased: Leased, requested: Requested, now: float) -> Duration:
+    def renew(self, leased: Leased[Any], requested: Requested, now: float) -> Duration:
         if self.mood.denies:
             raise LeaseDenied("not today")
         return self.inner.renew(leased, requested, now)
 
-    def is_current(self, leased: Leased, now: float) -> bool:
+    def is_current(self, leased: Leased[Any], now: float) -> bool:
         return self.inner.is_current(leased, now)
 
     def bound_s(self) -> float:
@@ -171,6 +172,11 @@ class LandlordMachine(RuleBasedStateMachine):
         self.landlords: list[Landlord[Resource]] = []
         self.churned = False
         self.faults: list[str] = []  # a landlord takes no exception from an owner
+        self.in_batch = False
+        self.events: dict[int, list[str]] = {}
+        """What the hooks were called with, by cookie."""
+        self.renewals: dict[int, int] = {}
+        """The renewals that have succeeded, by cookie: of every lease that was granted."""
 
     @initialize(policy=policies)
     def open_houses(self, policy: NaivePolicy) -> None:
@@ -180,6 +186,8 @@ class LandlordMachine(RuleBasedStateMachine):
         self.landlords = [
             Landlord(
                 shared,
+                on_granted=self.hook_of(house, "granted"),
+                on_renewed=self.hook_of(house, "renewed"),
                 on_ended=self.owner_of(house),
                 expiry=self.strategy,
                 cookies=self.next_cookie,
@@ -225,6 +233,22 @@ class LandlordMachine(RuleBasedStateMachine):
     def enter(self, landlord: Landlord[Resource]) -> float:
         return self.call(lambda: landlord.now)
 
+    def hook_of(self, house: int, event: str) -> Callable[[Resource, LeaseView[Resource]], None]:
+        def hook(resource: Resource, view: LeaseView[Resource]) -> None:
+            self.events.setdefault(resource.cookie, []).append(event)
+            if view.resource is not resource or view.cookie != resource.cookie:
+                self.faults.append(f"{event} {resource.cookie} with another lease: {view.cookie}")
+            try:
+                now = self.landlords[house].resource(resource.cookie)  # it may be called
+            except UnknownLease:
+                now = None
+            if now != view and not self.in_batch:  # else it may have been renewed twice, or ended
+                self.faults.append(f"{event} {resource.cookie}: {view}, and now it is {now}")
+            if resource.raises:
+                raise RuntimeError("a hook that raises")
+
+        return hook
+
     def owner_of(self, house: int) -> Callable[[Resource, EndReason], None]:
         def on_ended(resource: Resource, reason: EndReason) -> None:
             landlord, model = self.landlords[house], self.models[house]
@@ -241,6 +265,7 @@ class LandlordMachine(RuleBasedStateMachine):
             if lease.ended is not None:
                 self.faults.append(f"{lease} ended again: {reason}")
             model.finish(resource.cookie, reason)
+            self.events.setdefault(resource.cookie, []).append("ended")
             if resource.raises:
                 raise RuntimeError("an owner that raises")
 
@@ -378,6 +403,7 @@ class LandlordMachine(RuleBasedStateMachine):
             resource.cookie, term, NEVER if pending else model.now + term, pending and term != NEVER
         )
         self.resources[resource.cookie] = weakref.ref(resource)
+        self.renewals[resource.cookie] = 0
 
     @rule(
         house=houses,
@@ -472,6 +498,7 @@ class LandlordMachine(RuleBasedStateMachine):
             assert lease.ended is EndReason.CANCELLED
             return
         assert not self.policy.denies
+        self.renewals[cookie] += 1
         allowed = model.renewed(lease, requested, load, self.real_now)
         assert answer in allowed, f"{answer} not in {allowed}: {lease}, asked for {requested}"
         self.never_longer_than_asked(requested, answer)
@@ -511,11 +538,13 @@ class LandlordMachine(RuleBasedStateMachine):
         ]
         alive = {cookie: self.alive(house, cookie) for cookie, _ in named if _is_hashable(cookie)}
         low = self.load(0)
+        self.in_batch = True
         if cancel:
             result = self.call(landlord.cancel_all, [cookie for cookie, _ in named])
             named = [(cookie, 0.0) for cookie, _ in named]
         else:
             result = self.call(landlord.renew_all, named)
+        self.in_batch = False
         self.judge_batch(house, named, alive, Range(max(0, low.low - len(named)), low.high), result)
 
     def judge_batch(
@@ -648,6 +677,15 @@ class LandlordMachine(RuleBasedStateMachine):
         assert not self.faults, self.faults
 
     @invariant()
+    def each_hook_was_called_once_for_each_event_and_in_order(self) -> None:
+        assert self.events.keys() == self.renewals.keys()
+        for model in self.models:
+            for lease in model.leases.values():
+                ended = ["ended"] if lease.ended is not None else []
+                renewed = ["renewed"] * self.renewals[lease.cookie]
+                assert self.events[lease.cookie] == ["granted", *renewed, *ended]
+
+    @invariant()
     def lease_time_and_lag_add_up(self) -> None:
         self.sync()
         for landlord, model, lag in zip(self.landlords, self.models, self.lags, strict=True):
@@ -662,6 +700,7 @@ class LandlordMachine(RuleBasedStateMachine):
                 lease.cookie for lease in model.live()
             }
             assert not landlord.table.ended
+            assert not landlord._changes
 
     @invariant()
     def queue_is_bounded(self) -> None:
@@ -675,7 +714,7 @@ class LandlordMachine(RuleBasedStateMachine):
         timers = sum(not timer.cancelled() for *_, timer in self.host.loop._timers)
         live = sum(len(landlord) for landlord in self.landlords)
         for landlord in self.landlords:
-            for leased in getattr(landlord._caretaker, "_timers", {}):
+            for leased in getattr(landlord._reaper, "_timers", {}):
                 assert leased.cookie in landlord.table
         per_lease_timers = live if isinstance(self.strategy, per_lease) else 0
         assert timers <= (0 if self.is_lazy else len(self.landlords) + per_lease_timers)

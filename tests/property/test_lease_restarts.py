@@ -14,17 +14,18 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Compact, Grant, Put
-from leasehold.engine import housekeeping, journal, notes, remaining
-from leasehold.engine.housekeeping import AutoCompaction, Housekeeping
-from leasehold.engine.journal import Journal
-from leasehold.engine.lease_record import LeaseRecord
-from leasehold.engine.leases import Leases
-from leasehold.engine.replay import Replay
-from leasehold.engine.store import Store
 from leasehold.errors import DamagedJournal, EndReason, LeaseExists, UnknownLease
+from leasehold.journal import journal, notes, remaining_terms
+from leasehold.journal.journal import Journal
+from leasehold.keyspace.operations import Compact, Grant, Put
+from leasehold.store import housekeeping
+from leasehold.store.housekeeping import AutoCompaction, Housekeeping
+from leasehold.store.lease_record import LeaseRecord
+from leasehold.store.replay import Replay
+from leasehold.store.store import Store
+from leasehold.store.store_leases import StoreLeases
 from leasehold.testing import Simulation, seeds
-from leasehold.testing.errors import SimulationError
+from leasehold.testing.simulation_errors import SimulationError
 from tests.property.store_kit import KeptJournal
 
 LEASES = (1, 2, 3, 4)
@@ -86,7 +87,7 @@ class World:
 
     def _start(self) -> None:
         self.store = Store(clock=self.host.clock)
-        self.journal = KeptJournal(self.image, self.store)
+        self.journal = KeptJournal(self.image, self.store.replay)
         self.image = self.journal.image()
         self.store.complete()
         self.store.leases._on_ended = self.ended
@@ -257,7 +258,7 @@ def run(seed: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remaining, "PART_LEASES", 1)
+    monkeypatch.setattr(remaining_terms, "PART_LEASES", 1)
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
@@ -272,12 +273,12 @@ def test_no_lease_ends_early_and_no_abandoned_lease_gets_more_than_one_further_t
 
 def _keep_the_mark(patch: pytest.MonkeyPatch) -> None:
     """The start leaves the clean mark where it is, and takes a mark of any run."""
-    read = remaining.read_remaining
-    patch.setattr(remaining, "PART_LEASES", len(LEASES))
+    read = remaining_terms.read_remaining
+    patch.setattr(remaining_terms, "PART_LEASES", len(LEASES))
     patch.setattr(journal, "begin_list", lambda *_: None)
 
     def read_any(found: Any, _: int) -> Any:
-        term = remaining._HEADER.unpack(found[remaining.NAME])[2] if found else 0
+        term = remaining_terms._HEADER.unpack(found[remaining_terms.NAME])[2] if found else 0
         return read(found, term)
 
     patch.setattr(notes, "read_remaining", read_any)
@@ -285,13 +286,13 @@ def _keep_the_mark(patch: pytest.MonkeyPatch) -> None:
 
 def _record_no_first_renewal(patch: pytest.MonkeyPatch) -> None:
     """Renewals after a crash touch memory only."""
-    whole = Leases.restore
+    whole = StoreLeases.restore
 
-    def restore(self: Leases, records: Any, left_s: Any, unrenewed: Any) -> None:
+    def restore(self: StoreLeases, records: Any, left_s: Any, unrenewed: Any) -> None:
         whole(self, records, left_s, ())
         self.unrenewed = len(unrenewed)
 
-    patch.setattr(Leases, "restore", restore)
+    patch.setattr(StoreLeases, "restore", restore)
 
 
 def _note_no_age(patch: pytest.MonkeyPatch) -> None:
@@ -301,18 +302,18 @@ def _note_no_age(patch: pytest.MonkeyPatch) -> None:
 
 def _forget_the_list_at_a_clean_stop(patch: pytest.MonkeyPatch) -> None:
     """A clean stop makes every lease one that was renewed."""
-    whole = Replay.unrenewed
+    whole = Replay._unrenewed
 
-    def unrenewed(self: Replay, left_s: Any) -> Any:
+    def unrenewed(self: Replay) -> Any:
         is_clean = self._remaining is not None and self._remaining.header.is_clean
-        return [] if is_clean else whole(self, left_s)
+        return [] if is_clean else whole(self)
 
-    patch.setattr(Replay, "unrenewed", unrenewed)
+    patch.setattr(Replay, "_unrenewed", unrenewed)
 
 
 def _fold_renewals_away(patch: pytest.MonkeyPatch) -> None:
     """Folding loses which leases were renewed since the list was written."""
-    patch.setattr(remaining, "renewed_notes", lambda *_: ())
+    patch.setattr(remaining_terms, "renewed_notes", lambda *_: ())
 
 
 def _mark_first(patch: pytest.MonkeyPatch) -> None:
@@ -320,9 +321,9 @@ def _mark_first(patch: pytest.MonkeyPatch) -> None:
 
     def note_remaining(self: Journal, entries: Any, unrenewed: int) -> Iterator[None]:
         term, batches = self.identity.term, self._batches
-        header = remaining.Header(True, term, batches, len(entries), unrenewed)
-        self._note_in_list(remaining.NAME, header.pack())
-        for name, value in remaining.parts(entries, is_clean=True):
+        header = remaining_terms.Header(True, term, batches, len(entries), unrenewed)
+        self._note_in_list(remaining_terms.NAME, header.pack())
+        for name, value in remaining_terms.parts(entries, is_clean=True):
             self._note_in_list(name, value)
             yield
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leasehold.engine import records
-from leasehold.engine.lease_rows import GRANTED, PROMISED, read_lease_row
 from leasehold.errors import DamagedJournal
-from leasehold.wire.encode import long_varint
+from leasehold.journal import records
+from leasehold.journal.records import GRANTED, PROMISED, read_lease_row
+from leasehold.wire.codec import long_varint
 from tests.property.support import effort
 
 ids = st.integers(0, 2**63 - 1) | st.integers(0, 63).map(lambda bits: (1 << bits) - 1)
@@ -41,9 +41,9 @@ def one_by_one(changes: bytes) -> list[Seen]:
 
 def _seen(record: records.Record) -> Seen:
     match record:
-        case records.Granted(lease, term, ""):
+        case records.GrantedRecord(lease, term, ""):
             return GRANTED, long_varint(lease), lease, _octets(term)
-        case records.Promised(lease, term):
+        case records.PromisedRecord(lease, term):
             return PROMISED, long_varint(lease), lease, _octets(term)
     raise AssertionError(f"{record} is read at once, and should not be")
 

@@ -13,12 +13,12 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.core.ops import Grant, Put, Revoke
-from leasehold.engine import lease_feeds
-from leasehold.engine.lease_watchers import RENEWED_EVERY_S
 from leasehold.errors import LeaseExists, UnknownLease
-from leasehold.rpc.routes import Listener
-from leasehold.server.leases import rounds
+from leasehold.grpc.routes import Listener
+from leasehold.keyspace.operations import Grant, Put, Revoke
+from leasehold.server.leases import lease_watch
+from leasehold.store import lease_feeds
+from leasehold.store.lease_watchers import RENEWED_EVERY_S
 from leasehold.testing import run_virtual
 from leasehold.wire import leases_pb2 as pb
 from tests.support.v1 import FakeSpeaker, Office, turns
@@ -58,7 +58,7 @@ TURNS = st.one_of(st.tuples(st.just("commit")), st.tuples(st.just("turns"), st.i
 STEPS = st.lists(st.one_of(CHANGES, CHANGES, TURNS, READING), min_size=10, max_size=100)
 LIMITS = {
     lease_feeds: {"MAX_EVENTS": 2, "MAX_PLACES": 3, "EVENTS_PER_MESSAGE": 1, "_DEAD": 2},
-    rounds: {"VISITS_PER_TURN": 2, "TIDIED_PER_TURN": 1},
+    lease_watch: {"VISITS_PER_TURN": 2, "TIDIED_PER_TURN": 1},
 }
 
 

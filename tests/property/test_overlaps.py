@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.keyspace import FROM_KEY, covers
-from leasehold.core.ops import Delete, Put, Range, Step, Txn
-from leasehold.core.overlaps import check_overlaps, check_overlaps_steps
 from leasehold.errors import DuplicateKey
+from leasehold.keyspace.keyspace import FROM_KEY, covers
+from leasehold.keyspace.operations import Delete, Put, Range, Step, Txn
+from leasehold.keyspace.transaction_rules import check_overlaps, check_overlaps_steps
 from tests.property.support import effort
 
 KEYS = st.sampled_from([b"a", b"ab", b"b", b"bb", b"c", b"d"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from leasehold.core.duration import (
+from leasehold.basics.durations import (
     ANY,
     FOREVER,
     NEVER,
@@ -20,13 +20,13 @@ from leasehold.core.duration import (
     duration_of,
     seconds_of,
 )
-from leasehold.core.policy import DurationPolicy, FixedPolicy, LeasePolicy, LoadPolicy
 from leasehold.errors import LeaseDenied, UnknownLease
-from leasehold.expiry import lazy
-from leasehold.landlord import Landlord
-from leasehold.lease import Lease
+from leasehold.landlord.landlord import Landlord
+from leasehold.leases.expiry_strategies import lazy
+from leasehold.leases.lease import Lease
+from leasehold.leases.policies import DurationPolicy, FixedPolicy, LeasePolicy, LoadPolicy
+from leasehold.leases.until_policy import UntilPolicy
 from leasehold.testing import VirtualClock
-from leasehold.until import UntilPolicy
 from tests.property.support import effort, finite, naive_seconds, ordinary, positive
 
 EPS = 1e-6

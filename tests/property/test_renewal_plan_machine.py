@@ -9,18 +9,18 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from leasehold.core import expiry_queue, renewal_plan
-from leasehold.core.duration import ANY, FOREVER, NEVER, Requested
-from leasehold.core.renewal_plan import (
-    Call,
+from leasehold.basics.durations import ANY, FOREVER, NEVER, Requested
+from leasehold.errors import ConnectionLost, LeaseDenied, UnknownLease
+from leasehold.leases import expiry_queue, renewal_plan
+from leasehold.leases.renewal_plan import (
     Departure,
     NoticeKind,
+    RenewalCall,
     RenewalPlan,
     Terms,
     View,
 )
-from leasehold.core.renewal_times import MIN_INTERVAL_S, RENEWAL_FLOOR, RETRY_FLOOR, PatientTiming
-from leasehold.errors import ConnectionLost, LeaseDenied, UnknownLease
+from leasehold.leases.renewal_times import MIN_INTERVAL_S, RENEWAL_FLOOR, RETRY_FLOOR, BatchTiming
 from tests.property.support import effort
 
 EPS: Final = 1e-6
@@ -50,14 +50,14 @@ def naive_retry(left: float, rtt: float) -> float:
 
 @dataclass(eq=False)
 class NaiveManaged:
-    """A lease as the model manages it. `due` and `ripe` are `NEVER` where it waits for nothing."""
+    """A lease as the model manages it. `due` and `batchable`: `NEVER` if it waits for nothing."""
 
     lease: int
     key: str
     terms: Terms
     sent_at: float
     due: float = NEVER
-    ripe: float = NEVER
+    batchable: float = NEVER
     error: BaseException | None = None
     touched_at: float | None = None
     """When somebody else renewed it; when the plan finds out is its own affair."""
@@ -94,7 +94,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.keys: dict[int, str] = {}  # whose lease it is
         self.managed: dict[int, NaiveManaged] = {}
         self.flying: dict[int, float] = {}
-        self.calls: list[tuple[float, Call[int]]] = []  # with when it is answered
+        self.calls: list[tuple[float, RenewalCall[int]]] = []  # with when it is answered
         self.landings = 0
         self.last_sent: dict[int, tuple[float, float]] = {}
         """When a lease was sent last, and how much later it may be sent again at the earliest."""
@@ -112,7 +112,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.rtt, self.window, self.max_calls = rtt, window, max_calls
         self.change_weather(latency, fates)
         self.plan: RenewalPlan[int] = RenewalPlan(
-            lambda lease, _now: self.views[lease], PatientTiming(rtt, window)
+            lambda lease, _now: self.views[lease], BatchTiming(rtt, window)
         )
 
     @property
@@ -211,7 +211,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.land(self.calls[pick % len(self.calls)])
         self.drive(self.now)
 
-    def land(self, flight: tuple[float, Call[int]]) -> None:
+    def land(self, flight: tuple[float, RenewalCall[int]]) -> None:
         self.calls.remove(flight)
         for lease, _ in flight[1].wants:
             self.landings += 1
@@ -256,14 +256,14 @@ class RenewalPlanMachine(RuleBasedStateMachine):
 
     def expect_renewal(self, each: NaiveManaged) -> None:
         view = self.views[each.lease]
-        each.due = each.ripe = NEVER
+        each.due = each.batchable = NEVER
         if self.lasts(each):
             return
         floor = max(MIN_INTERVAL_S, (view.end - each.sent_at) * RENEWAL_FLOOR)
         lead = naive_lead(view.end - self.now, self.rtt)
         each.due = max(view.end - lead, each.sent_at + floor)
-        ripe = max(each.due - self.window, view.end - view.term_s / 2, each.sent_at + floor)
-        each.ripe = min(each.due, ripe)
+        batchable = max(each.due - self.window, view.end - view.term_s / 2, each.sent_at + floor)
+        each.batchable = min(each.due, batchable)
         if each.lease in self.last_sent and not each.touched:
             self.last_sent[each.lease] = (each.sent_at, floor)
 
@@ -272,7 +272,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         floor = max(MIN_INTERVAL_S, min(self.rtt, view.term_s) * RETRY_FLOOR)
         delay = naive_retry(view.end - self.now, self.rtt)
         each.due = max(self.now + delay, each.sent_at + floor)
-        each.ripe = max(self.now + (each.due - self.now) / 2, each.sent_at + floor)
+        each.batchable = max(self.now + (each.due - self.now) / 2, each.sent_at + floor)
         self.last_sent[each.lease] = (each.sent_at, floor)
 
     # Time.
@@ -340,7 +340,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         assert departure.error is expected
         self.last_sent.pop(departure.lease, None)
 
-    def take_off(self, call: Call[int]) -> None:
+    def take_off(self, call: RenewalCall[int]) -> None:
         leases = [lease for lease, _ in call.wants]
         crew = [self.managed[lease] for lease in leases]  # KeyError: renewed after it left
         assert 1 <= len(set(leases)) == len(leases) <= renewal_plan.MAX_BATCH
@@ -350,14 +350,14 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         first, *riders = crew
         assert self.due_of(first) <= self.now + EPS, "renewed before it was due"
         for each in riders:
-            assert self.ripe_of(each) <= self.now + EPS, "taken along before it was ripe"
+            assert self.batchable_of(each) <= self.now + EPS, "taken along before it was batchable"
         for each, (_, requested) in zip(crew, call.wants, strict=True):
             self.check_request(each, requested)
         assert self.has_room(first.key), "too many calls to one grantor"
         self.check_floors(leases)
         self.check_nobody_missed(first.key, set(leases))
         for each in crew:
-            each.due = each.ripe = NEVER
+            each.due = each.batchable = NEVER
             self.flying[each.lease] = self.now
             self.last_sent[each.lease] = (self.now, MIN_INTERVAL_S)
         self.calls.append((self.now + self.latency, call))
@@ -370,9 +370,9 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         left = end - each.touched_at  # or less, when the plan found out
         return end - max(naive_lead(left, rtt), naive_lead(min(left, 8 * rtt), rtt))
 
-    def ripe_of(self, each: NaiveManaged) -> float:
+    def batchable_of(self, each: NaiveManaged) -> float:
         if each.touched_at is None:
-            return each.ripe
+            return each.batchable
         due, view = self.due_of(each), self.views[each.lease]
         return min(due, max(due - self.window, view.end - view.term_s / 2))
 
@@ -400,7 +400,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
                 assert self.now >= sent_at + floor - EPS, f"sent at {sent_at}, and {self.now}"
 
     def check_nobody_missed(self, key: str, taken: set[int]) -> None:
-        """All the ripe ones of that landlord go along, those apart that are about to leave."""
+        """All the batchable ones of that landlord go along, those apart that are about to leave."""
         if len(taken) >= renewal_plan.MAX_BATCH:
             return
         for each in self.managed.values():
@@ -408,11 +408,11 @@ class RenewalPlanMachine(RuleBasedStateMachine):
                 if each.lease in {waiter.lease for waiter in self.waiting_at(key)}:
                     continue
                 leaves = min(self.views[each.lease].end, each.terms.desired_end) <= self.now + EPS
-                assert leaves or each.ripe > self.now - EPS, f"{each} was not taken along"
+                assert leaves or each.batchable > self.now - EPS, f"{each} was not taken along"
 
     def waiting_at(self, key: str) -> list[Any]:
         """The leases that wait until fewer calls to their grantor are under way."""
-        return list(self.plan._gates[key].waiting.values()) if key in self.plan._gates else []
+        return list(self.plan._limits[key].waiting.values()) if key in self.plan._limits else []
 
     def nothing_is_left_undone(self) -> None:
         for each in self.managed.values():
@@ -439,8 +439,8 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         """A managed lease is outstanding, is to be renewed, lasts, or is about to leave."""
         for lease, managed in getattr(self, "plan", RenewalPlanMachine.none())._managed.items():
             each = self.managed[lease]
-            waits = managed.number in self.plan._due_marks
-            waits = waits or managed.number in managed.gate.waiting
+            waits = managed.number in self.plan._due_entries
+            waits = waits or managed.number in managed.limit.waiting
             assert not (waits and lease in self.flying)
             assert managed.queued_at <= managed.deadline
             if not (waits or lease in self.flying or managed.deadline <= self.now):
@@ -448,7 +448,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
 
     @staticmethod
     def none() -> RenewalPlan[int]:
-        return RenewalPlan(lambda _lease, _now: View(0.0, 0.0), PatientTiming(1.0, 1.0))
+        return RenewalPlan(lambda _lease, _now: View(0.0, 0.0), BatchTiming(1.0, 1.0))
 
     @invariant()
     def nothing_is_left_behind(self) -> None:
@@ -457,9 +457,9 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         pools = self.plan._pools
         assert set(pools) == {each.key for each in self.managed.values()}
         assert sum(pool.members for pool in pools.values()) == len(self.managed)
-        waiting = sum(len(gate.waiting) for gate in self.plan._gates.values())
-        marked = sum(len(pool.marks) for pool in pools.values())
-        assert marked == len(self.plan._due_marks) + waiting
+        waiting = sum(len(limit.waiting) for limit in self.plan._limits.values())
+        marked = sum(len(pool.entries) for pool in pools.values())
+        assert marked == len(self.plan._due_entries) + waiting
         for queue, live in ((self.plan._ends, self.managed), (self.plan._dues, self.managed)):
             assert len(queue) <= 2 * len(live) + expiry_queue.STALE_SLACK
 
@@ -535,7 +535,7 @@ def test_heap_operations_per_renewal_do_not_grow_with_the_number_of_leases(
 def _cost_per_renewal(counter: HeapCounter, leases: int, landlords: int) -> float:
     """Keep this many leases of ten seconds alive for a while; count per renewal."""
     views = {lease: View(10.0 + lease / leases, 10.0) for lease in range(leases)}
-    plan: RenewalPlan[int] = RenewalPlan(lambda lease, _now: views[lease], PatientTiming(1.0, 0.01))
+    plan: RenewalPlan[int] = RenewalPlan(lambda lease, _now: views[lease], BatchTiming(1.0, 0.01))
     for lease in views:
         plan.add(lease, lease % landlords, Terms(NEVER, FOREVER), 0.0)
     counter.operations = renewals = 0
@@ -558,7 +558,7 @@ def test_what_somebody_else_saves_after_it_was_given_up_is_renewed_again(
     """Rare in the machines: a stall, more ends than one step looks at, a renewal between two."""
     monkeypatch.setattr(renewal_plan, "STEP_BUDGET", 1)
     views = {1: View(10.0, 10.0), 2: View(10.5, 10.5)}
-    plan: RenewalPlan[int] = RenewalPlan(lambda lease, _now: views[lease], PatientTiming(1.0, 1.0))
+    plan: RenewalPlan[int] = RenewalPlan(lambda lease, _now: views[lease], BatchTiming(1.0, 1.0))
     for lease in views:
         plan.add(lease, lease, Terms(NEVER, FOREVER), 0.0)
     for _ in range(2):  # the first leaves; the second is due, and about to leave
@@ -574,7 +574,7 @@ def test_calls_under_way_count_after_all_leases_of_their_grantor_have_left(
 ) -> None:
     monkeypatch.setattr(renewal_plan, "MAX_CALLS_PER_GRANTOR", 1)
     plan: RenewalPlan[int] = RenewalPlan(
-        lambda _lease, _now: View(10.0, 10.0), PatientTiming(1.0, 1.0)
+        lambda _lease, _now: View(10.0, 10.0), BatchTiming(1.0, 1.0)
     )
     plan.add(1, "one", Terms(NEVER, FOREVER), 0.0, grantor="same")
     assert len(plan.step(9.5, 9).calls) == 1

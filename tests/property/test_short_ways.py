@@ -12,21 +12,20 @@ from unittest.mock import patch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leasehold.core.ops import Grant, Put
-from leasehold.engine import records
-from leasehold.engine.journal_format import Identity
-from leasehold.engine.runtime import Runtime
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Pieces
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Pieces
+from leasehold.journal import records
+from leasehold.journal.journal_format import Identity
+from leasehold.keyspace.operations import Grant, Put
 from leasehold.server.etcd import kv
-from leasehold.server.etcd.desk import Desk
-from leasehold.server.etcd.short_txns import short_txn
-from leasehold.server.etcd.txns import read_txn
+from leasehold.server.etcd.kv_messages import read_txn, short_txn
+from leasehold.server.etcd.service_context import ServiceContext
+from leasehold.store.runtime import Runtime
 from leasehold.testing import current_host, run_virtual
 from leasehold.wire import journal_pb2, kv_pb2
 from leasehold.wire import rpc_pb2 as pb
-from leasehold.wire.encode import key_value
+from leasehold.wire.codec import key_value
 from tests.property.support import effort
 
 FULL: Final = (1 << 62) + 12345
@@ -107,7 +106,7 @@ txns = st.one_of(
 
 @st.composite
 def damaged(draw: st.DrawFn, messages: st.SearchStrategy[Any]) -> bytes:
-    """A message, mostly as it should be; or with octets changed, added, or cut off."""
+    """A message, mostly as it should be; or with bytes changed, added, or cut off."""
     octets = bytearray(draw(messages).SerializeToString())
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         at = draw(st.integers(0, len(octets)))
@@ -133,7 +132,7 @@ class Server:
     def __init__(self) -> None:
         self.store = (runtime := Runtime(None, clock=current_host().clock)).store
         self.store.start()
-        self.kv = kv.KV(Desk(runtime, Gate(), Identity(1, 2, 3)))
+        self.kv = kv.KVService(ServiceContext(runtime, Gate(), Identity(1, 2, 3)))
         self.store.leases.max_keys = 2
         for lease in LEASES:
             self.store.apply(Grant(lease, 100.0))

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from leasehold.core import txn as txn_rules
-from leasehold.core.keyspace import FROM_KEY, Change, Item
-from leasehold.core.ops import Compact, Delete, Grant, Put, Range, Revoke, Txn
-from leasehold.core.ranges import Wanted, scan
-from leasehold.engine.batch import Batch
-from leasehold.engine.lease_record import UNRENEWED
 from leasehold.errors import LeaseholdError, UnknownLease
+from leasehold.keyspace import transaction_rules as txn_rules
+from leasehold.keyspace.keyspace import FROM_KEY, Change, Item
+from leasehold.keyspace.operations import Compact, Delete, Grant, Put, Range, Revoke, Txn
+from leasehold.keyspace.ranges import Wanted, scan
+from leasehold.store.lease_record import UNRENEWED
+from leasehold.store.undurable_changes import Batch
 from leasehold.testing import Simulation
-from leasehold.wire.encode import varint
+from leasehold.wire.codec import varint
 from tests.property import naive_store
 from tests.property.naive_store import NaiveStore, Pair, RangeDone, Refused, is_in
 from tests.property.store_kit import (
@@ -147,7 +147,7 @@ class StoreMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.store = SpiedStore(clock=self.host.clock)
         self.store.spy = self
-        self.journal = KeptJournal(self.image, self.store)
+        self.journal = KeptJournal(self.image, self.store.replay)
         self.host.call(self.store.start)
         self.model = self.on_disk.copy()
         self.now = self.host.clock.monotonic

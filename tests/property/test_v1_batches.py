@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.core.duration import to_wire_ms
-from leasehold.core.ops import Grant, Put, Revoke
+from leasehold.basics.durations import to_wire_ms
 from leasehold.errors import EndReason, LeaseholdError, UnknownLease
+from leasehold.keyspace.operations import Grant, Put, Revoke
 from leasehold.testing import run_virtual
 from leasehold.wire import leases_pb2 as pb
 from tests.support.v1 import Office

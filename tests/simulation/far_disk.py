@@ -14,15 +14,17 @@ from unittest.mock import patch
 
 import apsw
 
-from leasehold.core.histogram import Histogram
-from leasehold.engine import records, runtime
-from leasehold.engine.committer import COMMIT_BOUNDS_S
+from leasehold.basics.histogram import Histogram
 from leasehold.engine.embedded import EmbeddedEngine
-from leasehold.engine.journal import Journal
-from leasehold.engine.journal_format import WRITE_IDENTITY, new_identity, pack_identity
-from leasehold.engine.restoring import REVISIONS_AHEAD
-from leasehold.engine.store import Store
 from leasehold.errors import Closed
+from leasehold.journal import records
+from leasehold.journal.journal import Journal
+from leasehold.journal.journal_format import WRITE_IDENTITY, new_identity, pack_identity
+from leasehold.journal.journal_rows import ReplayTarget
+from leasehold.store import runtime
+from leasehold.store.committer import COMMIT_BOUNDS_S
+from leasehold.store.restoring import REVISIONS_AHEAD
+from leasehold.store.store import Store
 from leasehold.testing import Host
 from tests.property.store_kit import KeptJournal
 
@@ -70,7 +72,7 @@ class TimedCommitter:
             return
         try:
             done.set_result(chore(self._journal))
-        except Exception as error:  # noqa: BLE001  whatever it is, it is theirs
+        except Exception as error:  # noqa: BLE001  the caller gets every failure
             done.set_exception(error)
 
     def _ask(self) -> None:
@@ -96,10 +98,10 @@ class TimedCommitter:
 def open_engine(host: Host, random: Random, image: bytes | None) -> EmbeddedEngine:
     """Start an engine on a host, with what is on its disk; None for an empty one."""
 
-    def journal(directory: Path | None, *, heir: Store, vfs: str | None = None) -> Journal:
+    def journal(directory: Path | None, *, replay: ReplayTarget, vfs: str | None = None) -> Journal:
         assert directory is None
         assert vfs is None
-        return KeptJournal(image, heir)
+        return KeptJournal(image, replay)
 
     def committer(*args: Any, **named: Any) -> TimedCommitter:
         return TimedCommitter(random, *args, **named)
@@ -122,9 +124,9 @@ def image_of(engine: EmbeddedEngine) -> bytes:
 
 def restored(image: bytes) -> bytes:
     """Make a backup what `leasehold restore` makes of it: another cluster, far ahead."""
-    heir = Store()
-    journal = KeptJournal(image, heir)
-    first, last = heir.revision + 1, heir.revision + REVISIONS_AHEAD
+    store = Store()
+    journal = KeptJournal(image, store.replay)
+    first, last = store.revision + 1, store.revision + REVISIONS_AHEAD
     journal.append(first, last, records.jumped(last) + records.compacted(last))
     ids, identity = new_identity(), journal.identity
     identity = identity._replace(cluster_id=ids.cluster_id, member_id=ids.member_id)

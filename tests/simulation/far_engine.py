@@ -13,7 +13,7 @@ from typing import Any, cast
 from leasehold import DurationPolicy, Landlord
 from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.remote.caller import Caller
-from leasehold.engine.remote.keep_alive import KeepAlives
+from leasehold.engine.remote.etcd_leases import KeepAlives
 from leasehold.engine.values import (
     DeleteResult,
     Features,
@@ -180,7 +180,7 @@ class FarEngine(Engine):
     async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
         raise NotImplementedError
 
-    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
+    async def delete(self, key: bytes, end: bytes = b"", **_options: Any) -> DeleteResult:
         raise NotImplementedError
 
     async def txn(self, *_parts: Any, **_named: Any) -> TxnResult:

@@ -11,12 +11,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
-from leasehold.core.ops import Compare, Step
 from leasehold.engine.arguments import ttl_of
 from leasehold.engine.interface import Engine, Watch
-from leasehold.engine.remote.caller import Caller
-from leasehold.engine.remote.history import History
-from leasehold.engine.remote.keep_alive import KeepAlives
+from leasehold.engine.remote.caller import Caller, History
+from leasehold.engine.remote.etcd_leases import KeepAlives
 from leasehold.engine.remote.watch_hub import WatchHub
 from leasehold.engine.values import (
     DeleteResult,
@@ -28,6 +26,7 @@ from leasehold.engine.values import (
     TxnResult,
 )
 from leasehold.errors import Closed, ConnectionLost, HistoryLost
+from leasehold.keyspace.operations import Compare, Step
 from leasehold.testing import Connection, Host
 from leasehold.wire import rpc_pb2 as pb
 from tests.simulation.far_server import ASK, Answer, KeyspaceServer
@@ -174,8 +173,8 @@ class FarKeyspace(Engine):
         done: PutResult = await self._ask("put", key, value, lease=lease)
         return done
 
-    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
-        done: DeleteResult = await self._ask("delete", key, end)
+    async def delete(self, key: bytes, end: bytes = b"", *, previous: bool = False) -> DeleteResult:
+        done: DeleteResult = await self._ask("delete", key, end, previous=previous)
         return done
 
     async def txn(

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from leasehold.core.keyspace import FROM_KEY
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import Watch
-from leasehold.engine.remote import keep_alive, watch_hub
+from leasehold.engine.remote import etcd_leases, watch_hub
 from leasehold.engine.values import Event, KeyValue, LeaseInfo, Limits, Renewed
 from leasehold.errors import Closed, Compacted
+from leasehold.keyspace.keyspace import FROM_KEY
 from leasehold.testing import Connection, Host, Network, Simulation
 from leasehold.wire import kv_pb2
 from leasehold.wire import rpc_pb2 as pb
@@ -82,7 +82,7 @@ class KeyspaceServer:
         self.histories.setdefault(self.engine.cluster_id, len(self.histories))
         self.network.serve(self.host, ASK, self._asked)
         self.network.listen(self.host, watch_hub.METHOD, self._watch)
-        self.network.listen(self.host, keep_alive.METHOD, self._keep_alive)
+        self.network.listen(self.host, etcd_leases.METHOD, self._keep_alive)
 
     # What befalls it.
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from leasehold import Client, HeldLease, LeaseLost
-from leasehold.core.ops import Compare, Put, Range, Relation, SortBy, Target
 from leasehold.engine.interface import Engine, Watch, prefix_end
-from leasehold.recipes.token import Token
+from leasehold.fencing.token import Token
+from leasehold.keyspace.operations import Compare, Put, Range, Relation, SortBy, Target
 
 CALL_S = 3.0
 

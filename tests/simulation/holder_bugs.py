@@ -6,12 +6,12 @@ from typing import Any
 from unittest.mock import patch
 
 from leasehold import HeldLease, Lease, LeaseLost
-from leasehold.client import held_lease
-from leasehold.client.keeper import Keeper
-from leasehold.core import renewal_times
-from leasehold.core.holding import Holding, Send
-from leasehold.core.renewal_times import SessionTiming, When
-from leasehold.core.sends import SendLedger
+from leasehold.engine.remote.send_ledger import SendLedger
+from leasehold.leases import renewal_times
+from leasehold.leases.holder_view import Holding, Send
+from leasehold.leases.renewal_times import SessionTiming, When
+from leasehold.sessions import kept_lease
+from leasehold.sessions.lease_keeper import Keeper
 from leasehold.testing import HostClock
 from tests.simulation import holders
 from tests.simulation.seeded_bugs import Patch, SeededBug
@@ -46,7 +46,7 @@ def _the_signal_is_trusted_instead_of_the_clock() -> Patch:
 
 
 def _no_margin() -> Patch:
-    return patch.object(held_lease, "session_margin_s", 0.0)
+    return patch.object(kept_lease, "session_margin_s", 0.0)
 
 
 def _counts_on_a_clock_that_sleeps() -> Patch:
@@ -83,7 +83,7 @@ def _renews_late() -> Patch:
 
 
 def _waits_for_an_answer_until_the_end() -> Patch:
-    return patch.object(SessionTiming, "patience_s", lambda _self, left_s: left_s)
+    return patch.object(SessionTiming, "call_timeout_s", lambda _self, left_s: left_s)
 
 
 def _a_grant_without_an_answer_is_forgotten() -> Patch:

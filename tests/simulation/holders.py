@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from leasehold import Client, HeldLease, LeaseholdError, LeaseLost
-from leasehold.core.duration import seconds_of
-from leasehold.core.holding import session_margin_s
+from leasehold.basics.durations import seconds_of
 from leasehold.errors import EndReason
+from leasehold.leases.holder_view import session_margin_s
 from leasehold.testing import Faults, Host, Simulation
 from tests.simulation.far_engine import FarEngine, Server
 from tests.simulation.oracle import Violation

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Hashable
 
 from leasehold import ConnectionLost, Duration, UnknownLease
-from leasehold.core.duration import Requested
-from leasehold.core.sends import SendLedger
+from leasehold.basics.durations import Requested
+from leasehold.engine.remote.send_ledger import SendLedger
 from leasehold.testing import Connection, Faults, Simulation
 from tests.simulation.oracle import Violation
 from tests.simulation.remote import RemoteLease, Route, rent

@@ -5,23 +5,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from leasehold.client import held_lease
-from leasehold.client.keeper import Keeper
-from leasehold.core.ops import Compare, Relation, Step, Target
 from leasehold.engine.values import Event, KeyValue, TxnResult
 from leasehold.errors import LeaseholdError, is_definite
-from leasehold.recipes import behind, contending, lock, yielding
-from leasehold.recipes.behind import Behind
-from leasehold.recipes.cell import Cell
-from leasehold.recipes.contending import Contention, Look
-from leasehold.recipes.guard import Guard
-from leasehold.recipes.locks import Locks
-from leasehold.recipes.naming import Claim
-from leasehold.recipes.options import LockOptions
-from leasehold.recipes.session import OutcomeUnknown, Session
-from leasehold.recipes.sessions import Sessions
-from leasehold.recipes.tenure import Tenure
-from leasehold.recipes.token import Token
+from leasehold.fencing.token import Token
+from leasehold.keyspace.operations import Compare, Relation, Step, Target
+from leasehold.locks import lock
+from leasehold.locks.client_lock import ClientLock
+from leasehold.locks.lock_keys import Claim
+from leasehold.locks.lock_options import LockOptions
+from leasehold.locks.lock_queue import LockEntry, LockQueue, QueueSnapshot, Successors
+from leasehold.locks.lock_registry import LockRegistry
+from leasehold.locks.lock_state import State
+from leasehold.locks.ownership import Guard, Ownership
+from leasehold.locks.queue import QueueEntry
+from leasehold.sessions import kept_lease
+from leasehold.sessions.client_session import Sessions
+from leasehold.sessions.lease_keeper import Keeper
+from leasehold.sessions.session import OutcomeUnknown, Session
 from leasehold.testing import HostClock
 from tests.simulation import lock_scenarios as scenarios
 from tests.simulation.seeded_bugs import Patch, SeededBug
@@ -57,20 +57,26 @@ def _a_write_does_not_look_at_the_session_key() -> Patch:
 
 
 def _a_delete_takes_whatever_is_there() -> Patch:
-    def anything(key: bytes, revision: int) -> Compare:
-        return Compare(key, Target.VERSION, Relation.GREATER, -1 if revision else 10**9)
+    async def write(
+        self: QueueEntry,
+        steps: Sequence[Step],
+        compares: Sequence[Compare] = (),
+        failure: Sequence[Step] = (),
+    ) -> TxnResult:
+        anything = Compare(self.key, Target.VERSION, Relation.GREATER, -1)
+        return await self.session.write([anything, *compares], steps, failure)
 
-    here = patch.object(yielding, "created_at", anything)
+    here = patch.object(QueueEntry, "write", write)
     return _both(here, _a_write_does_not_look_at_the_session_key())
 
 
 def _what_was_put_without_an_answer_is_forgotten() -> Patch:
-    original = Contention.withdraw
+    original = LockEntry.withdraw
 
-    async def withdraw(self: Contention) -> Look | None:
-        return await original(self) if self._revision else None
+    async def withdraw(self: LockEntry) -> QueueSnapshot | None:
+        return await original(self) if self.created else None
 
-    async def enter(self: Contention, claim: Any) -> Look:
+    async def enter(self: LockEntry, claim: Any) -> QueueSnapshot:
         write = self.session.write
 
         async def once(*args: Any) -> TxnResult:
@@ -82,127 +88,129 @@ def _what_was_put_without_an_answer_is_forgotten() -> Patch:
         with patch.object(self.session, "write", once):
             return await entering(self, claim)
 
-    entering = Contention.enter
-    return patch.multiple(Contention, withdraw=withdraw, enter=enter)
+    entering = LockEntry.enter
+    return patch.multiple(LockEntry, withdraw=withdraw, enter=enter)
 
 
 # The cache, and recall.
 
 
 def _the_cache_does_not_look_at_the_clock() -> Patch:
-    def take(self: Tenure, options: LockOptions) -> Guard | None:
+    def take(self: Ownership, options: LockOptions) -> Guard | None:
         if self.wanted or not self._slot:
             return None
         self._slot.pop()
         return self.give(options)
 
-    return patch.object(Tenure, "take", take)
+    return patch.object(Ownership, "take", take)
 
 
 def _recalling_is_not_one_step() -> Patch:
-    def look_at_claim(self: Cell, tenure: Tenure) -> None:
-        if tenure._slot:
-            self._is_yielding = True
+    def take_right(self: ClientLock, ownership: Ownership) -> None:
+        if ownership._slot:
+            self.state = State.YIELDING
             self._kick()
 
-    def note_wanted(self: Cell) -> None:
-        if self.tenure is not None:
-            self.tenure.wanted = False
+    def update_wanted(self: ClientLock) -> None:
+        if self.ownership is not None:
+            self.ownership.wanted = False
 
-    return patch.multiple(Cell, _look_at_claim=look_at_claim, _note_wanted=note_wanted)
+    return patch.multiple(ClientLock, _take_right=take_right, _update_wanted=update_wanted)
 
 
 def _marks_for_others_count() -> Patch:
-    def hear(self: Contention, ahead: KeyValue) -> None:
+    def read_mark(self: LockEntry, ahead: KeyValue) -> None:
         claim = Claim.decode(ahead.value)
         if claim is not None and claim.denies:
             self.answer = claim
 
-    return patch.object(Contention, "_hear", hear)
+    return patch.object(LockEntry, "_read_mark", read_mark)
 
 
 def _waiters_are_not_seen() -> Patch:
-    return patch.object(Behind, "_note_waiter", lambda *_: None)
+    return patch.object(Successors, "_add", lambda *_: None)
 
 
 def _local_waiters_come_first() -> Patch:
-    def returned(self: Cell, tenure: Tenure) -> None:
-        if tenure is self.tenure and tenure.is_live:
-            self._hand_out(tenure)
+    def pass_on(self: ClientLock, ownership: Ownership) -> None:
+        if ownership is self.ownership and ownership.is_live:
+            self._grant_next(ownership)
 
-    return patch.object(Cell, "returned", returned)
+    return patch.object(ClientLock, "pass_on", pass_on)
 
 
 def _clients_hand_it_round() -> Patch:
-    original = Cell._hand_out
+    original = ClientLock._grant_next
 
-    def hand_out(self: Cell, tenure: Tenure) -> None:
-        if self._behind and tenure.options.recall:
-            self._yield(tenure)
+    def grant_next(self: ClientLock, ownership: Ownership) -> None:
+        if self._successors and ownership.options.recall:
+            self._yield(ownership)
         else:
-            original(self, tenure)
+            original(self, ownership)
 
-    return patch.object(Cell, "_hand_out", hand_out)
+    return patch.object(ClientLock, "_grant_next", grant_next)
 
 
 def _the_count_is_not_passed_on() -> Patch:
-    original = yielding.give_up
+    original = LockEntry.give_up
 
-    async def give_up(tenure: Tenure, _heir: KeyValue | None) -> None:
-        await original(tenure, None)
+    async def give_up(self: LockEntry, total: int, _heir: KeyValue | None) -> None:
+        await original(self, total, None)
 
-    return patch.object(yielding, "give_up", give_up)
+    return patch.object(LockEntry, "give_up", give_up)
 
 
 def _guards_have_one_token() -> Patch:
-    original = Tenure.give
+    original = Ownership.give
 
-    def give(self: Tenure, options: LockOptions) -> Guard:
+    def give(self: Ownership, options: LockOptions) -> Guard:
         guard = original(self, options)
         guard.token = Token(self.revision, 1)
         return guard
 
-    return patch.object(Tenure, "give", give)
+    return patch.object(Ownership, "give", give)
 
 
 # Trust.
 
 
 def _the_signal_is_trusted_instead_of_the_clock() -> Patch:
-    return patch.object(Tenure, "is_live", property(lambda self: not self.is_over))
+    return patch.object(Ownership, "is_live", property(lambda self: not self.is_over))
 
 
 def _no_margin() -> Patch:
-    return patch.object(held_lease, "session_margin_s", 0.0)
+    return patch.object(kept_lease, "session_margin_s", 0.0)
 
 
 def _counts_on_a_clock_that_sleeps() -> Patch:
     return patch.object(HostClock, "boottime", HostClock.monotonic)
 
 
-def _a_lock_has_two_cells() -> Patch:
-    def of(self: Locks, name: bytes) -> Cell:
-        found = self.cells.get(name) or Cell(self, name)
-        self.cells[name] = found
-        found.look_at_clock()
+def _a_lock_has_two_states() -> Patch:
+    def get(self: LockRegistry, name: bytes) -> ClientLock:
+        found = self.locks.get(name) or ClientLock(
+            self.context, name, self.defaults, self._forget_if_unused
+        )
+        self.locks[name] = found
+        found.expire_by_clock()
         return found
 
-    return patch.object(Locks, "of", of)
+    return patch.object(LockRegistry, "get", get)
 
 
 def _a_deleted_key_is_not_noticed() -> Patch:
-    original = Cell._changed
+    original = ClientLock._changed
 
-    def changed(self: Cell, event: Event) -> None:
-        if self.tenure is not None and event.key != self.tenure.key:
+    def changed(self: ClientLock, event: Event) -> None:
+        if self.ownership is not None and event.key != self.ownership.key:
             original(self, event)
 
-    return patch.object(Cell, "_changed", changed)
+    return patch.object(ClientLock, "_changed", changed)
 
 
 def _lost_history_ends_no_guard() -> Patch:
     here = patch.object(Keeper, "_history_lost", lambda *_: None)
-    return _both(here, patch.object(Cell, "_missed", lambda *_: None))
+    return _both(here, patch.object(ClientLock, "_missed", lambda *_: None))
 
 
 # What is left behind.
@@ -220,20 +228,20 @@ def _an_old_session_is_left_as_it_is() -> Patch:
 
 
 def _who_gives_up_leaves_its_key() -> Patch:
-    async def withdraw(self: Contention) -> Look | None:
+    async def withdraw(self: LockEntry) -> QueueSnapshot | None:
         self.is_withdrawn = True
         return None
 
-    return patch.object(Contention, "withdraw", withdraw)
+    return patch.object(LockEntry, "withdraw", withdraw)
 
 
 def _a_guard_that_came_too_late_is_kept() -> Patch:
-    return patch.object(lock, "_take_back", lambda _asker: None)
+    return patch.object(lock, "_take_back", lambda _waiter: None)
 
 
 def _an_attempt_goes_on_after_it_was_withdrawn() -> Patch:
     never = property(lambda _self: False, lambda _self, _value: None)
-    return patch.object(Contention, "is_withdrawn", never, create=True)
+    return patch.object(LockEntry, "is_withdrawn", never, create=True)
 
 
 def _a_client_leaves_its_session() -> Patch:
@@ -248,11 +256,10 @@ def _a_client_leaves_its_session() -> Patch:
 
 
 def _keys_of_nested_locks_count() -> Patch:
-    def is_contender(prefix: bytes, key: bytes) -> bool:
-        return key.startswith(prefix)
+    def counts(self: LockQueue, key: bytes) -> bool:
+        return key.startswith(self.prefix)
 
-    here = patch.object(behind, "is_contender", is_contender)
-    return _both(here, patch.object(contending, "is_contender", is_contender))
+    return patch.object(LockQueue, "counts", counts)
 
 
 class _both:  # noqa: N801  it is used like the functions of `contextlib`
@@ -286,7 +293,7 @@ _FOUND_BY: Sequence[tuple[Callable[[], Patch], Callable[[int], object]]] = (
     (_the_signal_is_trusted_instead_of_the_clock, scenarios.stalls),
     (_no_margin, scenarios.stalls),
     (_counts_on_a_clock_that_sleeps, scenarios.stalls),
-    (_a_lock_has_two_cells, scenarios.woken),
+    (_a_lock_has_two_states, scenarios.woken),
     (_a_deleted_key_is_not_noticed, scenarios.deleted_by_hand),
     (_lost_history_ends_no_guard, scenarios.replaced),
     (_an_old_session_is_left_as_it_is, scenarios.server_stall),

@@ -16,8 +16,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from leasehold.recipes.naming import is_contender
-from leasehold.recipes.token import Token
+from leasehold.fencing.token import Token
+from leasehold.locks.lock_queue import LockQueue
 from leasehold.testing import Host, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import KeyspaceServer
@@ -153,10 +153,8 @@ class LockOracle:
         found: dict[str, int] = {}
         pairs = self.server.pairs()
         for lock in self.live:
-            prefix = lock.encode() + b"/"
-            revisions = [
-                pair.create_revision for key, pair in pairs.items() if is_contender(prefix, key)
-            ]
+            queue = LockQueue(lock.encode())
+            revisions = [pair.create_revision for key, pair in pairs.items() if queue.counts(key)]
             if revisions:
                 found[lock] = min(revisions)
         return found

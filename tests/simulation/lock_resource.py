@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from leasehold.recipes.token import Token
+from leasehold.fencing.token import Token
 from leasehold.testing import Host, Network
 
 TIMEOUT_S: Final = 5.0

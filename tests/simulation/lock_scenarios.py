@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, Final
 
-from leasehold.core.holding import session_margin_s
 from leasehold.errors import LockDenied
-from leasehold.recipes.guard import Guard
+from leasehold.leases.holder_view import session_margin_s
+from leasehold.locks.ownership import Guard
 from leasehold.testing import Faults, NotReached, Simulation
 from tests.simulation.far_server import Stragglers
 from tests.simulation.lock_world import (

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from leasehold import Client, HistoryLost, LeaseholdError, LeaseLost
 from leasehold.errors import CallRefused, Closed, LockDenied, NotHeld
-from leasehold.recipes.token import Token
+from leasehold.fencing.token import Token
 from leasehold.testing import Faults, Host, NotReached, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer, Stragglers
@@ -83,7 +83,7 @@ class LockWorld:
         sim: Simulation,
         faults: Faults = QUIET,
         *,
-        habits: Habits = Habits(),  # noqa: B008  it is immutable
+        habits: Habits = Habits(),
         processes: int | None = None,
         foreigners: int = 1,
         tasks: int = 2,
@@ -384,7 +384,7 @@ class LockWorld:
         assert client is not None
         try:
             guard = await client.lock(name).acquire(timeout=0)
-        except LockDenied as denied:
+        except (LockDenied, CallRefused) as denied:  # the latter by a key of its own that was left
             raise Violation(f"{name} is not in use, and {process.host.name}: {denied}") from denied
         held = self.granted(process, client, name, guard)
         self.oracle.released(held)
@@ -464,7 +464,7 @@ def _cancelled_at(
         except GeneratorExit:
             work.close()
             raise
-        except BaseException as thrown:  # noqa: BLE001  it is for whoever waits
+        except BaseException as thrown:  # noqa: BLE001  the waiting task gets it
             error = thrown
 
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from leasehold import EndReason, LeaseView, NoticeKind, RenewalNotice, is_definite
-from leasehold.core.duration import Duration, seconds_of
+from leasehold.basics.durations import Duration, seconds_of
 from leasehold.testing import Host, Simulation
 from tests.simulation.remote import RemoteLease
 

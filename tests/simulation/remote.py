@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold import Landlord, Lease
-from leasehold.core.duration import Duration, Requested
-from leasehold.lease import Outcome
+from leasehold.basics.durations import Duration, Requested
+from leasehold.leases.lease import Outcome
 from leasehold.testing import Host, Network
 
 DRIFT_MARGIN = 0.002

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from leasehold import Lease, LeaseClock, renewal
-from leasehold.core import renewal_plan, renewal_times
-from leasehold.core.duration import NEVER, duration_of
-from leasehold.core.expiry_queue import ExpiryQueue
-from leasehold.core.holding import Send
-from leasehold.core.renewal_plan import Departure, NoticeKind, RenewalPlan
-from leasehold.core.sends import SendLedger
-from leasehold.core.table import LeasedResource, LeaseTable
+from leasehold import Lease, LeaseClock
+from leasehold.basics.durations import NEVER, duration_of
+from leasehold.engine.remote.send_ledger import SendLedger
 from leasehold.errors import EndReason
+from leasehold.leases import renewal_manager, renewal_plan, renewal_times
+from leasehold.leases.expiry_queue import ExpiryQueue
+from leasehold.leases.holder_view import Send
+from leasehold.leases.lease_table import LeasedResource, LeaseTable
+from leasehold.leases.renewal_plan import Departure, NoticeKind, RenewalPlan
 from leasehold.testing import HostClock
 from tests.simulation import keepalive, scenarios
 from tests.simulation.remote import RemoteLease
@@ -192,7 +192,7 @@ def _a_lapse_is_not_noticed() -> Patch:
 
 
 def _a_sleeping_machine_sleeps_past_the_end() -> Patch:
-    return patch.object(renewal, "SUSPEND_CHECK_S", 1e6)
+    return patch.object(renewal_manager, "SUSPEND_CHECK_S", 1e6)
 
 
 def _calls_wait_for_ever() -> Patch:

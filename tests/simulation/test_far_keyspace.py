@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Target
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.values import Events
 from leasehold.errors import ConnectionLost, HistoryLost, LeaseholdError, UnknownLease
+from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, Target
 from leasehold.testing import Faults, Host, Simulation, seeds
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer, Stragglers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import CallFailed, LeaseholdError, UnknownLease
-from leasehold.recipes.permits import Permits, granting
+from leasehold.locks.permits import Permits, permit_grants
 from tests.simulation.permit_stage import NAMES, Stage
 
 TTL_S = 10.0
@@ -202,7 +202,7 @@ def test_two_who_grant_at_once_replace_each_other_and_leave_one_lease() -> None:
 
 
 def test_who_is_always_too_late_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(granting, "TRIES", 1)
+    monkeypatch.setattr(permit_grants, "TRIES", 1)
     with Play("own lease") as play:
         for call in (grant, grant_under, revoke):
             play.admin.line.answers_late["range"] = 2.0

@@ -5,14 +5,15 @@ from functools import partial
 
 import pytest
 
-from leasehold.core.holding import session_margin_s
 from leasehold.errors import HistoryLost, UnknownLease
-from leasehold.recipes.permits import Permits, cache
-from leasehold.recipes.permits.naming import names_of
-from leasehold.recipes.permits.permit import SKEW_ALLOWANCE_S
+from leasehold.leases.holder_view import session_margin_s
+from leasehold.locks.permits import Permits, permit_cache
+from leasehold.locks.permits.permit import SKEW_ALLOWANCE_S, names_of
 from leasehold.testing import Faults, seeds
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer
 from tests.simulation.permit_stage import GRAIN_S, NAMES, Stage, User
+
+pytestmark = pytest.mark.filterwarnings("ignore:lease .* was garbage-collected:ResourceWarning")
 
 TTL_S = 10.0
 MARGIN_S = 1.0
@@ -107,7 +108,7 @@ def test_a_long_lease_is_asked_about_again_after_a_while() -> None:
         stage.grants(HOUR_S)
         assert stage.asks(stage.gate)
         stage.cut(stage.gate)
-        assert yes_until(stage, stage.gate) == pytest.approx(cache.MAX_AGE_S, abs=STEP_S)
+        assert yes_until(stage, stage.gate) == pytest.approx(permit_cache.MAX_AGE_S, abs=STEP_S)
 
 
 def test_no_permit_is_not_cached() -> None:
@@ -121,7 +122,7 @@ def test_no_permit_is_not_cached() -> None:
 
 
 def test_the_cache_has_a_limit_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MAX_CACHED", 3)
+    monkeypatch.setattr(permit_cache, "MAX_CACHED", 3)
     with Stage() as stage:
         gate = stage.gate
         for number in range(5):
@@ -476,7 +477,7 @@ def test_nobody_is_told_yes_after_the_lease_has_ended(
                         await stage.admin.line.renew(permit.lease)
                 except (*OUT_OF_TOUCH, UnknownLease):
                     pass
-                while stage.is_there():  # noqa: ASYNC110  nobody is told
+                while stage.is_there():  # noqa: ASYNC110  there is no event to await
                     await asyncio.sleep(random.uniform(0.0, 2.0))
 
         asking = stage.begin(stage.gate, ask)

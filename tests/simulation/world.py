@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from leasehold import (
     FOREVER,
@@ -21,8 +22,8 @@ from leasehold import (
     UnknownLease,
     exact,
 )
-from leasehold.core.duration import Requested
-from leasehold.core.expiry_queue import STALE_SLACK
+from leasehold.basics.durations import Requested
+from leasehold.leases.expiry_queue import STALE_SLACK
 from leasehold.testing import Faults, Host, Network, Simulation
 from tests.simulation.oracle import Oracle, Violation
 from tests.simulation.remote import RemoteLease, Route, rent, serve
@@ -65,7 +66,7 @@ class RefusingPolicy(DurationPolicy):
         self.refused: set[Hashable] = set()
         self.refusals: Counter[Hashable] = Counter()
 
-    def renew(self, leased: Leased, requested: Requested, now: float) -> Duration:
+    def renew(self, leased: Leased[Any], requested: Requested, now: float) -> Duration:
         if leased.cookie in self.refused:
             self.refusals[leased.cookie] += 1
             raise LeaseDenied("no more")

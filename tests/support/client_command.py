@@ -43,7 +43,7 @@ class Said(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """The one line that says what is wrong."""
+        """The one line of the error."""
         (line,) = self.err.splitlines()
         return line
 
@@ -55,7 +55,7 @@ class Command:
         self.endpoint = endpoint
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Said:
-        """Give a command."""
+        """Run a command."""
         with pytest.MonkeyPatch.context() as patch, _signals_kept():
             out, err = io.BytesIO(), io.BytesIO()
             patch.setenv(VARIABLE, self.endpoint)
@@ -66,13 +66,13 @@ class Command:
             return Said(code, out.getvalue(), err.getvalue().decode())
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> Said:
-        """Give a command that goes well."""
+        """Run a command that succeeds."""
         said = self(*arguments, stdin=stdin)
         assert said.code == 0, said
         return said
 
     def fails(self, code: int, *arguments: str, stdin: bytes = b"") -> str:
-        """Give a command that fails with a code; return its one line."""
+        """Run a command that fails with a code; return its one line."""
         said = self(*arguments, stdin=stdin)
         assert said.code == code, said
         assert not said.out, said

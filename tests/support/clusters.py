@@ -113,7 +113,7 @@ class Cluster:
                     self.start(member)
 
     def leader(self) -> int:
-        """Wait until there is a leader, and give its number."""
+        """Wait until there is a leader, and return its number."""
         give_up_at = time.monotonic() + READY_S
         while time.monotonic() < give_up_at:
             leaders = [each for each in list(self._processes) if self._leads(each)]
@@ -173,7 +173,7 @@ def cluster(directory: Path) -> Iterator[Cluster]:
         try:
             for member in range(SIZE):
                 members.start(member)
-            if members.becomes_healthy():  # else somebody has taken one of the ports
+            if members.becomes_healthy():  # otherwise another process has taken one of the ports
                 members.start_s = time.monotonic() - began_at
                 yield members
                 return

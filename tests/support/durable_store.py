@@ -1,13 +1,13 @@
-"""A store on a real journal, committed when a test says so, in virtual time."""
+"""A store on a real journal, committed when a test requests it, in virtual time."""
 
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from leasehold.engine.journal import Journal
-from leasehold.engine.store import Store
 from leasehold.errors import UnknownLease
+from leasehold.journal.journal import Journal
+from leasehold.store.store import Store
 from leasehold.testing import Simulation
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class DurableStore:
 
     def _read(self) -> None:
         self.store = Store(clock=self.host.clock)
-        self.journal = Journal(self._directory, heir=self.store)
+        self.journal = Journal(self._directory, replay=self.store.replay)
         self.store.complete()
 
     def serve(self) -> None:
@@ -64,7 +64,7 @@ class DurableStore:
         self.journal.close()  # which writes nothing of the store
 
     def stop(self, steps: int | None = None) -> None:
-        """Stop cleanly; with `steps`, fail after so many writes of what is left."""
+        """Stop cleanly; with `steps`, fail after this many writes of the rest."""
         self.do(bool)
         self.commit()
         self.host.call(self.store.leases.close)
@@ -99,7 +99,7 @@ class DurableStore:
             continue
 
     def lives(self, lease: int) -> bool:
-        """Say whether there is this lease."""
+        """Return whether the lease exists."""
         try:
             self.do(self.store.leases.current, lease)
         except UnknownLease:

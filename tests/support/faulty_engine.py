@@ -20,8 +20,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from leasehold import Client
 from leasehold.clock import Clock
-from leasehold.core.keyspace import FROM_KEY
-from leasehold.core.ops import Compare, Step
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.values import (
@@ -35,9 +33,11 @@ from leasehold.engine.values import (
     TxnResult,
 )
 from leasehold.errors import CallRefused, ConnectionLost, LeaseholdError
-from leasehold.recipes.naming import is_contender
-from leasehold.rpc.failures import as_ours
-from leasehold.rpc.grpc import too_large
+from leasehold.grpc.call_errors import as_ours
+from leasehold.grpc.protocol import too_large
+from leasehold.keyspace.keyspace import FROM_KEY
+from leasehold.keyspace.operations import Compare, Step
+from leasehold.locks.lock_queue import LockQueue
 from leasehold.testing import Host, Simulation
 from tests.simulation import far_disk
 
@@ -55,7 +55,7 @@ class Fault(Enum):
     REQUEST_LOST = auto()
     ANSWER_LOST = auto()
     REFUSED = auto()
-    """The server says no, for good."""
+    """The server refuses, definitely."""
     EXHAUSTED = auto()
     """It is executed, and its answer is too long for the client, or for a proxy."""
     STRAGGLES = auto()
@@ -106,8 +106,8 @@ class FaultyEngine(Engine):
     async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
         return await self._call("put", lambda: self._shared.put(key, value, lease=lease))
 
-    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
-        return await self._call("delete", lambda: self._shared.delete(key, end))
+    async def delete(self, key: bytes, end: bytes = b"", *, previous: bool = False) -> DeleteResult:
+        return await self._call("delete", lambda: self._shared.delete(key, end, previous=previous))
 
     async def txn(
         self,
@@ -183,7 +183,7 @@ class FaultyEngine(Engine):
 
     async def _do_later(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
         await asyncio.sleep(self.straggle_s)
-        with suppress(LeaseholdError):  # nobody is told
+        with suppress(LeaseholdError):  # the caller has given up
             await call()
 
 
@@ -195,7 +195,7 @@ class FaultyWatch(Watch):
         self._watch = watch
         self._failure: asyncio.Future[Events] = asyncio.get_running_loop().create_future()
 
-    def fail(self, error: LeaseholdError) -> None:
+    def fail(self, error: Exception) -> None:
         """End with an error."""
         if not self._failure.done():
             self._failure.set_exception(error)
@@ -237,15 +237,15 @@ class SleepyClock:
         self.slept_s = 0.0
 
     def monotonic(self) -> float:
-        """Give what timers go by."""
+        """Return the clock of timers."""
         return self._clock.monotonic()
 
     def boottime(self) -> float:
-        """Give what holders go by."""
+        """Return the clock of holders."""
         return self._clock.boottime() + self.slept_s
 
     def wall(self) -> float:
-        """Give what people go by."""
+        """Return the wall clock."""
         return self._clock.wall() + self.slept_s
 
 
@@ -267,7 +267,7 @@ class World:
         return client
 
     def pairs(self, prefix: bytes = b"") -> list[KeyValue]:
-        """Give all keys, as they are, without those of sessions; by create revisions."""
+        """Return all keys, without those of sessions; by create revisions."""
         items = self.engine._store.keyspace.range(b"\0", FROM_KEY)
         pairs = [KeyValue(item) for item in items if not item[5].startswith(SESSIONS)]
         found = [pair for pair in pairs if pair.key.startswith(prefix)]
@@ -278,18 +278,19 @@ class World:
         return len(self.engine._store.leases.table)
 
     def keys(self, name: str) -> int:
-        """Count who is in the line of a lock."""
+        """Count the keys in the queue of a lock."""
         prefix = name.encode() + b"/"
-        return sum(is_contender(prefix, pair.key) for pair in self.pairs(prefix))
+        queue = LockQueue(prefix.removesuffix(b"/"))
+        return sum(queue.counts(pair.key) for pair in self.pairs(prefix))
 
     async def in_line(self, name: str, count: int) -> None:
-        """Wait until so many are in the line of a lock."""
+        """Wait until this many keys are in the queue of a lock."""
         await self.until(lambda: self.keys(name) == count)
 
     async def until(self, condition: Callable[[], object], within_s: float = 60.0) -> None:
-        """Wait for something that nobody tells of."""
+        """Wait for a condition that sends no notification."""
         async with asyncio.timeout(within_s):
-            while not condition():  # noqa: ASYNC110  nobody is told
+            while not condition():  # noqa: ASYNC110  there is no event to await
                 await asyncio.sleep(0.01)
 
 

@@ -1,6 +1,6 @@
 """Clients for a `ServerConnection` without sockets: one that keeps the rules, one that need not.
 
-`Peer` is the library `h2`, so what it accepts is HTTP/2 by somebody else's reading of the RFC.
+`Peer` is the library `h2`, so the RFC is interpreted by an independent implementation.
 `RawPeer` writes frames by hand, for what `h2` would refuse to send. Both call `Service`.
 """
 
@@ -20,15 +20,14 @@ from h2.events import (
     TrailersReceived,
 )
 
-from leasehold.rpc import frames
-from leasehold.rpc.frames import ErrorCode
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import PREFIX_BYTES, framed
-from leasehold.rpc.limits import Limits
-from leasehold.rpc.pages import Pages
-from leasehold.rpc.routes import Answer, Exchange, Method, Speaker, Subscription
-from leasehold.rpc.server_connection import ServerConnection
-from leasehold.rpc.web import PagesOnly
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.http_handlers import Pages, PagesOnly
+from leasehold.grpc.protocol import PREFIX_BYTES, framed
+from leasehold.grpc.routes import Answer, Exchange, Method, Speaker, Subscription
+from leasehold.grpc.server_connection import ServerConnection
+from leasehold.http2 import frames
+from leasehold.http2.frames import ErrorCode
+from leasehold.http2.limits import ConnectionLimits
 from tests.support.virtual_host import VirtualHost
 
 ONCE: Final = "/test.Service/Once"
@@ -128,7 +127,7 @@ class Reply:
 
     @property
     def messages(self) -> list[bytes]:
-        """The messages in the body, which must have no rest."""
+        """The messages in the body, which must be complete."""
         found, at = [], 0
         while at < len(self.body):
             size = int.from_bytes(self.body[at + 1 : at + PREFIX_BYTES], "big")
@@ -164,7 +163,7 @@ class Peer:
         gate: Gate | None = None,
         *,
         pages: Pages | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         host: VirtualHost | None = None,
     ) -> None:
         self.service = service or Service()
@@ -198,7 +197,7 @@ class Peer:
         return ErrorCode(ends[0].error_code or 0) if ends else None
 
     def pump(self) -> None:
-        """Carry what both sides have to say, until neither says anything more."""
+        """Transfer data in both directions until neither side sends more."""
         for _ in range(MAX_ROUNDS):
             arrived, self._arrived[:] = b"".join(self._arrived), []
             for event in self.client.receive_data(arrived) if arrived else []:
@@ -240,9 +239,9 @@ class Peer:
         """Send messages on a stream, as far as its window goes, without handing them over yet."""
         self.send(stream_id, b"".join(map(framed, messages)), end=end)
 
-    def send(self, stream_id: int, octets: bytes, *, end: bool = False) -> None:
-        """Send octets on a stream; hand them over whenever the window is closed."""
-        while octets:
+    def send(self, stream_id: int, data: bytes, *, end: bool = False) -> None:
+        """Send data on a stream; pass it on whenever the window is closed."""
+        while data:
             room = min(
                 self.client.local_flow_control_window(stream_id),
                 self.client.max_outbound_frame_size,
@@ -251,9 +250,9 @@ class Peer:
                 self.pump()
                 assert self.client.local_flow_control_window(stream_id), "the window stays closed"
                 continue
-            piece, octets = octets[:room], octets[room:]
-            self.client.send_data(stream_id, piece, end_stream=end and not octets)
-            end = end and bool(octets)
+            piece, data = data[:room], data[room:]
+            self.client.send_data(stream_id, piece, end_stream=end and not data)
+            end = end and bool(data)
         if end:
             self.client.end_stream(stream_id)
 
@@ -264,7 +263,7 @@ class Peer:
         return stream_id
 
     def call(self, message: bytes = b"hello", path: str = ONCE) -> Reply:
-        """Make a unary call, and give what came back."""
+        """Make a unary call, and return the response."""
         stream_id = self.begin(message, path)
         self.pump()
         return self.reply(stream_id)
@@ -292,7 +291,7 @@ class Frame:
 
 
 class RawPeer:
-    """A client that sends what it is told to, and the server that it talks to."""
+    """A client that sends the given frames, and its server."""
 
     def __init__(
         self,
@@ -300,7 +299,7 @@ class RawPeer:
         gate: Gate | None = None,
         *,
         greets: bool = True,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         host: VirtualHost | None = None,
     ) -> None:
         self.service = service or Service()
@@ -332,39 +331,39 @@ class RawPeer:
         """Write a whole unary call."""
         return self.request(stream_id) + frames.frame(frames.DATA, END, stream_id, framed(message))
 
-    def send(self, *octets: bytes) -> list[Frame]:
-        """Give the server octets, and take what it sends in return."""
-        self.server.receive(b"".join(octets))
+    def send(self, *data: bytes) -> list[Frame]:
+        """Pass data to the server, and return the frames that it sends."""
+        self.server.receive(b"".join(data))
         return self.taken()
 
     def taken(self) -> list[Frame]:
         """Take the frames that the server sent."""
-        octets, self._arrived[:] = b"".join(self._arrived), []
-        return split_frames(octets)
+        data, self._arrived[:] = b"".join(self._arrived), []
+        return split_frames(data)
 
-    def goaway(self, *octets: bytes) -> ErrorCode:
-        """Give the server octets that must end the connection; say how it did."""
-        last = self.send(*octets)[-1]
+    def goaway(self, *data: bytes) -> ErrorCode:
+        """Pass data to the server that must end the connection; return the error code."""
+        last = self.send(*data)[-1]
         assert last.kind == frames.GOAWAY, last
         assert self.server.is_closing
         return last.code
 
-    def reset(self, *octets: bytes) -> tuple[int, ErrorCode]:
-        """Give the server octets that must reset a stream; say which, and how it did."""
-        last = self.send(*octets)[-1]
+    def reset(self, *data: bytes) -> tuple[int, ErrorCode]:
+        """Pass data to the server that must reset a stream; return its id and the error code."""
+        last = self.send(*data)[-1]
         assert last.kind == frames.RST_STREAM, last
         assert not self.server.is_closing
         return last.stream_id, last.code
 
 
-def split_frames(octets: bytes) -> list[Frame]:
-    """Cut octets into frames, of which the last must be whole."""
+def split_frames(data: bytes) -> list[Frame]:
+    """Split data into frames, of which the last must be whole."""
     found, at = [], 0
-    while at < len(octets):
-        end = at + 9 + int.from_bytes(octets[at : at + 3], "big")
-        assert end <= len(octets), "a frame is cut off"
-        number = int.from_bytes(octets[at + 5 : at + 9], "big")
-        found.append(Frame(octets[at + 3], octets[at + 4], number, octets[at + 9 : end]))
+    while at < len(data):
+        end = at + 9 + int.from_bytes(data[at : at + 3], "big")
+        assert end <= len(data), "a frame is cut off"
+        number = int.from_bytes(data[at + 5 : at + 9], "big")
+        found.append(Frame(data[at + 3], data[at + 4], number, data[at + 9 : end]))
         at = end
     return found
 

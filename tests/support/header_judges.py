@@ -1,10 +1,10 @@
-"""Judges of header blocks that we encode: the decoder of the library `hpack`, and our own."""
+"""References for encoded header blocks: the decoder of the library `hpack`, and our own."""
 
 import hpack
 from hpack.struct import HeaderTuple
 
-from leasehold.rpc.header_encoder import Fields
-from leasehold.rpc.hpack import HeaderDecoder
+from leasehold.http2.header_encoder import Fields
+from leasehold.http2.hpack import HeaderDecoder
 
 SECRETS = (b"authorization", b"token", b"cookie", b"proxy-authorization")
 MAX_LIST_BYTES = 1 << 20
@@ -18,7 +18,7 @@ class Judges:
         self.ours = HeaderDecoder(max_list_bytes=MAX_LIST_BYTES)
 
     def read(self, block: bytes) -> Fields:
-        """Give the fields, on which both must agree."""
+        """Return the fields, on which both must agree."""
         theirs = tuple((bytes(name), bytes(value)) for name, value in self.raw(block))
         ours = tuple((field.name, field.value) for field in self.ours.decode(block))
         assert ours == theirs

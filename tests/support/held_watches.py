@@ -1,4 +1,4 @@
-"""An engine in memory, in virtual time, whose watches tell only as much as a test lets them."""
+"""An engine in memory, in virtual time, whose watches deliver only as much as a test allows."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,20 +7,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from leasehold.engine import runtime
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import Watch
-from leasehold.engine.journal import Journal
-from leasehold.engine.store import Store
 from leasehold.engine.values import Events
 from leasehold.errors import CallRefused
+from leasehold.journal.journal import Journal
+from leasehold.store import runtime
+from leasehold.store.store import Store
 from leasehold.testing import current_host
 from tests.property.engine_kit import HandCommitter
 
 T = TypeVar("T")
 
 TURNS = 50
-"""After so many turns of the loop everything that can happen has happened."""
+"""After this many turns of the loop all pending work is done."""
 
 
 MAX_MADE = 1_000
@@ -56,7 +56,7 @@ class PromptCommitter(HandCommitter):
 
 
 class HeldWatch(Watch):
-    """A watch whose reader gets a revision for each time that the test says so."""
+    """A watch whose reader gets one revision for each release by the test."""
 
     def __init__(self, inner: Watch, key: bytes, *, is_free: bool, is_refused: bool) -> None:
         self._inner = inner
@@ -67,7 +67,7 @@ class HeldWatch(Watch):
         self._allowed = asyncio.Semaphore(0)
 
     def let(self, revisions: int) -> None:
-        """Let so many revisions through."""
+        """Let a number of revisions through."""
         for _ in range(revisions):
             self._allowed.release()
 
@@ -155,6 +155,6 @@ async def _at_once(function: Callable[..., T], *args: Any) -> T:
 
 
 async def settled() -> None:
-    """Let everybody do what they can do now."""
+    """Let all pending work be done."""
     for _ in range(TURNS):
         await asyncio.sleep(0)

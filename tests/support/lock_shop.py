@@ -10,17 +10,17 @@ from typing import Any, Final, Generic, TypeVar, cast
 import pytest
 from google.protobuf.message import Message
 
-from leasehold.core.ops import Grant, Op
-from leasehold.engine import runtime as runtimes
-from leasehold.engine.journal_format import Identity
-from leasehold.engine.runtime import Runtime
 from leasehold.errors import Status
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Later, Listener, Method, Speaker, Subscription
-from leasehold.server.etcd.desk import Desk
-from leasehold.server.etcd.election import Election
-from leasehold.server.etcd.lock import Lock
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Answer, DeferredAnswer, Listener, Method, Speaker, Subscription
+from leasehold.journal.journal_format import Identity
+from leasehold.keyspace.operations import Grant, Op
+from leasehold.server.etcd.election import ElectionService
+from leasehold.server.etcd.lock import LockService
+from leasehold.server.etcd.service_context import ServiceContext
+from leasehold.store import runtime as runtimes
+from leasehold.store.runtime import Runtime
 from leasehold.testing import current_host, run_virtual
 from leasehold.wire import election_pb2 as epb
 from leasehold.wire import lock_pb2 as lpb
@@ -33,7 +33,7 @@ TURNS_MAX: Final = 10_000
 
 
 class Caller(Generic[R]):
-    """A call of a subscription: what it was told, and from which position on it may know."""
+    """A call of a subscription: its messages, with the positions they wait for."""
 
     def __init__(self, method: Method, request: Message, response_type: type[R]) -> None:
         assert isinstance(method, Subscription)
@@ -68,16 +68,16 @@ class Caller(Generic[R]):
         self.end(error)
 
     def flush_soon(self) -> None:
-        """Do nothing: what is said is said."""
+        """Do nothing: the data is already sent."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it was told nothing yet."""
+        """Whether it has neither ended nor been cancelled."""
         return not (self.is_ended or self.is_gone)
 
     @property
     def answer(self) -> R:
-        """What it was told, if that was all."""
+        """The message it received, if there was only one."""
         [(answer, _)] = self.said
         assert self.is_ended
         assert self.error is None
@@ -90,7 +90,7 @@ class Caller(Generic[R]):
         return self.said[0][1] if self.error is None else self.error.position
 
     def go(self) -> None:
-        """Go away, or learn that everything is over."""
+        """Leave, or stop because the run is over."""
         if not self.is_gone:
             self.is_gone = True
             self._listener.gone()
@@ -102,7 +102,7 @@ class Caller(Generic[R]):
 
 
 class Shop:
-    """The services, and a disk that takes what it is told to."""
+    """The services, and a disk under the control of the test."""
 
     def __init__(self) -> None:
         self.runtime = Runtime(None, clock=current_host().clock)
@@ -112,8 +112,8 @@ class Shop:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(runtimes, "Committer", HandCommitter)
             self.runtime.start()
-        self.desk = Desk(self.runtime, self.gate, Identity(1, 2, 3))
-        self.locks, self.elections = Lock(self.desk), Election(self.desk)
+        self.context = ServiceContext(self.runtime, self.gate, Identity(1, 2, 3))
+        self.locks, self.elections = LockService(self.context), ElectionService(self.context)
         self._methods = {**self.locks.methods(), **self.elections.methods()}
 
     def commit(self) -> None:
@@ -149,7 +149,7 @@ class Shop:
         method = self._methods["/v3electionpb.Election/Observe"]
         return Caller(method, epb.LeaderRequest(name=name), epb.LeaderResponse)
 
-    def unlock(self, key: bytes) -> Answer | Later:
+    def unlock(self, key: bytes) -> Answer | DeferredAnswer:
         """Call Unlock."""
         return self.locks.unlock(lpb.UnlockRequest(key=key).SerializeToString())
 
@@ -164,18 +164,18 @@ class Shop:
     @property
     def tasks(self) -> set[Any]:
         """What the services have under way."""
-        return self.locks._lines._tasks | self.elections._lines._tasks
+        return self.locks._queues._tasks | self.elections._queues._tasks
 
     @property
     def chores(self) -> int:
-        """How much is to be done for those who have gone."""
-        return len(self.locks._lines.chores) + len(self.elections._lines.chores)
+        """The amount of work for callers that have left."""
+        return len(self.locks._queues.cleanup) + len(self.elections._queues.cleanup)
 
     def check_nothing_is_left(self) -> None:
-        """Check that nobody who has gone has left anything in memory."""
-        for lines in (self.locks._lines, self.elections._lines):
-            assert (len(lines), lines.callers, lines.in_line) == (0, 0, 0)
-            assert not len(lines.chores)
+        """Check that callers that have left leave nothing in memory."""
+        for queues in (self.locks._queues, self.elections._queues):
+            assert (len(queues), queues.callers, queues.queued_keys) == (0, 0, 0)
+            assert not len(queues.cleanup)
         assert not len(self.store.watchers)
         assert not self.store.pins
 

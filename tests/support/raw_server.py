@@ -1,7 +1,7 @@
-"""A server that does what a test says, frame by frame; and the wires to it, real or not.
+"""A server under the control of a test, frame by frame; and connections to it, real or not.
 
-`RawServer` knows no rules, so it can break all of them. `Wire` connects it to a `ClientConnection`;
-`Net` to the channels of a virtual event loop.
+`RawServer` enforces no rules, so it can break all of them. `Wire` connects it to a
+`ClientConnection`, `Net` to the channels of a virtual event loop.
 """
 
 import asyncio
@@ -12,16 +12,15 @@ from typing import Any, Final, cast
 import hpack
 
 from leasehold.errors import ConnectFailed
-from leasehold.rpc import frames
-from leasehold.rpc.client_call import UnaryCall
-from leasehold.rpc.client_connection import CLIENT_LIMITS, ClientConnection
-from leasehold.rpc.client_protocol import ClientProtocol, MakeLine
-from leasehold.rpc.endpoints import Endpoint
-from leasehold.rpc.frames import END_HEADERS, END_STREAM, ErrorCode, Setting
-from leasehold.rpc.grpc import framed
-from leasehold.rpc.limits import Limits
-from leasehold.rpc.request_heads import RequestHeads
-from leasehold.rpc.streaming_call import StreamingCall
+from leasehold.grpc.client_call import StreamingCall, UnaryCall
+from leasehold.grpc.client_connection import CLIENT_LIMITS, ClientConnection
+from leasehold.grpc.client_headers import RequestHeads
+from leasehold.grpc.client_protocol import ClientProtocol, MakeConnection
+from leasehold.grpc.endpoints import Endpoint
+from leasehold.grpc.protocol import framed
+from leasehold.http2 import frames
+from leasehold.http2.frames import END_HEADERS, END_STREAM, ErrorCode, Setting
+from leasehold.http2.limits import ConnectionLimits
 from tests.support.h2_peer import Frame
 
 PATH: Final = "/test.Service/Method"
@@ -31,7 +30,7 @@ HEAD: Final = ((":status", "200"), ("content-type", "application/grpc"))
 
 @dataclass
 class Request:
-    """What a server has heard of a call."""
+    """The frames that a server has received of a call."""
 
     fields: list[tuple[str, str]]
     body: bytearray = field(default_factory=bytearray)
@@ -44,7 +43,7 @@ class Request:
 
 
 class RawServer:
-    """Hears frames, and sends those that it is told to."""
+    """Receives frames, and sends those of the test."""
 
     def __init__(self, transmit: Callable[[bytes], None]) -> None:
         self.transmit = transmit
@@ -59,7 +58,7 @@ class RawServer:
         self._decoder = hpack.Decoder()
         self._encoder = hpack.Encoder()
 
-    # What it hears.
+    # Receiving.
 
     def receive(self, data: bytes) -> None:
         data = self._tail + data
@@ -109,10 +108,10 @@ class RawServer:
         ends = self.heard(frames.GOAWAY)
         return ends[0].code if ends else None
 
-    # What it says.
+    # Sending.
 
-    def send(self, *octets: bytes) -> None:
-        self.transmit(b"".join(octets))
+    def send(self, *chunks: bytes) -> None:
+        self.transmit(b"".join(chunks))
 
     def greet(self, settings: dict[Setting, int] | None = None) -> None:
         self.send(frames.settings(settings or {}))
@@ -150,7 +149,7 @@ class Wire:
     def __init__(
         self,
         settings: dict[Setting, int] | None = None,
-        limits: Limits = CLIENT_LIMITS,
+        limits: ConnectionLimits = CLIENT_LIMITS,
         *,
         greets: bool = True,
     ) -> None:
@@ -180,7 +179,7 @@ class Wire:
         self._loop.close()
 
     def pump(self) -> None:
-        """Carry what both have to say until neither says anything more."""
+        """Transfer data in both directions until neither side sends more."""
         for _ in range(1000):
             if self.flushes:
                 self.flushes = 0
@@ -259,7 +258,7 @@ class VirtualTransport(asyncio.Transport):
         self.hang_up()
 
     def hang_up(self, error: Exception | None = None) -> None:
-        """End the connection, whoever does it."""
+        """End the connection, from either side."""
         self._is_closing = True
         self._loop.call_soon(self._end, error)
 
@@ -291,14 +290,14 @@ class Net:
         self.serve: Callable[[RawServer], None] | None = None
         """Prepares each new server."""
 
-    async def connect(self, make_line: MakeLine, endpoint: Endpoint) -> ClientProtocol:
+    async def connect(self, make_connection: MakeConnection, endpoint: Endpoint) -> ClientProtocol:
         """Connect as `connecting.connect` does."""
         address = str(endpoint)
         self.dialed.append(address)
         await asyncio.sleep(self.delay_s)
         if address in self.down:
             raise ConnectFailed(f"cannot connect to {address}: Connection refused")
-        line = make_line(endpoint)
+        line = make_connection(endpoint)
         transport = VirtualTransport(line)
         transport.server.acknowledges = address not in self.silent
         line.connection_made(transport)

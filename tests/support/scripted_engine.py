@@ -69,12 +69,12 @@ class ScriptedEngine(Engine):
     # What a test looks at.
 
     def alive(self) -> set[int]:
-        """Give the leases that are there."""
+        """Return the leases that are there."""
         now = self._clock.boottime()
         return {lease for lease, (_, end) in self._ends.items() if now < end}
 
     def end_of(self, lease: int) -> float:
-        """Give the end of a lease, on the clock."""
+        """Return the end of a lease, on the clock."""
         return self._ends[lease][1]
 
     def times_of(self, name: str) -> list[float]:
@@ -178,7 +178,7 @@ class ScriptedEngine(Engine):
     async def range(self, key: bytes, end: bytes = b"", **_options: Any) -> RangeResult:
         raise NotImplementedError
 
-    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
+    async def delete(self, key: bytes, end: bytes = b"", **_options: Any) -> DeleteResult:
         raise NotImplementedError
 
     async def txn(self, *_parts: Any, **_named: Any) -> TxnResult:

@@ -30,7 +30,7 @@ def printed_by(code: str, *arguments: str) -> str:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody tells of."""
+    """Poll for a condition."""
     give_up_at = time.monotonic() + WITHIN_S
     while not condition():
         assert time.monotonic() < give_up_at, "it did not happen"

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-READY_S: Final = 30.0
-STOP_S: Final = 20.0
+READY_S: Final = 120.0
+STOP_S: Final = 60.0
 POLL_S: Final = 0.02
 STARTS_MAX: Final = 3
 LOG_TAIL_CHARS: Final = 4000
@@ -51,7 +51,7 @@ class RunningServer:
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on."""
+    """Find a free port."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -148,7 +148,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def is_healthy(endpoint: str) -> bool:
-    """Tell whether whoever listens there serves."""
+    """Return whether the endpoint serves."""
     try:
         with urllib.request.urlopen(f"http://{endpoint}/health", timeout=1.0) as answer:
             return bool(answer.status == 200)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-STOP_S: Final = 20.0
+STOP_S: Final = 60.0
 
 
 def stop(pid: int) -> None:

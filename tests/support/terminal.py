@@ -48,6 +48,11 @@ class Terminal:
         """Whether what is typed is shown."""
         return bool(termios.tcgetattr(self._number)[3] & termios.ECHO)
 
+    def is_stopped(self) -> bool:
+        """Whether the process has stopped since the last call, as a shell finds out."""
+        number, status = os.waitpid(self.process.pid, os.WUNTRACED | os.WNOHANG)
+        return number != 0 and os.WIFSTOPPED(status)
+
     @property
     def foreground(self) -> int:
         """The process group that keys are signals for."""
@@ -62,7 +67,7 @@ class Terminal:
 
     def _read(self) -> None:
         if select.select([self._number], [], [], _POLL_S)[0]:
-            with contextlib.suppress(OSError):  # once nobody has the other end
+            with contextlib.suppress(OSError):  # once the other end is closed
                 self.drawn += os.read(self._number, 65536).decode(errors="replace")
 
     @property

@@ -1,4 +1,4 @@
-"""The helper that starts servers gives nobody a server that it did not start."""
+"""The helper that starts servers never returns a server that it did not start."""
 
 import sys
 import threading
@@ -33,7 +33,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Healthy).serve_forever()
 
 @pytest.fixture
 def stranger() -> Iterator[int]:
-    """A healthy server of somebody else: its port."""
+    """The port of a healthy server that the helper did not start."""
     with HTTPServer((servers.HOST, 0), Healthy) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

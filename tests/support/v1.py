@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 
-from leasehold.core.ops import Grant, Put
-from leasehold.engine.journal_format import Identity
-from leasehold.engine.runtime import Runtime
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.routes import Answer, Later, Listener, Speaker, Subscription
-from leasehold.server.etcd.desk import Desk
-from leasehold.server.etcd.lease import Lease
-from leasehold.server.leases.service import PATH, Leases
-from leasehold.server.policies import DEFAULT_POLICIES, Policies
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Answer, DeferredAnswer, Listener, Speaker, Subscription
+from leasehold.journal.journal_format import Identity
+from leasehold.keyspace.operations import Grant, Put
+from leasehold.server.etcd.lease import LeaseService
+from leasehold.server.etcd.service_context import ServiceContext
+from leasehold.server.leases.service import PATH, LeasesService
+from leasehold.server.term_policies import DEFAULT_POLICIES, Policies
+from leasehold.store.runtime import Runtime
 from leasehold.testing import current_host, run_virtual
 from leasehold.wire import leases_pb2 as pb
 
 
-async def answer_of(answer: Answer | Later) -> Answer:
+async def answer_of(answer: Answer | DeferredAnswer) -> Answer:
     """Wait for an answer that takes a while."""
     found = answer if isinstance(answer, tuple) else await answer
     assert isinstance(found, tuple)
@@ -64,9 +64,9 @@ class Office:
         self.store.start()
         if not by_hand:
             self.store.on_pending = self._commit_soon
-        self.desk = Desk(self.runtime, Gate(), Identity(1, 2, 3))
-        self.service = Leases(self.desk, policies)
-        self.lease = Lease(self.desk)
+        self.context = ServiceContext(self.runtime, Gate(), Identity(1, 2, 3))
+        self.service = LeasesService(self.context, policies)
+        self.lease = LeaseService(self.context)
         self.methods: Mapping[str, Any] = self.service.methods()
 
     def _commit_soon(self) -> None:
@@ -164,7 +164,7 @@ def _in_office(test: Test, options: dict[str, Any]) -> Callable[[], None]:
 
 
 async def refusal(call: Coroutine[Any, Any, Any]) -> RpcError:
-    """Give the error that a call is refused with."""
+    """Return the error that a call is refused with."""
     try:
         await call
     except RpcError as error:

@@ -82,7 +82,7 @@ class VirtualHost:
         self.tasks: list[VirtualTask] = []
 
     def now(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self._now
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> VirtualAlarm:
@@ -92,7 +92,7 @@ class VirtualHost:
         return alarm
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back at once: nobody else has a turn here."""
+        """Call back immediately: this loop runs one task."""
         callback()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

@@ -205,10 +205,10 @@ def test_an_error_keeps_its_notes_when_pickled(make: object) -> None:
     [
         (
             UnknownLease("abc"),
-            "no lease 'abc' is known here (it never was, or ended long ago)",
+            "lease 'abc' does not exist (it may have ended long ago)",
         ),
-        (UnknownLease("abc", EndReason.EXPIRED), "lease 'abc' is over: expired"),
-        (UnknownLease("abc", EndReason.CANCELLED), "lease 'abc' is over: cancelled"),
+        (UnknownLease("abc", EndReason.EXPIRED), "lease 'abc' has ended: expired"),
+        (UnknownLease("abc", EndReason.CANCELLED), "lease 'abc' has ended: cancelled"),
         (LeaseDenied("full"), "a grant was denied: full"),
         (LeaseDenied("full", requested=5.0), "a grant of 5.0 was denied: full"),
         (LeaseDenied("full", lease="abc"), "a term for lease 'abc' was denied: full"),

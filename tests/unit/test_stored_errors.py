@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.engine.opening import MEMORY, open_engine
-from leasehold.engine.remote.history import History
-from leasehold.engine.remote.watching import RemoteWatch
+from leasehold.engine.embedded import MEMORY, open_engine
+from leasehold.engine.remote.caller import History
+from leasehold.engine.remote.remote_watch import RemoteWatch
 from leasehold.errors import (
     Closed,
     Compacted,
@@ -23,17 +23,16 @@ from leasehold.errors import (
     LockDenied,
     LockLost,
     Status,
+    fresh,
 )
-from leasehold.rpc import frames
-from leasehold.rpc.client_call import NotProcessed
-from leasehold.rpc.connecting import Connector
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.header_encoder import literals
-from leasehold.rpc.routes import Exchange
-from leasehold.rpc.server_connection import ServerConnection
-from leasehold.rpc.streaming_call import StreamingCall
-from leasehold.stored_errors import fresh
+from leasehold.grpc.client_call import NotProcessed, StreamingCall
+from leasehold.grpc.connecting import Connector
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Exchange
+from leasehold.grpc.server_connection import ServerConnection
+from leasehold.http2 import frames
+from leasehold.http2.header_encoder import literals
 from leasehold.wire import rpc_pb2 as pb
 
 SOURCES = Path(leasehold.__file__).parent
@@ -83,6 +82,7 @@ def awaits_again(
     return once
 
 
+@pytest.mark.slow
 def test_an_unknown_method_costs_no_memory() -> None:
     connection = ServerConnection({"/a.B/C": Exchange(lambda _: (b"", 0))}, Gate(), lambda _: None)
     connection.receive(frames.settings({}))
@@ -105,6 +105,7 @@ def test_an_unknown_method_costs_no_memory() -> None:
     assert not connection.is_closing
 
 
+@pytest.mark.slow
 def test_a_lost_history_costs_no_memory() -> None:
     history = History(lambda _: None)
     history.saw_cluster(1)
@@ -112,6 +113,7 @@ def test_a_lost_history_costs_no_memory() -> None:
     assert grown_bytes(raises_again(history.check, HistoryLost)) < MAX_GROWTH_BYTES
 
 
+@pytest.mark.slow
 def test_a_failed_stream_costs_no_memory() -> None:
     call = StreamingCall((), 1024)
     call.failed(RpcError(Status.UNAVAILABLE, "gone"))
@@ -119,6 +121,7 @@ def test_a_failed_stream_costs_no_memory() -> None:
         assert grown_bytes(awaits_again(each, RpcError)) < MAX_GROWTH_BYTES
 
 
+@pytest.mark.slow
 def test_a_failed_remote_watch_costs_no_memory() -> None:
     async def made() -> RemoteWatch:
         return RemoteWatch(pb.WatchCreateRequest(key=b"k"), lambda _: None, lambda _: None)
@@ -185,13 +188,14 @@ def test_a_fresh_error_is_like_the_stored_one(error: BaseException) -> None:
 # The rule, for all of the source.
 
 
+@pytest.mark.slow
 def test_no_stored_exception_is_raised() -> None:
     found = [
         f"{path.relative_to(SOURCES)}:{line}"
         for path in sorted(SOURCES.rglob("*.py"))
         for line in stored_raises(ast.parse(path.read_text()))
     ]
-    assert not found, "raise `fresh(stored)` of `leasehold.stored_errors` instead"
+    assert not found, "raise `fresh(stored)` of `leasehold.errors` instead"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from leasehold import __version__
-from leasehold.cli.signals import SIGNALS, Ended, exit_code
+from leasehold.cli.signals import SIGNALS, StoppedBySignal, exit_code
 
 if typing.TYPE_CHECKING:
     from leasehold.cli.parser import Parser
@@ -31,7 +31,7 @@ COMMANDS: Final = (
     "top",
     "completion",
 )
-"""Each is a module here, in the order of the help."""
+"""Each is a module of this package. The order is that of the help."""
 
 _EPILOG: Final = """\
 examples:
@@ -44,19 +44,19 @@ See `leasehold COMMAND --help` for options and examples.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit code. The process is the command's: its signals are, too."""
-    SIGNALS.listen()
+    """Run the command and return the exit code. Installs signal handlers for the whole process."""
+    SIGNALS.install()
     _fill_standard_files()
     try:
         return _run(argv)
-    except Ended:
-        assert SIGNALS.heard is not None
-        return exit_code(SIGNALS.heard)
+    except StoppedBySignal:
+        assert SIGNALS.received is not None
+        return exit_code(SIGNALS.received)
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    # All else takes a while to import, in which signals are heard already.
-    from leasehold.cli.exits import FAILURE, USAGE_ERROR  # noqa: PLC0415
+    # The other modules take a while to import. Signals are handled from here on.
+    from leasehold.cli.exit_codes import FAILURE, USAGE_ERROR
 
     given = sys.argv[1:] if argv is None else list(argv)
     parser = parser_for(given)
@@ -66,16 +66,16 @@ def _run(argv: Sequence[str] | None) -> int:
             parser.print_help(sys.stderr)
             return USAGE_ERROR
         code: int = arguments.run(arguments)
-    except SystemExit as end:  # of a parser, which has helped or complained
+    except SystemExit as end:  # raised by a parser after it printed help or an error
         code = int(end.code or 0)
-    except BrokenPipeError:  # whoever was to read it has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         code = FAILURE
     return code if _flushed() else FAILURE
 
 
 def parser_for(given: Sequence[str] = ()) -> "Parser":
-    """Make the parser: of all commands, unless one is named, because others take long to import."""
-    from leasehold.cli.parser import Parser  # noqa: PLC0415
+    """Make a parser for the named command, or for all. Importing every command is slow."""
+    from leasehold.cli.parser import Parser
 
     parser = Parser(
         prog="leasehold",
@@ -91,7 +91,7 @@ def parser_for(given: Sequence[str] = ()) -> "Parser":
 
 
 def _flushed() -> bool:
-    """Write what waits for standard output; if that does not work nothing tries again at exit."""
+    """Flush standard output. If that fails, nothing is written again at exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -102,10 +102,10 @@ def _flushed() -> bool:
 
 
 def _fill_standard_files() -> None:
-    """Open what is closed of standard input, output and error, before something else gets in there.
+    """Open standard input, output and error if they are closed.
 
-    A file that has one of their numbers would be written to by whoever means to write there, and
-    libuv ends the process rather than use such a number itself.
+    Otherwise another file could get one of their numbers. Output would then be written to that
+    file, and libuv aborts the process rather than use such a number itself.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= MAX_STANDARD_FILE:
         os.set_inheritable(number, True)

@@ -1,12 +1,16 @@
-"""`leasehold backup`: a copy of a data directory in one file, also while it is served."""
+"""`leasehold backup`: copy a data directory into one file, also while it is served."""
 
 import argparse
 from pathlib import Path
 from typing import Final
 
-from leasehold.cli.data_dir import IN_FORCE, add_settings, directory, directory_in_force
-from leasehold.cli.reporting import ProgressBar, file, size, told
+from leasehold.cli.argument_types import path
+from leasehold.cli.output import ProgressBar, print_result, size
+from leasehold.cli.parser import Commands
+from leasehold.cli.settings.flags import IN_FORCE, add_settings, directory, directory_in_force
 from leasehold.errors import DirectoryInUse
+
+_FILE: Final = path("file", "./backup.db")
 
 _EPILOG: Final = """\
 example:
@@ -17,7 +21,7 @@ when it is complete and on disk. `leasehold restore` makes a data directory from
 """
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add `backup` to the commands."""
     parser = commands.add_parser(
         "backup",
@@ -36,18 +40,18 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     add_settings(parser)
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_argument("file", type=file, metavar="FILE", help="file to write")
+    parser.add_argument("file", type=_FILE, metavar="FILE", help="file to write")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make a backup; 0 if that went well."""
-    return told(lambda: _back_up(arguments, arguments.file, arguments.force))
+    """Make a backup; return 0 on success."""
+    return print_result(lambda: _back_up(arguments, arguments.file, arguments.force))
 
 
 def _back_up(arguments: argparse.Namespace, target: Path, force: bool) -> str:
-    from leasehold.engine.backup import back_up_directory  # noqa: PLC0415  they are long
-    from leasehold.engine.control import ask_for_backup  # noqa: PLC0415
+    from leasehold.store.backup import back_up_directory
+    from leasehold.store.control_socket import ask_for_backup
 
     directory = directory_in_force(arguments.data_dir, arguments)
     with ProgressBar("backup") as bar:

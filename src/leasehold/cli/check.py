@@ -4,12 +4,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leasehold.cli.data_dir import IN_FORCE, add_settings, directory, directory_in_force
-from leasehold.cli.reporting import ProgressBar, count, size, told
-from leasehold.core.keyspace import FIRST_REVISION
+from leasehold.cli.output import ProgressBar, count, print_result, size
+from leasehold.cli.parser import Commands
+from leasehold.cli.settings.flags import IN_FORCE, add_settings, directory, directory_in_force
+from leasehold.keyspace.keyspace import FIRST_REVISION
 
 if TYPE_CHECKING:
-    from leasehold.engine.checking import Report
+    from leasehold.store.checking import Report
 
 _EPILOG: Final = """\
 example:
@@ -21,7 +22,7 @@ cannot be checked: make a backup, and check the backup.
 """
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add `check` to the commands."""
     parser = commands.add_parser(
         "check",
@@ -41,12 +42,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check; 0 if all is in order."""
-    return told(lambda: _check(directory_in_force(arguments.path, arguments)))
+    """Run the check; return 0 if no problem is found."""
+    return print_result(lambda: _check(directory_in_force(arguments.path, arguments)))
 
 
 def _check(path: Path) -> str:
-    from leasehold.engine.checking import check  # noqa: PLC0415  it is long
+    from leasehold.store.checking import check
 
     with ProgressBar("check") as bar:
         report = check(path, bar)

@@ -1,17 +1,18 @@
-"""`leasehold config`: what is in force, and where each value comes from."""
+"""`leasehold config`: print the effective settings and the source of each value."""
 
 import argparse
 import os
 from typing import Any, Final
 
-from leasehold.cli.exits import FAILURE
-from leasehold.cli.reporting import complain, say
+from leasehold.cli.exit_codes import FAILURE
+from leasehold.cli.output import print_error, print_line
+from leasehold.cli.parser import Commands
 from leasehold.cli.settings.flags import add_flags, flags_of
 from leasehold.cli.settings.options import OPTIONS
-from leasehold.cli.settings.policy_kind import shown_terms
-from leasehold.cli.settings.reading import Reading, read_settings
-from leasehold.cli.settings.tls import read_tls
+from leasehold.cli.settings.policy_type import shown_terms
+from leasehold.cli.settings.sources import Reading, read_settings
 from leasehold.cli.settings.toml_file import toml_of
+from leasehold.cli.tls_files import read_tls
 
 _DESCRIPTION: Final = """\
 Print the settings that `leasehold serve` would use with the same flags,
@@ -32,7 +33,7 @@ after > before the command reads its settings from it.
 """
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add `config` to the commands."""
     parser = commands.add_parser(
         "config",
@@ -46,14 +47,14 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the settings; 0 if they are all right."""
+    """Print the settings; return 0 if all are valid."""
     reading = read_settings(flags_of(arguments), os.environ)
     read_tls(reading)
     for line in (*reading.warnings, *(mistake.text for mistake in reading.mistakes)):
-        complain(line)
+        print_error(line)
     if reading.mistakes:
         return FAILURE
-    say("\n".join(_lines(reading)))
+    print_line("\n".join(_lines(reading)))
     return 0
 
 

@@ -1,13 +1,37 @@
-"""`leasehold kv`: read, set, delete and watch keys, and transactions."""
+"""`leasehold kv`: read, set, delete and watch keys. `kv txn` is in `kv_txn`."""
 
 import argparse
-from collections.abc import Callable
-from typing import Final
+import errno
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli import words
-from leasehold.cli.connection import add_connection
-from leasehold.cli.exits import NOT_MET, NOT_THERE, epilog
-from leasehold.cli.groups import Commands, add_group
+from leasehold.cli import argument_types
+from leasehold.cli.argument_types import shown_id
+from leasehold.cli.connection import add_connection, print_note, until_signal, with_client
+from leasehold.cli.exit_codes import NOT_THERE, OK, USAGE_ERROR, epilog
+from leasehold.cli.output import (
+    count,
+    emit,
+    emit_json,
+    emit_lines,
+    named,
+    print_error,
+    raw_or_shown,
+    shown_octets,
+    table,
+)
+from leasehold.cli.parser import Commands, add_group
+
+if TYPE_CHECKING:
+    from leasehold.client.client import Client
+    from leasehold.engine.values import DeleteResult, Event, KeyValue, PutResult, RangeResult
+
+STDIN: Final = b"-"
+MAX_STDIN_BYTES: Final = 64 * 1024 * 1024
+"""Of a value: many times the server's limit. It also bounds an endless input."""
+
+_HEADS: Final = ("KEY", "REVISION", "VERSION", "LEASE", "VALUE")
 
 _GROUP_EPILOG: Final = """\
 example:
@@ -18,27 +42,11 @@ Keys and values are bytes. In JSON, UTF-8 is printed as text under key and
 value, and other bytes as base64 under key_base64 and value_base64.
 """
 
-_TXN_NOTES: Final = """\
-Conditions, all of which must hold. A missing key has no value; its other fields are 0:
-
-  KEY exists
-  KEY missing
-  KEY value|version|create_revision|mod_revision|lease  =|!=|<|>  OPERAND
-
-Steps have the form of the commands:
-
-  put KEY VALUE [--lease ID | --keep-lease]
-  get KEY [--prefix] [--limit N]
-  del KEY [--prefix]
-
-Without --if, --then and --else, the transaction is read from standard input: one condition or step
-on each line, after the word if, then or else. Words are quoted as in a shell; lines that begin with
-# are comments.
-"""
-
 
 def add_command(commands: Commands) -> None:
-    """Add `kv` and all that it can do."""
+    """Add `kv` and its subcommands."""
+    from leasehold.cli.kv_txn import add_txn  # it imports this module
+
     group = add_group(
         commands,
         "kv",
@@ -46,11 +54,14 @@ def add_command(commands: Commands) -> None:
         description="Keys on a Leasehold server or an etcd cluster.",
         epilog=_GROUP_EPILOG,
     )
-    for add in (_get, _put, _del, _watch, _txn):
+    for add in (_add_get, _add_put, _add_del, _add_watch, add_txn):
         add(group)
 
 
-def _get(group: Commands) -> None:
+# Read.
+
+
+def _add_get(group: Commands) -> None:
     parser = group.add_parser(
         "get",
         help="read a key, or all keys with a prefix",
@@ -67,15 +78,51 @@ def _get(group: Commands) -> None:
     )
     add_get(parser)
     parser.add_argument(
-        "--rev", type=words.revision, default=0, metavar="N", help="read at this revision"
+        "--rev", type=argument_types.revision, default=0, metavar="N", help="read at this revision"
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--keys-only", action="store_true", help="print only keys, one per line")
     only.add_argument("--print-value-only", action="store_true", help="print only values")
-    _finish(parser, "get")
+    finish(parser, _get)
 
 
-def _put(group: Commands) -> None:
+def _get(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        found = await client.kv.range(
+            arguments.name,
+            prefix=arguments.prefix,
+            revision=arguments.rev,
+            limit=arguments.limit,
+        )
+        if arguments.json:
+            emit_json(range_json(found, keys_only=arguments.keys_only))
+        elif arguments.keys_only:
+            emit(b"".join(raw_or_shown(pair.key) for pair in found.pairs))
+        elif arguments.print_value_only:
+            emit(b"".join(raw_or_shown(pair.value) for pair in found.pairs))
+        elif found.pairs:
+            emit_lines(pairs_table(found.pairs))
+        if found.more:
+            print_note(f"leasehold: {len(found.pairs)} of {count(found.total, 'key')}")
+        return OK if found.pairs else _missing(arguments)
+
+    return with_client(arguments, work)
+
+
+def range_json(found: "RangeResult", *, keys_only: bool = False) -> dict[str, Any]:
+    """Return the result of a read for JSON."""
+    return {
+        "revision": found.revision,
+        "total": found.total,
+        "more": found.more,
+        "pairs": [pair_json(pair, keys_only=keys_only) for pair in found.pairs],
+    }
+
+
+# Set.
+
+
+def _add_put(group: Commands) -> None:
     parser = group.add_parser(
         "put",
         help="set a key",
@@ -92,10 +139,47 @@ def _put(group: Commands) -> None:
         ),
     )
     add_put(parser, "the value; - reads it from standard input")
-    _finish(parser, "put")
+    finish(parser, _put)
 
 
-def _del(group: Commands) -> None:
+def _put(arguments: argparse.Namespace) -> int:
+    value = arguments.value
+    if value == STDIN:
+        try:
+            value = _read_stdin()
+        except OSError as error:
+            print_error(f"cannot read the value from standard input: {error.strerror or error}")
+            return USAGE_ERROR
+
+    async def work(client: "Client") -> int:
+        done = await client.kv.put(
+            arguments.name, value, lease=arguments.lease, keep_lease=arguments.keep_lease
+        )
+        if arguments.json:
+            emit_json(put_json(arguments.name, done))
+        else:
+            emit_lines([f"{shown_octets(arguments.name)} is set, at revision {done.revision}"])
+        return OK
+
+    return with_client(arguments, work)
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return sys.stdin.buffer.read(MAX_STDIN_BYTES)
+
+
+def put_json(key: bytes, done: "PutResult") -> dict[str, Any]:
+    """Return the result of a put for JSON."""
+    previous = None if done.previous is None else pair_json(done.previous)
+    return {"revision": done.revision, **named("key", key), "previous": previous}
+
+
+# Delete.
+
+
+def _add_del(group: Commands) -> None:
     parser = group.add_parser(
         "del",
         help="delete a key, or all keys with a prefix",
@@ -109,10 +193,36 @@ def _del(group: Commands) -> None:
         ),
     )
     add_del(parser)
-    _finish(parser, "del")
+    finish(parser, _del)
 
 
-def _watch(group: Commands) -> None:
+def _del(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        previous = arguments.previous
+        done = await client.kv.delete(arguments.name, prefix=arguments.prefix, previous=previous)
+        if arguments.json:
+            emit_json(deleted_json(done, previous=previous))
+        elif done.deleted:
+            if previous:
+                emit_lines(pairs_table(done.previous))
+            emit_lines([f"{count(done.deleted, 'key')} deleted, at revision {done.revision}"])
+        return OK if done.deleted else _missing(arguments)
+
+    return with_client(arguments, work)
+
+
+def deleted_json(done: "DeleteResult", *, previous: bool) -> dict[str, Any]:
+    """Return the result of a delete for JSON, with the deleted pairs if `previous`."""
+    shown: dict[str, Any] = {"revision": done.revision, "deleted": done.deleted}
+    if previous:
+        shown["previous"] = [pair_json(pair) for pair in done.previous]
+    return shown
+
+
+# Watch.
+
+
+def _add_watch(group: Commands) -> None:
     parser = group.add_parser(
         "watch",
         help="print changes of keys until Ctrl-C",
@@ -130,82 +240,137 @@ def _watch(group: Commands) -> None:
     )
     _add_key(parser)
     parser.add_argument(
-        "--start", type=words.revision, default=0, metavar="N", help="start at this revision"
+        "--start",
+        type=argument_types.revision,
+        default=0,
+        metavar="N",
+        help="start at this revision",
     )
     parser.add_argument("--previous", action="store_true", help="print the previous value as well")
-    parser.add_argument("--count", type=words.count, metavar="N", help="end after N events")
-    _finish(parser, "watch")
-
-
-def _txn(group: Commands) -> None:
-    parser = group.add_parser(
-        "txn",
-        help="execute steps in one transaction",
-        usage="%(prog)s [--if CONDITION] [--then STEP] [--else STEP] [options]",
-        description="Execute the --then steps if all conditions hold, else the "
-        "--else steps, all at one "
-        "revision.",
-        epilog=epilog(
-            """
-            leasehold kv txn --then 'put a 1' --then 'put b 2'
-            leasehold kv txn --if 'a value = 1' --then 'put a 2' --else 'get a'
-            printf 'if leader missing\\nthen put leader me\\n' | leasehold kv txn
-            """,
-            NOT_MET,
-            NOT_THERE,
-            notes=_TXN_NOTES,
-        ),
+    parser.add_argument(
+        "--count", type=argument_types.count, metavar="N", help="end after N events"
     )
-    for flag, metavar, what in (
-        ("--if", "CONDITION", "a condition; may be given several times"),
-        ("--then", "STEP", "a step if all conditions hold; may be given several times"),
-        ("--else", "STEP", "a step if they do not; may be given several times"),
-    ):
-        parser.add_argument(
-            flag, dest=flag[2:] + "_lines", action="append", default=[], metavar=metavar, help=what
+    finish(parser, _watch)
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        left: int | None = arguments.count
+        watch = client.kv.watch(
+            arguments.name,
+            prefix=arguments.prefix,
+            start=arguments.start,
+            previous=arguments.previous,
         )
-    _finish(parser, "txn")
+        async with watch:
+            print_note(
+                f"watching {shown_octets(arguments.name)}{'...' if arguments.prefix else ''}"
+            )
+            async for batch in watch:
+                some = batch.events[:left]
+                if some and arguments.json:
+                    emit_json(*(_event_json(each, previous=arguments.previous) for each in some))
+                elif some:
+                    emit_lines(_event_line(each, previous=arguments.previous) for each in some)
+                left = None if left is None else left - len(some)
+                if left == 0:
+                    break
+        return OK
+
+    return with_client(arguments, until_signal(work))
 
 
-# What the steps of a transaction have as well.
+def _event_json(event: "Event", *, previous: bool) -> dict[str, Any]:
+    """Return an event for JSON, with the previous pair if `previous`."""
+    kind = "del" if event.pair is None else "put"
+    shown: dict[str, Any] = {"event": kind, "revision": event.revision}
+    shown |= named("key", event.key) if event.pair is None else pair_json(event.pair)
+    if previous:
+        shown["previous"] = None if event.previous is None else pair_json(event.previous)
+    return shown
+
+
+def _event_line(event: "Event", *, previous: bool) -> str:
+    """Format an event as a line."""
+    kind = "del" if event.pair is None else "put"
+    parts = [str(event.revision), kind, shown_octets(event.key)]
+    if event.pair is not None:
+        parts.append(shown_octets(event.pair.value))
+    if previous:
+        was = "missing" if event.previous is None else shown_octets(event.previous.value)
+        parts.append(f"(was: {was})")
+    return "  ".join(parts)
+
+
+# Arguments and output that steps of a transaction have as well.
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", type=words.octets, metavar="KEY", help="the key")
+    parser.add_argument("name", type=argument_types.octets, metavar="KEY", help="the key")
     parser.add_argument("--prefix", action="store_true", help="all keys that begin with KEY")
 
 
 def add_get(parser: argparse.ArgumentParser) -> None:
-    """Add what a read takes."""
+    """Add the arguments of a read."""
     _add_key(parser)
-    parser.add_argument("--limit", type=words.count, default=0, metavar="N", help="at most N keys")
+    parser.add_argument(
+        "--limit", type=argument_types.count, default=0, metavar="N", help="at most N keys"
+    )
 
 
 def add_put(parser: argparse.ArgumentParser, value_help: str = "the value") -> None:
-    """Add what a put takes."""
-    parser.add_argument("name", type=words.octets, metavar="KEY", help="the key")
-    parser.add_argument("value", type=words.octets, metavar="VALUE", help=value_help)
+    """Add the arguments of a put."""
+    parser.add_argument("name", type=argument_types.octets, metavar="KEY", help="the key")
+    parser.add_argument("value", type=argument_types.octets, metavar="VALUE", help=value_help)
     lease = parser.add_mutually_exclusive_group()
     lease.add_argument(
-        "--lease", type=words.lease_id, metavar="ID", help="attach the key to this lease"
+        "--lease", type=argument_types.lease_id, metavar="ID", help="attach the key to this lease"
     )
     lease.add_argument("--keep-lease", action="store_true", help="keep the lease that the key has")
 
 
 def add_del(parser: argparse.ArgumentParser) -> None:
-    """Add what a delete takes."""
+    """Add the arguments of a delete."""
     _add_key(parser)
+    parser.add_argument("--previous", action="store_true", help="print the deleted keys as well")
 
 
-def _finish(parser: argparse.ArgumentParser, name: str) -> None:
+def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    """Add the options of all client commands, and the function to run."""
     add_connection(parser)
-    parser.set_defaults(run=_runner(name))
+    parser.set_defaults(run=run)
 
 
-def _runner(name: str) -> Callable[[argparse.Namespace], int]:
-    def run(arguments: argparse.Namespace) -> int:
-        from leasehold.cli import kv_commands  # noqa: PLC0415  it is long
+def _missing(arguments: argparse.Namespace) -> int:
+    name = shown_octets(arguments.name)
+    print_error(f"no key begins with {name}" if arguments.prefix else f"key {name} does not exist")
+    return NOT_THERE
 
-        return kv_commands.COMMANDS[name](arguments)
 
-    return run
+def pairs_table(pairs: Iterable["KeyValue"]) -> list[str]:
+    """Format keys and values as a table."""
+    return table(
+        _HEADS,
+        (
+            (
+                shown_octets(pair.key),
+                pair.mod_revision,
+                pair.version,
+                shown_id(pair.lease) if pair.lease else None,
+                shown_octets(pair.value),
+            )
+            for pair in pairs
+        ),
+    )
+
+
+def pair_json(pair: "KeyValue", *, keys_only: bool = False) -> dict[str, Any]:
+    """Return a key-value pair for JSON."""
+    return {
+        **named("key", pair.key),
+        **({} if keys_only else named("value", pair.value)),
+        "create_revision": pair.create_revision,
+        "mod_revision": pair.mod_revision,
+        "version": pair.version,
+        "lease": shown_id(pair.lease) if pair.lease else None,
+    }

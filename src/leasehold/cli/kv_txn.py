@@ -1,33 +1,46 @@
-"""The small language of `leasehold kv txn`: conditions and steps, as people write them.
+"""`leasehold kv txn`: conditions and steps in a small language, in one transaction.
 
     if config/a value = 1
     then put config/a 2
     else get config/a
 
-A condition is a key, what of it is compared, how, and with what; or a key that exists, or is
-missing. A step is written like the command of its name. Words are quoted as in a shell, and a
-quote may go on over several lines.
+A condition is a key, a field of it, an operator and a value; or a key followed by `exists` or
+`missing`. A step is written like the command of its name. Words are quoted as in a shell, and a
+quoted word may span several lines.
 """
 
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
-from leasehold.cli.kv import add_del, add_get, add_put
-from leasehold.cli.parser import Parser
-from leasehold.cli.settings.nearest import nearest
-from leasehold.cli.settings.shown import shown
-from leasehold.cli.words import lease_id, octets
-from leasehold.client.key import Key
-from leasehold.core.ops import Compare, Delete, Put, Range, Step
-from leasehold.engine.interface import prefix_end
+from leasehold.cli.argument_types import lease_id, octets
+from leasehold.cli.connection import with_client
+from leasehold.cli.exit_codes import NOT_MET, NOT_THERE, OK, USAGE_ERROR, epilog
+from leasehold.cli.kv import (
+    add_del,
+    add_get,
+    add_put,
+    deleted_json,
+    finish,
+    pairs_table,
+    put_json,
+    range_json,
+)
+from leasehold.cli.output import count, emit_json, emit_lines, print_error, shown_octets
+from leasehold.cli.parser import Commands, Parser
+from leasehold.cli.settings.error_texts import nearest, shown
+
+if TYPE_CHECKING:
+    from leasehold.client.client import Client
+    from leasehold.engine.key import Key
+    from leasehold.keyspace.operations import Compare, Step
 
 MAX_INPUT_BYTES: Final = 16 * 1024 * 1024
-"""Of standard input: more than a server takes in one transaction."""
-
+"""Of standard input: more than a server accepts in one transaction."""
 _FORM: Final = (
     "write KEY exists, KEY missing, or such as `KEY value = OPERAND`, with value, version, "
     "create_revision, mod_revision or lease, and =, !=, < or >"
@@ -37,18 +50,129 @@ _RELATIONS: Final = ("=", "!=", "<", ">")
 _SECTIONS: Final = ("if", "then", "else")
 _STEPS: Final = {"put": add_put, "get": add_get, "del": add_del}
 
+_NOTES: Final = """\
+Conditions, all of which must hold. A missing key has no value; its other fields are 0:
+
+  KEY exists
+  KEY missing
+  KEY value|version|create_revision|mod_revision|lease  =|!=|<|>  OPERAND
+
+Steps have the form of the commands:
+
+  put KEY VALUE [--lease ID | --keep-lease]
+  get KEY [--prefix] [--limit N]
+  del KEY [--prefix]
+
+Without --if, --then and --else, the transaction is read from standard input: one condition or step
+on each line, after the word if, then or else. Words are quoted as in a shell; lines that begin with
+# are comments.
+"""
+
+
+def add_txn(group: Commands) -> None:
+    """Add `txn` to the commands of `kv`."""
+    parser = group.add_parser(
+        "txn",
+        help="execute steps in one transaction",
+        usage="%(prog)s [--if CONDITION] [--then STEP] [--else STEP] [options]",
+        description="Execute the --then steps if all conditions hold, else the "
+        "--else steps, all at one "
+        "revision.",
+        epilog=epilog(
+            """
+            leasehold kv txn --then 'put a 1' --then 'put b 2'
+            leasehold kv txn --if 'a value = 1' --then 'put a 2' --else 'get a'
+            printf 'if leader missing\\nthen put leader me\\n' | leasehold kv txn
+            """,
+            NOT_MET,
+            NOT_THERE,
+            notes=_NOTES,
+        ),
+    )
+    for flag, metavar, what in (
+        ("--if", "CONDITION", "a condition; may be given several times"),
+        ("--then", "STEP", "a step if all conditions hold; may be given several times"),
+        ("--else", "STEP", "a step if they do not; may be given several times"),
+    ):
+        parser.add_argument(
+            flag, dest=flag[2:] + "_lines", action="append", default=[], metavar=metavar, help=what
+        )
+    finish(parser, _txn)
+
+
+def _txn(arguments: argparse.Namespace) -> int:
+    try:
+        stdin = None if sys.stdin is None else sys.stdin.buffer
+        txn = read_txn(arguments.if_lines, arguments.then_lines, arguments.else_lines, stdin)
+    except TxnError as error:
+        print_error(str(error))
+        return USAGE_ERROR
+
+    async def work(client: "Client") -> int:
+        builder = client.kv.txn(*txn.conditions).then(*txn.success).otherwise(*txn.failure)
+        done = await builder.commit()
+        steps = txn.success if done.succeeded else txn.failure
+        pairs = list(zip(steps, done.results, strict=True))
+        if arguments.json:
+            results = [_step_json(step, result) for step, result in pairs]
+            emit_json({"revision": done.revision, "succeeded": done.succeeded, "results": results})
+        else:
+            emit_lines(_txn_lines(txn, done.revision, done.succeeded, pairs))
+        return OK if done.succeeded else NOT_MET
+
+    return with_client(arguments, work)
+
+
+def _txn_lines(
+    txn: "ParsedTxn", revision: int, succeeded: bool, pairs: Iterable[tuple["Step", Any]]
+) -> list[str]:
+    held = "the conditions hold" if succeeded else "the conditions do not hold"
+    lines = [f"{held if txn.conditions else 'done'}, at revision {revision}"]
+    for step, result in pairs:
+        lines += _step_lines(step, result)
+    return lines
+
+
+def _step_lines(step: "Step", result: Any) -> list[str]:
+    """Format the result of a transaction step."""
+    from leasehold.keyspace.operations import Delete, Put, Range
+
+    match step:
+        case Put(key=key):
+            return [f"{shown_octets(key)} is set"]
+        case Delete():
+            return [f"{count(result.deleted, 'key')} deleted"]
+        case Range(key=key) if not result.pairs:
+            return [f"key {shown_octets(key)} does not exist"]
+    return pairs_table(result.pairs)
+
+
+def _step_json(step: "Step", result: Any) -> dict[str, Any]:
+    """Return the result of a transaction step for JSON."""
+    from leasehold.keyspace.operations import Delete, Put
+
+    match step:
+        case Put(key=key):
+            return {"step": "put", **put_json(key, result)}
+        case Delete(prev_kv=previous):
+            return {"step": "del", **deleted_json(result, previous=previous)}
+    return {"step": "get", **range_json(result)}
+
+
+# Reading a transaction.
+
 
 class TxnError(Exception):
-    """A condition or a step is wrong; the text says which, and what would be right."""
+    """A condition or a step is invalid; the text names it and the right form."""
 
 
 @dataclass(slots=True)
-class Txn:
+class ParsedTxn:
     """A transaction as it was written."""
 
-    conditions: list[Compare] = field(default_factory=list)
-    success: list[Step] = field(default_factory=list)
-    failure: list[Step] = field(default_factory=list)
+    conditions: list["Compare"] = field(default_factory=list)
+    success: list["Step"] = field(default_factory=list)
+    failure: list["Step"] = field(default_factory=list)
 
 
 def read_txn(
@@ -56,8 +180,8 @@ def read_txn(
     success: Sequence[str],
     failure: Sequence[str],
     stdin: BinaryIO | None,
-) -> Txn:
-    """Read a transaction from flags, or from standard input if there are none."""
+) -> ParsedTxn:
+    """Parse a transaction from flags, or from standard input if there are none."""
     lines = [
         *(("if", _split(text), f"--if {shown(text)}") for text in conditions),
         *(("then", _split(text), f"--then {shown(text)}") for text in success),
@@ -65,7 +189,7 @@ def read_txn(
     ]
     if not lines:
         lines = list(_sections(_stdin_lines(stdin)))
-    txn = Txn()
+    txn = ParsedTxn()
     for section, words, where in lines:
         try:
             match section:
@@ -79,7 +203,7 @@ def read_txn(
             raise TxnError(f"{where}: {error}") from None
     if not (txn.success or txn.failure or txn.conditions):
         raise TxnError(
-            "the transaction is empty: write --then 'put KEY VALUE', or lines to standard input"
+            "the transaction is empty: give --then 'put KEY VALUE', or lines on standard input"
         )
     return txn
 
@@ -92,11 +216,11 @@ def _split(text: str) -> list[str]:
 
 
 def _stdin_lines(stdin: BinaryIO | None) -> Iterator[tuple[int, list[str]]]:
-    """Read lines with their numbers, in words; a quote that is open goes on in the next line."""
+    """Yield line numbers and words; an open quote continues in the next line."""
     try:
         text = "" if stdin is None else os.fsdecode(stdin.read(MAX_INPUT_BYTES))
     except OSError as error:
-        raise TxnError(f"standard input cannot be read: {error}") from None
+        raise TxnError(f"cannot read standard input: {error}") from None
     waiting, began = "", 0
     for at, line in enumerate(text.splitlines(), 1):
         if not waiting and (not line.strip() or line.lstrip().startswith("#")):
@@ -127,8 +251,10 @@ def _sections(
 # Conditions.
 
 
-def condition_of(words: Sequence[str]) -> Compare:
-    """Read a condition."""
+def condition_of(words: Sequence[str]) -> "Compare":
+    """Parse a condition."""
+    from leasehold.engine.key import Key
+
     match words:
         case [name, "exists"]:
             return Key(octets(name)).exists()
@@ -138,13 +264,13 @@ def condition_of(words: Sequence[str]) -> Compare:
             if prop not in _PROPERTIES:
                 longer = (each for each in _PROPERTIES if prop and each.startswith(prop))
                 near = next(longer, None) or nearest(prop, _PROPERTIES)
-                meant = f"did you mean {near}?" if near else f"there are {', '.join(_PROPERTIES)}"
-                raise TxnError(f"keys have no field {shown(prop)}: {meant}")
+                meant = f"did you mean {near}?" if near else f"choose from {', '.join(_PROPERTIES)}"
+                raise TxnError(f"unknown field {shown(prop)}: {meant}")
             return _compared(Key(octets(name)), prop, relation, operand)
     raise TxnError(f"{shown(shlex.join(words))} is not a condition: {_FORM}")
 
 
-def _compared(key: Key, prop: str, relation: str, text: str) -> Compare:
+def _compared(key: "Key", prop: str, relation: str, text: str) -> "Compare":
     side, operand = getattr(key, prop), _operand(prop, text)
     match relation:
         case "!=":
@@ -168,7 +294,7 @@ def _operand(prop: str, text: str) -> int | bytes:
     except argparse.ArgumentTypeError as error:
         raise TxnError(str(error)) from None
     if not 0 <= number < 1 << 63:
-        raise TxnError(f"{prop} is compared with a number, got {shown(text)}: write one, such as 1")
+        raise TxnError(f"{prop} must be compared with a number, such as 1; got {shown(text)}")
     return number
 
 
@@ -176,14 +302,17 @@ def _operand(prop: str, text: str) -> int | bytes:
 
 
 class _StepParser(Parser):
-    """Reads a step like a command line; what is wrong is raised."""
+    """Parses a step like a command line; raises an exception on an error."""
 
     def error(self, message: str) -> NoReturn:
         raise TxnError(f"{self.prog}: {message}")
 
 
-def step_of(words: Sequence[str]) -> Step:
-    """Read a step."""
+def step_of(words: Sequence[str]) -> "Step":
+    """Parse a step."""
+    from leasehold.engine.interface import prefix_end
+    from leasehold.keyspace.operations import Delete, Put, Range
+
     name = words[0] if words else ""
     if name not in _STEPS:
         raise TxnError(f"{shown(name)} is not a step: write put, get or del, as in `put KEY VALUE`")

@@ -1,37 +1,65 @@
-"""What `leasehold lease` shows of leases: one, all of them, and what happens to them."""
+"""`leasehold lease show`, `lease list` and `lease watch`."""
 
 import argparse
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.connection import lease_service, note, remote, until_told, with_client
-from leasehold.cli.exits import OK, USAGE_ERROR
-from leasehold.cli.printing import (
+from leasehold.cli import argument_types
+from leasehold.cli.argument_types import ID_DIGITS, shown_id, shown_remaining, shown_term
+from leasehold.cli.connection import lease_service, print_note, remote, until_signal, with_client
+from leasehold.cli.exit_codes import NOT_THERE, OK, USAGE_ERROR, epilog
+from leasehold.cli.lease import HOLDER, ID_HELP, finish
+from leasehold.cli.output import (
+    count,
     emit_json,
     emit_lines,
     facts,
     fixed_row,
     named,
     number,
+    print_error,
     shown_octets,
 )
-from leasehold.cli.reporting import complain, count
-from leasehold.cli.words import ID_DIGITS, shown_id, shown_remaining, shown_term
-from leasehold.client.client import Client
-from leasehold.engine.remote.lease_service import HolderLease, LeaseEvent, LeaseFilter
+from leasehold.cli.parser import Commands
+
+if TYPE_CHECKING:
+    from leasehold.client.client import Client
+    from leasehold.engine.remote.leasehold_leases import HolderLease, LeaseEvent
 
 MAX_SHOWN_KEYS: Final = 3
-"""Keys of a lease that an event names, for people."""
+"""Keys of a lease that the line of an event names."""
 
 PAGE: Final = 1000
-"""Leases that are asked for, and printed, at a time."""
+"""Leases that are requested and printed per page."""
 
 _LIST_HEADS: Final = ("LEASE", "TTL", "REMAINING", "KEYS", "HOLDER")
 _LIST_WIDTHS: Final = (ID_DIGITS, 8, 9, 6)
 
 
-def show(arguments: argparse.Namespace) -> int:
-    async def work(client: Client) -> int:
+# Show.
+
+
+def _add_show(group: Commands) -> None:
+    parser = group.add_parser(
+        "show",
+        help="show a lease and its keys",
+        description="Show the TTL, remaining time and keys of a lease.",
+        epilog=epilog(
+            """
+            leasehold lease grant 60 --id 7a14
+            leasehold lease show 7a14
+            """,
+            NOT_THERE,
+        ),
+    )
+    parser.add_argument("id", type=argument_types.lease_id, metavar="ID", help=ID_HELP)
+    finish(parser, _show)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from leasehold.engine.remote.leasehold_leases import HolderLease
+
+    async def work(client: "Client") -> int:
         service = remote(client).lease_service
         if service is None:
             lease = HolderLease(await client.lease_info(arguments.id, keys=True), "")
@@ -40,7 +68,7 @@ def show(arguments: argparse.Namespace) -> int:
         info, keys = lease.info, lease.info.keys or ()
         if arguments.json:
             names = [named("key", key) for key in keys]
-            emit_json({**_listed(lease), "keys": names, "key_count": info.key_count})
+            emit_json({**_lease_json(lease), "keys": names, "key_count": info.key_count})
             return OK
         shown = [
             ("lease", shown_id(info.id)),
@@ -55,7 +83,7 @@ def show(arguments: argparse.Namespace) -> int:
     return with_client(arguments, work)
 
 
-def _listed(lease: HolderLease) -> dict[str, Any]:
+def _lease_json(lease: "HolderLease") -> dict[str, Any]:
     info = lease.info
     return {
         "id": shown_id(info.id),
@@ -66,15 +94,39 @@ def _listed(lease: HolderLease) -> dict[str, Any]:
     }
 
 
-def list_leases(arguments: argparse.Namespace) -> int:
-    async def work(client: Client) -> int:
+# List.
+
+
+def _add_list(group: Commands) -> None:
+    parser = group.add_parser(
+        "list",
+        help="list leases",
+        description=(
+            "List leases with TTL, remaining time, number of keys and holder. An etcd records no "
+            "holders."
+        ),
+        epilog=epilog(
+            """
+            leasehold lease list
+            leasehold lease list --holder anna --limit 10
+            leasehold lease list --prefix workers/ --json
+            """
+        ),
+    )
+    _add_filters(parser, "only leases of this holder", "only leases with a key of this prefix")
+    parser.add_argument("--limit", type=argument_types.count, metavar="N", help="at most N leases")
+    finish(parser, _list)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
         listed: list[dict[str, Any]] = []
         left: int | None = arguments.limit
         heads = [fixed_row(_LIST_HEADS, _LIST_WIDTHS)]
         async for page in _pages(client, arguments):
             some = page[:left]
             if arguments.json:
-                listed += map(_listed, some)
+                listed += map(_lease_json, some)
             else:
                 emit_lines([*heads, *map(_list_row, some)])
                 heads = []
@@ -89,8 +141,10 @@ def list_leases(arguments: argparse.Namespace) -> int:
 
 
 async def _pages(
-    client: Client, arguments: argparse.Namespace
-) -> AsyncIterator[Sequence[HolderLease]]:
+    client: "Client", arguments: argparse.Namespace
+) -> AsyncIterator[Sequence["HolderLease"]]:
+    from leasehold.engine.remote.leasehold_leases import HolderLease
+
     holder, prefix = arguments.holder or "", arguments.prefix or b""
     if holder or prefix:
         service = lease_service(client, "--holder" if holder else "--prefix")
@@ -104,7 +158,7 @@ async def _pages(
         yield page
 
 
-def _list_row(lease: HolderLease) -> str:
+def _list_row(lease: "HolderLease") -> str:
     info = lease.info
     return fixed_row(
         (
@@ -121,29 +175,58 @@ def _list_row(lease: HolderLease) -> str:
 # Watch.
 
 
-def watch(arguments: argparse.Namespace) -> int:
+def _add_watch(group: Commands) -> None:
+    parser = group.add_parser(
+        "watch",
+        help="print lease events until Ctrl-C",
+        description=(
+            "Print events of leases: granted, expired, revoked, and with --renewals renewed. Needs "
+            "a Leasehold server."
+        ),
+        epilog=epilog(
+            """
+            leasehold lease watch
+            leasehold lease watch --holder anna --renewals --json
+            """,
+            notes="With --prefix only the ends of leases with such a key are printed. Renewals of "
+            "one lease are printed at most every ten seconds.",
+        ),
+    )
+    parser.add_argument(
+        "ids", type=argument_types.lease_id, nargs="*", metavar="ID", help="only these leases"
+    )
+    _add_filters(parser, "only leases of this holder", "only ends of leases with such a key")
+    parser.add_argument("--renewals", action="store_true", help="print renewals as well")
+    parser.add_argument(
+        "--count", type=argument_types.count, metavar="N", help="end after N events"
+    )
+    finish(parser, _watch)
+
+
+def _watch(arguments: argparse.Namespace) -> int:
     if arguments.prefix and arguments.renewals:
-        complain(
-            "--prefix selects only ends of leases, so it cannot be used "
-            "with --renewals: use --holder "
-            "or ids instead"
+        print_error(
+            "--prefix selects only ends of leases and cannot be used with --renewals: "
+            "use --holder or ids instead"
         )
         return USAGE_ERROR
 
-    async def work(client: Client) -> int:
+    from leasehold.engine.remote.leasehold_leases import LeaseFilter
+
+    async def work(client: "Client") -> int:
         service = lease_service(client, "`lease watch`")
         which = LeaseFilter(
             arguments.ids, arguments.holder or "", arguments.prefix or b"", arguments.renewals
         )
         left: int | None = arguments.count
-        async for told in service.watch(which):
-            if told.revision is not None:
-                note(f"watching leases, from revision {told.revision} on")
-            if told.lagged:
-                complain(f"{count(told.lagged, 'event')} missing: not read in time")
-            some = told.events[:left]
+        async for batch in service.watch(which):
+            if batch.revision is not None:
+                print_note(f"watching leases, from revision {batch.revision} on")
+            if batch.lagged:
+                print_error(f"{count(batch.lagged, 'event')} missed: they were not read in time")
+            some = batch.events[:left]
             if some and arguments.json:
-                emit_json(*map(_event, some))
+                emit_json(*map(_event_json, some))
             elif some:
                 emit_lines(map(_event_line, some))
             left = None if left is None else left - len(some)
@@ -151,10 +234,10 @@ def watch(arguments: argparse.Namespace) -> int:
                 break
         return OK
 
-    return with_client(arguments, until_told(work))
+    return with_client(arguments, until_signal(work))
 
 
-def _event(event: LeaseEvent) -> dict[str, Any]:
+def _event_json(event: "LeaseEvent") -> dict[str, Any]:
     return {
         "event": str(event.kind),
         "id": shown_id(event.id),
@@ -166,7 +249,7 @@ def _event(event: LeaseEvent) -> dict[str, Any]:
     }
 
 
-def _event_line(event: LeaseEvent) -> str:
+def _event_line(event: "LeaseEvent") -> str:
     parts = [f"{event.kind:<7}", shown_id(event.id), shown_term(event.ttl)]
     if event.holder:
         parts.append(f"of {shown_octets(event.holder.encode())}")
@@ -175,3 +258,11 @@ def _event_line(event: LeaseEvent) -> str:
         more = ", ..." if event.key_count > MAX_SHOWN_KEYS else ""
         parts.append(f"with {count(event.key_count, 'key')}: {named_keys}{more}")
     return "  ".join(parts)
+
+
+def _add_filters(parser: argparse.ArgumentParser, holder: str, prefix: str) -> None:
+    parser.add_argument("--holder", type=HOLDER, metavar="NAME", help=holder)
+    parser.add_argument("--prefix", type=argument_types.octets, metavar="KEY", help=prefix)
+
+
+VIEWS: Final = (_add_show, _add_list, _add_watch)

@@ -1,8 +1,8 @@
-"""Logs: lines for people, or an object a line for machines, on standard error.
+"""Logs on standard error: text lines for people, or one JSON object per line for machines.
 
-Whoever reads them may be slow, or gone. A server must not wait for it, nor fail because of it:
-lines are written by a thread, those for which there is no room are dropped and counted, and what
-cannot be written is let go.
+The reader may be slow or gone. The server must neither wait for it nor fail because of it: a thread
+writes the lines, lines that do not fit into the buffer are dropped and counted, and write errors
+are ignored.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ import time
 from typing import Any, Final, TextIO
 
 MAX_WAITING: Final = 10_000
-"""Lines that wait for the reader."""
+"""Lines that are buffered for the reader."""
 
 LAST_LINES_S: Final = 1.0
-"""How long the end waits for the last lines to be read."""
+"""How long `close` waits for the last lines to be written."""
 
 FIELDS: Final = "fields"
-"""What a record has beside its message, for machines: `extra={FIELDS: {...}}`."""
+"""The attribute of a record with fields for machines: `extra={FIELDS: {...}}`."""
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -31,16 +31,16 @@ class ConsoleFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(lowered)s: %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as a line, with a traceback below it if there is one."""
+        """Format a record as a line, followed by a traceback if there is one."""
         record.lowered = record.levelname.lower()
         return super().format(record)
 
 
 class JsonFormatter(logging.Formatter):
-    """An object with time (RFC 3339, UTC), level, logger, message, and exception if there is."""
+    """A JSON object with time (RFC 3339, UTC), level, logger, message, and exception if any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as one line."""
+        """Format a record as one line."""
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
             "time": f"{seconds}.{int(record.msecs):03d}Z",
@@ -60,7 +60,7 @@ FORMATTERS: Final = {"console": ConsoleFormatter, "json": JsonFormatter}
 
 
 class BackgroundHandler(logging.Handler):
-    """Writes lines in a thread of its own."""
+    """Writes lines in its own thread."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -71,10 +71,10 @@ class BackgroundHandler(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written soon, if there is room."""
+        """Queue a record for writing, if there is room."""
         try:
             line = self.format(record)
-        except Exception as error:  # noqa: BLE001  a bad record must not hurt whoever made it
+        except Exception as error:  # noqa: BLE001  logging must not raise in the caller
             line = f"a record from {record.name} could not be written: {error!r}"
         try:
             self._lines.put_nowait(line)
@@ -89,12 +89,12 @@ class BackgroundHandler(logging.Handler):
                     {"name": __name__, "levelname": "WARNING", "msg": f"{dropped} lines were lost"}
                 )
                 line = f"{line}\n{self.format(record)}"
-            with contextlib.suppress(OSError, ValueError):  # nobody reads, or it is closed
+            with contextlib.suppress(OSError, ValueError):  # the reader is gone, or it is closed
                 self._stream.write(line + "\n")
                 self._stream.flush()
 
     def close(self) -> None:
-        """Wait a moment for the last lines."""
+        """Wait up to `LAST_LINES_S` for the last lines."""
         with contextlib.suppress(queue.Full):
             self._lines.put_nowait(None)
             self._thread.join(LAST_LINES_S)
@@ -102,9 +102,9 @@ class BackgroundHandler(logging.Handler):
 
 
 def set_up_logs(level: str, format_name: str) -> logging.Handler:
-    """Have everything logged; `close` what is returned in the end."""
+    """Set up logging; the caller must `close` the returned handler."""
     handler: logging.Handler = (
-        logging.NullHandler()  # standard error was closed, and its number may be another file's now
+        logging.NullHandler()  # standard error was closed; its number may now be another file
         if sys.stderr is None
         else BackgroundHandler(sys.stderr)
     )

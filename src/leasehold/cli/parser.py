@@ -1,14 +1,20 @@
-"""Command lines: `argparse`, with one clear line for what is wrong, and what may be meant."""
+"""Command-line parsing: `argparse`, with errors in one line, and suggestions."""
 
 import argparse
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
-from leasehold.cli.exits import USAGE_ERROR
-from leasehold.cli.settings.nearest import OF_CLIENTS, hint, hint_for_client, nearest
-from leasehold.cli.settings.shown import one_line, shown
+from leasehold.cli.exit_codes import USAGE_ERROR
+from leasehold.cli.settings.error_texts import (
+    OF_CLIENTS,
+    hint,
+    hint_for_client,
+    nearest,
+    one_line,
+    shown,
+)
 
 HELP_COLUMN: Final = 26
 
@@ -18,10 +24,13 @@ _COMMAND: Final = "--"
 _NUMBER: Final = re.compile(r"-\d+|-\d*\.\d+")
 
 
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  a type
+
+
 class Parser(argparse.ArgumentParser):
     """Accepts only full option names, and suggests the equivalents of etcd's options.
 
-    With `takes_command`, what comes after `--` is a command to be run, whatever it looks like.
+    With `takes_command`, everything after `--` is a command to run.
     """
 
     def __init__(self, *, takes_command: bool = False, **kwargs: Any) -> None:
@@ -34,7 +43,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Read what is known; nothing else is let through."""
+        """Parse known arguments; raise an error for all others."""
         self._given = sys.argv[1:] if args is None else list(args)
         command = self._cut_command() if self._takes_command else None
         read, rest = super().parse_known_args(self._given, namespace)
@@ -46,20 +55,20 @@ class Parser(argparse.ArgumentParser):
         return read, rest
 
     def _cut_command(self) -> list[str] | None:
-        """Take the command off what was given; None if there is none."""
+        """Remove the command from the arguments and return it; None if there is none."""
         if _COMMAND not in self._given:
             return None
         at = self._given.index(_COMMAND)
         command = self._given[at + 1 :]
         self._given = self._given[:at]
         if not command or not command[0]:
-            self.error("COMMAND after -- is missing: write one, or leave -- out")
+            self.error("COMMAND after -- is missing: write one, or omit --")
         return command
 
     def _taken(self, rest: list[str], read: argparse.Namespace) -> list[str]:
-        """Give what comes after an option to an argument that takes any number, and began before.
+        """Assign arguments after an option to a variadic argument that began before it.
 
-        `argparse` itself gives it only those that stand together.
+        `argparse` itself assigns only consecutive arguments.
         """
         many = [each for each in self._get_positional_actions() if each.nargs in ("+", "*")]
         if not rest or not many or any(each.startswith("-") for each in rest):
@@ -82,36 +91,36 @@ class Parser(argparse.ArgumentParser):
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         known = [flag.removeprefix("--") for flag in flags]
         if self._subparsers is not None and name.lstrip("-") in OF_CLIENTS:
-            return f"there is no option {name} here: write it after the command"
+            return f"unknown option {name}: write it after the command"
         if "endpoint" in known:
-            said = hint_for_client(name.lstrip("-"), known)
+            advice = hint_for_client(name.lstrip("-"), known)
         else:
-            said = hint(name.lstrip("-"), known)
+            advice = hint(name.lstrip("-"), known)
         arguments = {str(each.metavar) for each in self._get_positional_actions()}
         argument = name.lstrip("-").upper()
         for metavar in (argument, argument.removesuffix("S")):
             if metavar in arguments:
-                return f"there is no option {name}: write {metavar} as an argument, without {name}"
-        if said is None and "VALUE" in arguments:
-            return f"there is no option {name}: if it is a value, write -- before the key"
-        if said is None:
-            return f"there is no option {name}"
-        return f"there is no option {name}: {said.replace('did you mean ', 'did you mean --')}"
+                return f"unknown option {name}: write {metavar} as an argument, without {name}"
+        if advice is None and "VALUE" in arguments:
+            return f"unknown option {name}: if it is a value, write -- before the key"
+        if advice is None:
+            return f"unknown option {name}"
+        return f"unknown option {name}: {advice.replace('did you mean ', 'did you mean --')}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a command that is not known; nothing else has choices."""
+        """Refuse an unknown command; no other argument has choices."""
         if action.choices is None or value in action.choices:
             return
         before = self._given[: self._given.index(value)] if value in self._given else []
         early = next((each for each in before if self._is_unknown_option(each)), None)
-        if early is not None:  # and what follows it was taken for a command
+        if early is not None:  # and the next argument was taken for a command
             self.error(self._unknown(early))
         near = nearest(str(value), action.choices)
         meant = f"did you mean {near}?" if near else f"choose from {', '.join(action.choices)}"
-        self.error(f"there is no command {shown(str(value))}: {meant}")
+        self.error(f"unknown command {shown(str(value))}: {meant}")
 
     def error(self, message: str) -> NoReturn:
-        """Print in one line what is wrong, and which help to read."""
+        """Print the error in one line, and the help to read."""
         unknown = next((each for each in self._given if self._is_unknown_option(each)), None)
         is_missing = message.startswith(_REQUIRED) or message.endswith(_ONE_REQUIRED)
         if is_missing and unknown is not None:
@@ -121,7 +130,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Options with their help beside them; paragraphs filled, and examples left as they are."""
+    """Options with their help beside them; paragraphs filled, examples unchanged."""
 
     def __init__(self, prog: str, **kwargs: Any) -> None:
         super().__init__(prog, max_help_position=HELP_COLUMN, **kwargs)
@@ -133,3 +142,17 @@ class HelpFormatter(argparse.HelpFormatter):
     def _paragraph(self, text: str, width: int, indent: str) -> str:
         is_example = any(line.startswith(" ") for line in text.splitlines())
         return text.rstrip() if is_example else super()._fill_text(text, width, indent)
+
+
+def add_group(
+    commands: Commands, name: str, *, summary: str, description: str, epilog: str
+) -> Commands:
+    """Add a command that only has subcommands. Without a subcommand it prints its help."""
+    parser = commands.add_parser(name, help=summary, description=description, epilog=epilog)
+
+    def run(_: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+
+    parser.set_defaults(run=run)
+    return parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -2,12 +2,20 @@
 
 import argparse
 from collections.abc import Callable
-from typing import Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli import words
-from leasehold.cli.connection import add_connection
-from leasehold.cli.exits import DENIED, NOT_THERE, epilog
-from leasehold.cli.groups import Commands, add_group
+from leasehold.cli import argument_types
+from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
+from leasehold.cli.connection import add_connection, with_client
+from leasehold.cli.exit_codes import DENIED, NOT_THERE, OK, epilog
+from leasehold.cli.output import emit_json, emit_lines, number, print_error, shown_octets, table
+from leasehold.cli.parser import Commands, add_group
+from leasehold.errors import LeaseholdError
+
+if TYPE_CHECKING:
+    from leasehold.client.client import Client
+    from leasehold.locks.permits import Permit
 
 _GROUP_EPILOG: Final = """\
 example:
@@ -18,13 +26,14 @@ A permit ends with its lease: a subject that cannot renew the lease loses its
 rights.
 """
 
-_SUBJECT: Final = words.name("subject", "anna")
-_RESOURCE: Final = words.name("resource", "reports/2031")
-_RIGHT: Final = words.name("right", "read")
+_SUBJECT: Final = argument_types.name("subject", "anna")
+_RESOURCE: Final = argument_types.name("resource", "reports/2031")
+_RIGHT: Final = argument_types.name("right", "read")
+_HEADS: Final = ("SUBJECT", "RESOURCE", "RIGHTS", "LEASE", "ENDS AT", "REMAINING", "GRANTED BY")
 
 
 def add_command(commands: Commands) -> None:
-    """Add `permit` and all that it can do."""
+    """Add `permit` and its subcommands."""
     group = add_group(
         commands,
         "permit",
@@ -32,11 +41,31 @@ def add_command(commands: Commands) -> None:
         description="Rights that end with a lease, on a Leasehold server or an etcd cluster.",
         epilog=_GROUP_EPILOG,
     )
-    for add in (_grant, _check, _revoke, _list):
+    for add in (_add_grant, _add_check, _add_revoke, _add_list):
         add(group)
 
 
-def _grant(group: Commands) -> None:
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", type=_SUBJECT, metavar="SUBJECT", help="subject of the permit, such as a user"
+    )
+    parser.add_argument(
+        "resource",
+        type=_RESOURCE,
+        metavar="RESOURCE",
+        help="resource of the permit, such as a path",
+    )
+
+
+def _finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
+# Grant.
+
+
+def _add_grant(group: Commands) -> None:
     parser = group.add_parser(
         "grant",
         help="grant rights for a limited time",
@@ -63,24 +92,68 @@ def _grant(group: Commands) -> None:
     until = parser.add_mutually_exclusive_group(required=True)
     until.add_argument(
         "--ttl",
-        type=words.term_s,
+        type=argument_types.term_s,
         metavar="TIME",
-        help="TTL of a new lease: seconds, or such as 8h",
+        help="grant a new lease with this TTL, in seconds or such as 8h",
     )
     until.add_argument(
-        "--lease", type=words.lease_id, metavar="ID", help="attach the permit to this lease"
+        "--lease",
+        type=argument_types.lease_id,
+        metavar="ID",
+        help="attach the permit to this lease",
     )
     parser.add_argument(
         "--by",
-        type=words.name("name", "ops"),
+        type=argument_types.name("name", "ops"),
         metavar="NAME",
-        help="recorded as the grantor (default: host and process)",
+        help="name to record as the grantor (default: host name and process id)",
     )
     parser.add_argument("--print-id-only", action="store_true", help="print only the lease id")
-    _finish(parser, "grant")
+    _finish(parser, _grant)
 
 
-def _check(group: Commands) -> None:
+def _grant(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        permit = await client.permits.grant(
+            arguments.subject,
+            arguments.resource,
+            arguments.rights,
+            arguments.ttl,
+            lease=arguments.lease,
+            granted_by=arguments.by,
+        )
+        if arguments.print_id_only:
+            emit_lines([shown_id(permit.lease)])
+        elif arguments.json:
+            emit_json(_json(permit))
+        else:
+            term_s = await _term_s(client, permit, arguments.ttl)
+            term = "" if term_s is None else f", in {shown_term(term_s)}"
+            emit_lines(
+                [
+                    f"{_shown(permit.subject)} has on {_shown(permit.resource)}: {_rights(permit)}",
+                    f"until lease {shown_id(permit.lease)} ends{term} unless it is renewed",
+                ]
+            )
+        return OK
+
+    return with_client(arguments, work)
+
+
+async def _term_s(client: "Client", permit: "Permit", asked_s: float | None) -> float | None:
+    """Return the granted TTL: an etcd grants whole seconds, and not below its minimum."""
+    if asked_s is None:
+        return None
+    try:
+        return (await client.lease_info(permit.lease)).ttl
+    except (LeaseholdError, OSError):  # the permit was granted, and that must be printed
+        return asked_s
+
+
+# Check.
+
+
+def _add_check(group: Commands) -> None:
     parser = group.add_parser(
         "check",
         help="check whether a subject has a right",
@@ -88,17 +161,37 @@ def _check(group: Commands) -> None:
         epilog=epilog(
             """
             leasehold permit grant anna reports/2031 read --ttl 60
-            leasehold permit check anna reports/2031 read && echo come in
+            leasehold permit check anna reports/2031 read && echo allowed
             """,
             DENIED,
         ),
     )
     _add_names(parser)
     parser.add_argument("right", type=_RIGHT, metavar="RIGHT", help="the right, such as read")
-    _finish(parser, "check")
+    _finish(parser, _check)
 
 
-def _revoke(group: Commands) -> None:
+def _check(arguments: argparse.Namespace) -> int:
+    subject, resource, right = arguments.subject, arguments.resource, arguments.right
+
+    async def work(client: "Client") -> int:
+        is_allowed = await client.permits.check(subject, resource, right, cache=False)
+        said = f"the right {_shown(right)} on {_shown(resource)}"
+        if arguments.json:
+            emit_json({"allowed": is_allowed})
+        elif is_allowed:
+            emit_lines([f"{_shown(subject)} has {said}"])
+        if not is_allowed:
+            print_error(f"{_shown(subject)} does not have {said}")
+        return OK if is_allowed else DENIED
+
+    return with_client(arguments, work)
+
+
+# Revoke.
+
+
+def _add_revoke(group: Commands) -> None:
     parser = group.add_parser(
         "revoke",
         help="revoke a permit",
@@ -115,10 +208,29 @@ def _revoke(group: Commands) -> None:
         ),
     )
     _add_names(parser)
-    _finish(parser, "revoke")
+    _finish(parser, _revoke)
 
 
-def _list(group: Commands) -> None:
+def _revoke(arguments: argparse.Namespace) -> int:
+    subject, resource = arguments.subject, arguments.resource
+
+    async def work(client: "Client") -> int:
+        was_there = await client.permits.revoke(subject, resource)
+        if arguments.json:
+            emit_json({"revoked": was_there})
+        elif was_there:
+            emit_lines([f"the permit of {_shown(subject)} for {_shown(resource)} is revoked"])
+        if not was_there:
+            print_error(f"{_shown(subject)} has no permit for {_shown(resource)}")
+        return OK if was_there else NOT_THERE
+
+    return with_client(arguments, work)
+
+
+# List.
+
+
+def _add_list(group: Commands) -> None:
     parser = group.add_parser(
         "list",
         help="list permits",
@@ -133,23 +245,72 @@ def _list(group: Commands) -> None:
     )
     parser.add_argument("--subject", type=_SUBJECT, metavar="NAME", help="only of this subject")
     parser.add_argument("--resource", type=_RESOURCE, metavar="NAME", help="only for this resource")
-    _finish(parser, "list")
+    _finish(parser, _list)
 
 
-def _add_names(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subject", type=_SUBJECT, metavar="SUBJECT", help="such as a user")
-    parser.add_argument("resource", type=_RESOURCE, metavar="RESOURCE", help="such as a path")
+def _list(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        permits = await client.permits.list(arguments.subject, arguments.resource)
+        if arguments.json:
+            emit_json({"permits": [_json(each) | _remaining_json(each) for each in permits]})
+        else:
+            emit_lines(table(_HEADS, map(_row, permits)))
+        return OK
+
+    return with_client(arguments, work)
 
 
-def _finish(parser: argparse.ArgumentParser, name: str) -> None:
-    add_connection(parser)
-    parser.set_defaults(run=_runner(name))
+def _remaining_json(permit: "Permit") -> dict[str, Any]:
+    remaining_s = _remaining_s(permit)
+    return {"remaining_s": None if remaining_s is None else number(remaining_s)}
 
 
-def _runner(name: str) -> Callable[[argparse.Namespace], int]:
-    def run(arguments: argparse.Namespace) -> int:
-        from leasehold.cli import permit_commands  # noqa: PLC0415  it is long
+def _row(permit: "Permit") -> tuple[str, ...]:
+    remaining_s = _remaining_s(permit)
+    return (
+        _shown(permit.subject),
+        _shown(permit.resource),
+        _rights(permit),
+        shown_id(permit.lease),
+        _ends_at(permit) or "",
+        "" if remaining_s is None else shown_remaining(remaining_s),
+        _shown(permit.granted_by),
+    )
 
-        return permit_commands.COMMANDS[name](arguments)
 
-    return run
+def _remaining_s(permit: "Permit") -> float | None:
+    """Return the time to the wall-clock end of a permit; None if it has none."""
+    if permit.ends_at is None:
+        return None
+    return max(0.0, round((permit.ends_at - datetime.now(UTC)).total_seconds(), 3))
+
+
+# Permits in the output.
+
+
+def _json(permit: "Permit") -> dict[str, Any]:
+    return {
+        "subject": permit.subject,
+        "resource": permit.resource,
+        "rights": sorted(permit.rights),
+        "lease": shown_id(permit.lease),
+        "own_lease": permit.own_lease,
+        "granted_by": permit.granted_by,
+        "revision": permit.revision,
+        "ends_at": _ends_at(permit),
+    }
+
+
+def _ends_at(permit: "Permit") -> str | None:
+    """Format the end in ISO 8601 and UTC, to the millisecond; None if there is none."""
+    if permit.ends_at is None:
+        return None
+    return permit.ends_at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _rights(permit: "Permit") -> str:
+    return ", ".join(map(_shown, sorted(permit.rights)))
+
+
+def _shown(text: str) -> str:
+    return shown_octets(text.encode())

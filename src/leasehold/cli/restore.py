@@ -1,10 +1,14 @@
-"""`leasehold restore`: a new data directory from a backup."""
+"""`leasehold restore`: make a new data directory from a backup."""
 
 import argparse
 from typing import Final
 
-from leasehold.cli.data_dir import IN_FORCE, add_settings, directory, directory_in_force
-from leasehold.cli.reporting import ProgressBar, count, file, told
+from leasehold.cli.argument_types import path
+from leasehold.cli.output import ProgressBar, count, print_result
+from leasehold.cli.parser import Commands
+from leasehold.cli.settings.flags import IN_FORCE, add_settings, directory, directory_in_force
+
+_FILE: Final = path("file", "./backup.db")
 
 _EPILOG: Final = """\
 example:
@@ -17,7 +21,7 @@ backup is restored twice.
 """
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Add `restore` to the commands."""
     parser = commands.add_parser(
         "restore",
@@ -29,7 +33,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--data-dir",
         type=directory,
         metavar="DIR",
-        help=f"data directory to create; it must not exist or be empty {IN_FORCE}",
+        help=f"data directory to create; it must be empty if it exists {IN_FORCE}",
     )
     add_settings(parser)
     parser.add_argument(
@@ -42,12 +46,17 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             "the time of the backup, or was set back since an earlier restore"
         ),
     )
-    parser.add_argument("file", type=file, metavar="FILE", help="backup to read; it is not changed")
+    parser.add_argument(
+        "file",
+        type=_FILE,
+        metavar="FILE",
+        help="backup to read; it is not changed",
+    )
     parser.set_defaults(run=run)
 
 
 def _revision(text: str) -> int:
-    from leasehold.engine.restoring import MAX_RESTORED_REVISION  # noqa: PLC0415  it is long
+    from leasehold.store.restoring import MAX_RESTORED_REVISION
 
     if not (text.isascii() and text.isdigit()) or int(text) > MAX_RESTORED_REVISION:
         raise argparse.ArgumentTypeError(
@@ -57,12 +66,12 @@ def _revision(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Restore a backup; 0 if that went well."""
-    return told(lambda: _restore(arguments))
+    """Restore a backup; return 0 on success."""
+    return print_result(lambda: _restore(arguments))
 
 
 def _restore(arguments: argparse.Namespace) -> str:
-    from leasehold.engine.restoring import restore  # noqa: PLC0415  it is long
+    from leasehold.store.restoring import restore
 
     backup, directory = arguments.file, directory_in_force(arguments.data_dir, arguments)
     with ProgressBar("restore") as bar:

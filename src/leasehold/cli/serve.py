@@ -1,30 +1,35 @@
-"""`leasehold serve`: run the server."""
+"""`leasehold serve`: run the server. Its output is plain lines for people, or log lines."""
 
 import argparse
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
+import shlex
 import ssl
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.exits import USAGE_ERROR
-from leasehold.cli.reporting import complain
+from leasehold.basics.addresses import Address, TcpAddress, is_local
+from leasehold.cli.exit_codes import FAILURE, USAGE_ERROR
+from leasehold.cli.output import count, print_error, print_line
+from leasehold.cli.parser import Commands
 from leasehold.cli.settings.flags import add_flags, flags_of
-from leasehold.cli.settings.reading import Reading, read_settings
-from leasehold.cli.settings.tls import read_tls
-from leasehold.cli.signals import SIGNALS, Ended, exit_code
+from leasehold.cli.settings.sources import Reading, read_settings
+from leasehold.cli.signals import SIGNALS, StoppedBySignal, exit_code
+from leasehold.cli.tls_files import names_in, read_tls, reload_changed
 from leasehold.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from leasehold.cli.voice import Voice
     from leasehold.server.settings import Settings
+    from leasehold.store.runtime import Runtime
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("leasehold.serve")
 
 _DESCRIPTION: Final = """\
 Serve keys and leases to clients of etcd v3, and store them on disk.
@@ -45,8 +50,16 @@ then:
   etcdctl --endpoints 127.0.0.1:2379 put greeting hello
 """
 
+_ADVICE: Final = {
+    errno.EADDRINUSE: "stop the process that uses it, or choose another address "
+    "with --listen, such as {free}",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; choose another with --listen",
+    errno.EACCES: "choose a port of at least 1024 with --listen, or a writable path",
+}
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  not bound here
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add_command(commands: Commands) -> None:
     """Add `serve` to the commands."""
     parser = commands.add_parser(
         "serve",
@@ -60,27 +73,26 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop; 0 if that went well, 2 if settings are wrong, else 1."""
+    """Serve until a signal; return 0 on success, 2 for invalid settings, else 1."""
     reading = read_settings(flags_of(arguments), os.environ)
     tls = read_tls(reading)
     for mistake in reading.mistakes:
-        complain(mistake.text)
+        print_error(mistake.text)
     return USAGE_ERROR if reading.mistakes else _run(reading, tls)
 
 
 def _run(reading: Reading, tls: ssl.SSLContext | None) -> int:
-    from leasehold.cli.logs import set_up_logs  # noqa: PLC0415  what is wrong is said sooner
-    from leasehold.cli.voice import Voice  # noqa: PLC0415
+    from leasehold.cli.logs import set_up_logs
 
     settings = reading.settings
-    voice = Voice(settings.log_format)
+    output = ServerOutput(settings.log_format)
     with contextlib.closing(set_up_logs(settings.log_level, settings.log_format)):
         for warning in reading.warnings:
             logger.warning(warning)
         try:
-            return _run_on_best_loop(_serve(settings, tls, voice))
+            return _run_on_best_loop(_serve(settings, tls, output))
         except StorageError as error:
-            return voice.complain(str(error))
+            return output.error(str(error))
         except Exception:
             logger.critical("the server has failed", exc_info=sys.exc_info())
             return 1
@@ -88,7 +100,7 @@ def _run(reading: Reading, tls: ssl.SSLContext | None) -> int:
 
 def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
     try:
-        import uvloop  # noqa: PLC0415  it is not there on every platform
+        import uvloop
     except ImportError:
         make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
     else:
@@ -97,16 +109,13 @@ def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
         return runner.run(main)
 
 
-async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice") -> int:
-    from leasehold.cli.certificate import names_in  # noqa: PLC0415
-    from leasehold.cli.certificate_reload import reload_changed  # noqa: PLC0415
-    from leasehold.cli.voice import taken  # noqa: PLC0415
-    from leasehold.rpc.admission import (  # noqa: PLC0415
+async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "ServerOutput") -> int:
+    from leasehold.server.app import LeaseholdServer, tune_interpreter
+    from leasehold.serving.admission import (
         MAX_CONNECTIONS,
         connections_for,
         raise_file_limit,
     )
-    from leasehold.server.app import LeaseholdServer, tune_interpreter  # noqa: PLC0415  it is long
 
     files = raise_file_limit()
     if (connections := connections_for(files)) < MAX_CONNECTIONS:
@@ -116,21 +125,21 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
 
     def stop(number: int) -> None:
         if server is None:
-            raise Ended(number)  # the journal is being read, which may take long
+            raise StoppedBySignal(number)  # the journal is being read, which may take long
         loop.call_soon_threadsafe(server.stopped.set)
 
-    gc.disable()  # until it is tuned: all that a start makes stays
-    with SIGNALS.telling(stop):
+    gc.disable()  # until it is tuned: objects made at start-up stay
+    with SIGNALS.calling(stop):
         server = LeaseholdServer(settings)
         async with server:
             try:
                 bound = await server.start_on(settings.listen, tls)
             except OSError as error:
-                return voice.complain(taken(error, settings.listen))
+                return output.error(taken(error, settings.listen))
             tune_interpreter()
             certified = names_in(settings.tls.cert, tls) if settings.tls and tls else []
-            if (early := SIGNALS.heard) is None:
-                voice.greet(settings, bound, server.runtime, certified)
+            if (early := SIGNALS.received) is None:
+                output.started(settings, bound, server.runtime, certified)
             if settings.tls is None:
                 await server.stopped.wait()
             else:
@@ -138,10 +147,141 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, voice: "Voice
                 await server.stopped.wait()
                 reloading.cancel()
     if server.failure is not None:
-        return voice.complain(f"stopped, because a commit failed: {server.failure}")
+        return output.error(f"stopped, because a commit failed: {server.failure}")
     if not server.is_closed:
-        return voice.complain("stopped, but the last changes were not written to disk")
-    if early is not None:  # nobody was told that it serves
+        return output.error("stopped, but the last changes were not written to disk")
+    if early is not None:  # the server was not announced yet
         return exit_code(early)
-    voice.part(settings)
+    output.stopped(settings)
     return 0
+
+
+# Output.
+
+
+class ServerOutput:
+    """Prints in the format of the logs: plain lines or log records."""
+
+    def __init__(self, log_format: str) -> None:
+        self._is_for_machines = log_format == "json"
+
+    def line(self, line: str, **fields: Any) -> None:
+        """Print a line; log records get the fields as well. Write errors are ignored."""
+        if self._is_for_machines:
+            from leasehold.cli.logs import FIELDS
+
+            logger.info(line, extra={FIELDS: fields})
+        elif sys.stdout is not None:
+            try:
+                print_line(line)
+            except (OSError, ValueError):
+                _discard_output()
+
+    def error(self, line: str) -> int:
+        """Print an error; return the exit code."""
+        if self._is_for_machines:
+            logger.error(line)
+            return FAILURE
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            print_error(line)
+        return FAILURE
+
+    # Start.
+
+    def started(
+        self,
+        settings: "Settings",
+        bound: Sequence[Address],
+        runtime: "Runtime",
+        certified: Sequence[str] = (),
+    ) -> None:
+        """Print the addresses, what was recovered, and an example command.
+
+        `certified` are the host names in the certificate.
+        """
+        shown = [_shown(each, settings) for each in bound]
+        directory = settings.directory
+        kept = "nothing is stored on disk" if directory is None else "one disk, no replicas"
+        self.line(
+            f"leasehold serves etcd v3 on {_and(shown)}, from {directory or 'memory'} ({kept})",
+            listen=shown,
+            data_dir=None if directory is None else str(directory),
+        )
+        if runtime.journal.was_left_open:
+            self._recovered(settings, runtime)
+        for each in bound:
+            if settings.tls is None and not is_local(each):
+                logger.warning(
+                    "%s has no TLS: every client that can connect can read and change all data",
+                    each,
+                )
+        self.line(f"try it: {try_it(settings, bound, certified)}")
+
+    def _recovered(self, settings: "Settings", runtime: "Runtime") -> None:
+        store = runtime.store
+        revision, keys, leases = store.revision, len(store.keyspace), len(store.leases)
+        self.line(
+            f"{settings.directory} was not closed cleanly; recovered revision {revision}, "
+            f"{count(keys, 'key')}, {count(leases, 'lease')}",
+            revision=revision,
+            keys=keys,
+            leases=leases,
+        )
+
+    # Stop.
+
+    def stopped(self, settings: "Settings") -> None:
+        """Print that the server has stopped cleanly."""
+        kept = "nothing was stored" if settings.directory is None else "everything is on disk"
+        self.line(f"leasehold has stopped; {kept}")
+
+
+def _discard_output() -> None:
+    """Discard unwritten output, so that nothing is written again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        number = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+def _shown(address: Address, settings: "Settings") -> str:
+    if settings.tls is None or not isinstance(address, TcpAddress):
+        return str(address)
+    return str(TcpAddress(address.host, address.port, is_tls=True))
+
+
+def _and(shown: Sequence[str]) -> str:
+    *others, last = shown
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def try_it(settings: "Settings", bound: Sequence[Address], certified: Sequence[str] = ()) -> str:
+    """Return an example command; with TLS, for a host name in the certificate."""
+    address = next((each for each in bound if isinstance(each, TcpAddress)), bound[0])
+    words = ["etcdctl", "--endpoints"]
+    if isinstance(address, TcpAddress):
+        words.append(_shown(TcpAddress(_host(address, certified), address.port), settings))
+    else:
+        words.append(f"unix://{address.path}")
+    if settings.tls is not None:
+        words += ["--cacert", str(settings.tls.cert)]  # Go treats it as its own authority
+        if settings.tls.client_ca is not None:
+            words += ["--cert", "CLIENT.pem", "--key", "CLIENT-KEY.pem"]
+    return shlex.join([*words, "put", "greeting", "hello"])
+
+
+def _host(address: TcpAddress, certified: Sequence[str]) -> str:
+    host = _EVERYWHERE.get(address.host, address.host)
+    if not certified or host in certified:
+        return host
+    for name in ("localhost", *certified):
+        if name in certified and "*" not in name:
+            return name
+    return host
+
+
+def taken(error: OSError, listen: Sequence[Address]) -> str:
+    """Explain why an address could not be bound, and how to fix it."""
+    hosts = [each.host for each in listen if isinstance(each, TcpAddress)] or ["127.0.0.1"]
+    free = TcpAddress(hosts[0], 0)
+    advice = _ADVICE.get(error.errno or 0, "choose another address with --listen").format(free=free)
+    return f"{error.strerror or error}: {advice}"

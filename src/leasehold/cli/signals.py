@@ -1,17 +1,17 @@
-"""SIGINT and SIGTERM in a command, from its first moment to its last: never a traceback.
+"""SIGINT and SIGTERM in a command, from start to exit: never a traceback.
 
-What a signal does depends on what there is to lose:
+The effect of a signal depends on the state:
 
-    nothing yet         the process ends, there and then
-    work to be undone   `Ended` is raised, wherever the work is, and undoes it on its way out
-    a server            is told, and stops in good order
-    a command, started  it is passed on to it, and nothing else
+    nothing to undo     the process exits immediately
+    work to be undone   `StoppedBySignal` is raised inside the work, which cleans up
+    a server            is notified, and stops cleanly
+    a child command     the signal is only forwarded to it
 
-A second signal ends the process at once, whatever it does, unless signals are passed on. The exit
-code is that of a shell for a process that the signal has killed: 130 for SIGINT, 143 for SIGTERM. A
-server that was ready, and has stopped as it was told to, ends with 0.
+A second signal ends the process immediately, unless signals are forwarded. The exit code is the one
+that a shell reports for a process killed by the signal: 130 for SIGINT, 143 for SIGTERM. A server
+that was ready and has stopped cleanly after a signal exits with 0.
 
-Little is imported here, because this comes first.
+This module imports little, because it is imported first.
 """
 
 import os
@@ -26,38 +26,38 @@ STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _KILLED: Final = 128
 
 
-class Ended(BaseException):
-    """The process was told to end while it did something."""
+class StoppedBySignal(BaseException):
+    """A signal has ended work that was in progress."""
 
 
 def exit_code(number: int) -> int:
-    """Say what a process ends with that a signal has stopped before it was done."""
+    """Return the exit code of a process that a signal ended before it was done."""
     return _KILLED + number
 
 
 class Signals:
-    """What was heard so far, and what is to be done about the next one."""
+    """The first signal received, and the reaction to the next one."""
 
     def __init__(self) -> None:
-        self.heard: int | None = None
-        """The first signal that came; None if none did."""
+        self.received: int | None = None
+        """The first signal received; None if there was none."""
         self._react: Callable[[int], None] = _leave
 
-    def listen(self) -> None:
-        """Have signals come here; one that is ignored stays so, as `nohup` and shells want it."""
+    def install(self) -> None:
+        """Install the handlers. Ignored signals stay ignored, as `nohup` and shells expect."""
         for number in STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._hear)
+                signal.signal(number, self._handle)
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Have `Ended` raised by a signal, while this lasts."""
-        with self.telling(_raise_ended):
+        """Within the context, a signal raises `StoppedBySignal`."""
+        with self.calling(_raise_stopped):
             yield
 
     @contextmanager
-    def telling(self, react: Callable[[int], None]) -> Iterator[None]:
-        """Have this called by a signal, between any two steps of the main thread."""
+    def calling(self, react: Callable[[int], None]) -> Iterator[None]:
+        """Within the context, a signal calls `react` in the main thread."""
         before, self._react = self._react, react
         try:
             yield
@@ -65,13 +65,13 @@ class Signals:
             self._react = before
 
     @contextmanager
-    def passing(self, reactions: Mapping[int, Callable[[int], None]]) -> Iterator[None]:
-        """Have each of these signals passed on, however many come, while this lasts.
+    def forwarding(self, reactions: Mapping[int, Callable[[int], None]]) -> Iterator[None]:
+        """Within the context, forward each of these signals, any number of times.
 
-        None of them ends the process, and none counts as heard. One that is ignored stays so.
+        They do not end the process and do not set `received`. Ignored signals stay ignored.
         """
         before = {
-            number: signal.signal(number, lambda heard, _: reactions[heard](heard))
+            number: signal.signal(number, lambda number, _: reactions[number](number))
             for number in reactions
             if signal.getsignal(number) is not signal.SIG_IGN
         }
@@ -81,10 +81,10 @@ class Signals:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
-        if self.heard is not None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.received is not None:
             _leave(number)
-        self.heard = number
+        self.received = number
         self._react(number)
 
 
@@ -92,9 +92,9 @@ def _leave(number: int) -> NoReturn:
     os._exit(exit_code(number))
 
 
-def _raise_ended(number: int) -> NoReturn:
-    raise Ended(number)
+def _raise_stopped(number: int) -> NoReturn:
+    raise StoppedBySignal(number)
 
 
 SIGNALS: Final = Signals()
-"""Those of this process."""
+"""The instance of this process."""

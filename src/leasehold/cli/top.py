@@ -1,16 +1,16 @@
-"""`leasehold top`: leases, locks and rates, as they are now and a moment later."""
+"""`leasehold top`: a refreshed view of leases, locks and rates."""
 
 import argparse
 from typing import Final
 
-from leasehold.cli import words
-from leasehold.cli.connection import add_connection
-from leasehold.cli.exits import epilog
-from leasehold.cli.groups import Commands
-from leasehold.cli.settings.shown import shown
+from leasehold.cli import argument_types
+from leasehold.cli.connection import add_connection, with_connect_options
+from leasehold.cli.exit_codes import epilog
+from leasehold.cli.parser import Commands
+from leasehold.cli.settings.error_texts import shown
 
 MIN_EVERY_S: Final = 0.1
-"""The shortest time between two looks: whoever looks more often is load, and sees no more."""
+"""The shortest interval between reads: more frequent reads add load and show no more."""
 
 EVERY_S: Final = 1.0
 
@@ -46,13 +46,15 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--prefix",
-        type=words.octets,
+        type=argument_types.octets,
         default=b"",
         metavar="KEY",
         help="only locks with this prefix",
     )
     times = parser.add_mutually_exclusive_group()
-    times.add_argument("--count", type=words.count, metavar="N", help="end after N updates")
+    times.add_argument(
+        "--count", type=argument_types.count, metavar="N", help="end after N updates"
+    )
     times.add_argument(
         "--once", action="store_const", const=1, dest="count", help="print one update and end"
     )
@@ -61,16 +63,17 @@ def add_command(commands: Commands) -> None:
 
 
 def _every_s(text: str) -> float:
-    seconds = words.term_s(text)
+    seconds = argument_types.term_s(text)
     if seconds < MIN_EVERY_S:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is too short: write {words.shown_term(MIN_EVERY_S)} or more, such as 1s"
+            f"{shown(text)} is too short: "
+            f"write {argument_types.shown_term(MIN_EVERY_S)} or more, such as 1s"
         )
     return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look until told to end; return the exit code."""
-    from leasehold.cli import top_commands  # noqa: PLC0415  it is long
+    """Refresh until a signal; return the exit code."""
+    from leasehold.cli.top_display import refresh
 
-    return top_commands.run(arguments)
+    return with_connect_options(arguments, lambda server: refresh(arguments, server))

@@ -1,7 +1,7 @@
-"""Rates, from what a server counts: revisions, and `/metrics` where that can be read.
+"""Rates, computed from a server's counters: revisions, and `/metrics` where it can be read.
 
-etcd and Leasehold have the same names for what is read here. A server that cannot be asked, as
-behind a proxy, has its revisions only.
+etcd and Leasehold have the same names for the metrics read here. For a server whose page cannot be
+read, as behind a proxy, only the rate of revisions is known.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from leasehold.rpc.addresses import Address, TcpAddress
+from leasehold.basics.addresses import Address, TcpAddress
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Of `/metrics`: a page that is longer is not read."""
+"""Of `/metrics`: a longer page is not read."""
 
 WITHIN_S: Final = 2.0
-"""How long a server may take for the page; after that it is done without."""
+"""The timeout for the page; after that it is left out."""
 
 REQUESTS: Final = "requests"
 PUTS: Final = "puts"
@@ -28,7 +28,7 @@ CONNECTIONS: Final = "connections"
 REVISIONS: Final = "revisions"
 
 COUNTERS: Final = (REVISIONS, REQUESTS, PUTS, RENEWALS)
-"""What has a rate."""
+"""Metrics that have a rate."""
 
 _PLAIN: Final = {
     "etcd_debugging_lease_renewed_total": RENEWALS,
@@ -42,7 +42,7 @@ _SAMPLE: Final = re.compile(r"([a-z_]+)(\{[^}]*\})? ([0-9.eE+-]+)")
 
 
 def read_page(text: str) -> dict[str, float]:
-    """Read what is of use here of a page in Prometheus' text format."""
+    """Parse the needed metrics of a page in Prometheus' text format."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         sample = _SAMPLE.fullmatch(line)
@@ -60,7 +60,7 @@ def read_page(text: str) -> dict[str, float]:
 
 
 async def ask_page(address: Address, tls: ssl.SSLContext | None) -> dict[str, float]:
-    """Ask for `/metrics`; nothing, if there is no such page."""
+    """Request `/metrics`; return nothing if there is no such page."""
     try:
         async with asyncio.timeout(WITHIN_S):
             return read_page(await _get(address, tls))
@@ -96,15 +96,15 @@ async def _get(address: Address, tls: ssl.SSLContext | None) -> str:
 
 @dataclass(slots=True)
 class Rates:
-    """How fast counters go, from one look to the next."""
+    """Rates of counters between two reads."""
 
     _before: dict[str, float] = field(default_factory=dict)
     _before_s: float = 0.0
 
-    def look(self, counted: dict[str, float], now_s: float) -> dict[str, float | None]:
-        """Give rates per second since the last look; None where nothing is known of it.
+    def update(self, counted: dict[str, float], now_s: float) -> dict[str, float | None]:
+        """Return rates per second since the last read; None where it is unknown.
 
-        A counter that goes back is that of a server which has begun anew, and begins anew here.
+        A counter that goes back means that the server was restarted; its rate starts again.
         """
         passed_s = now_s - self._before_s
         rates = {

@@ -1,48 +1,47 @@
-"""What `leasehold top` shows, as lines for people, and as a document for programs.
+"""The output of `leasehold top`, as lines for people, and as a document for programs.
 
     a line about the server, one of rates, one of counts
-    locks       those first that most wait for
-    leases      those first that end first
+    locks       ordered by the number of waiters
+    leases      ordered by their ends
     sessions    clients of ours
 
-Nothing is asked for here. A screen that is too small for everything shares its lines out among the
-three tables, and each says how many more there are.
+This module makes no requests. A screen that is too small for everything is divided among the three
+tables, and each shows how many more rows there are.
 """
 
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from leasehold.cli.printing import named, number, shown_octets, table
-from leasehold.cli.reporting import count as counted_words
-from leasehold.cli.top_locks import Tenure
+from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
+from leasehold.cli.output import count as counted_words
+from leasehold.cli.output import named, number, shown_octets, table
 from leasehold.cli.top_metrics import CONNECTIONS, PUTS, RENEWALS, REQUESTS, REVISIONS, WATCHES
-from leasehold.cli.top_reading import HeldLock, SeenSession, Sight
-from leasehold.cli.words import shown_id, shown_remaining, shown_term
-from leasehold.engine.remote.lease_service import HolderLease
+from leasehold.cli.top_reading import HeldLock, HeldTime, SeenSession, ServerSnapshot
+from leasehold.engine.remote.leasehold_leases import HolderLease
 
 ROWS: Final = 10
-"""Rows of a table where there is no screen to be filled."""
+"""Rows of a table where there is no screen to fill."""
 
 MAX_NAME_CHARS: Final = 40
-"""Of a lock or a holder: a screen has room for other columns then."""
+"""Of a lock or a holder, to leave room for other columns."""
 
 MAX_KEYS_NAMED: Final = 3
 """Keys of a lease that a row names."""
 
 MAX_JSON_LEASES: Final = 100
-"""Leases in a document; how many there are is in it, too."""
+"""SeenLeases in a document, which has their total number, too."""
 
 _LOCK_HEADS: Final = ("LOCK", "HOLDER", "LEASE", "HELD FOR", "WAITING")
 _LEASE_HEADS: Final = ("LEASE", "REMAINING", "TTL", "HOLDER", "KEYS")
 _SESSION_HEADS: Final = ("SESSION", "REMAINING", "CLIENT")
 _TABLE_LINES: Final = 3
-"""What a table takes beside its rows: a line before it, its heads, and how many more there are."""
+"""Lines of a table besides its rows: an empty line, the heads, and how many more there are."""
 
 _WIDE: Final = frozenset("WF")
 
 
-class Line(NamedTuple):
+class ScreenLine(NamedTuple):
     """A line of a screen."""
 
     text: str
@@ -53,23 +52,29 @@ class _Table(NamedTuple):
     heads: Sequence[str]
     rows: Sequence[Sequence[Any]]
     total: int | None
-    """How many rows there could be; None for more than there are, by nobody knows how many."""
+    """The number of all rows; None if there are more than given, and the number is unknown."""
     nothing: str
 
 
-def lines(sight: Sight, *, trouble: str = "", height: int | None = None) -> list[Line]:
-    """Write everything, in so many lines if that is given."""
-    top = [Line(_about_server(sight)), Line(_about_rates(sight)), Line(_about_counts(sight))]
-    if sight.keys_read < sight.keys_total:
+def lines(
+    snapshot: ServerSnapshot, *, trouble: str = "", height: int | None = None
+) -> list[ScreenLine]:
+    """Format everything, in at most `height` lines if it is given."""
+    top = [
+        ScreenLine(_about_server(snapshot)),
+        ScreenLine(_about_rates(snapshot)),
+        ScreenLine(_about_counts(snapshot)),
+    ]
+    if snapshot.keys_read < snapshot.keys_total:
         top.append(
-            Line(
-                f"locks are looked for in {sight.keys_read:,} of {sight.keys_total:,} keys: "
-                "--prefix says where to look"
+            ScreenLine(
+                f"locks were searched in {snapshot.keys_read:,} of {snapshot.keys_total:,} keys; "
+                "use --prefix to choose which keys are read"
             )
         )
     if trouble:
-        top.append(Line(trouble, is_head=True))
-    tables = [_locks(sight), _leases(sight), _sessions(sight)]
+        top.append(ScreenLine(trouble, is_head=True))
+    tables = [_locks(snapshot), _leases(snapshot), _sessions(snapshot)]
     wants = [len(each.rows) for each in tables]
     if height is None:
         rows = [min(each, ROWS) for each in wants]
@@ -82,7 +87,7 @@ def lines(sight: Sight, *, trouble: str = "", height: int | None = None) -> list
 
 
 def shared(lines_left: int, wants: Sequence[int]) -> list[int]:
-    """Share out lines: whoever wants less than an equal part leaves the rest to the others."""
+    """Divide lines: a table that needs less than an equal part leaves the rest to the others."""
     given = [0] * len(wants)
     for done, at in enumerate(sorted(range(len(wants)), key=lambda each: wants[each])):
         given[at] = max(0, min(wants[at], -(-lines_left // (len(wants) - done))))
@@ -91,7 +96,7 @@ def shared(lines_left: int, wants: Sequence[int]) -> list[int]:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Cut a line where a terminal ends; letters of some scripts take two columns."""
+    """Cut a line to the width of the terminal; letters of some scripts take two columns."""
     taken = 0
     for at, letter in enumerate(text):
         if not letter.isascii():
@@ -107,18 +112,18 @@ def fitted(text: str, columns: int) -> str:
 # The first lines.
 
 
-def _about_server(sight: Sight) -> str:
-    server = sight.server
+def _about_server(snapshot: ServerSnapshot) -> str:
+    server = snapshot.server
     name = f"Leasehold (etcd {server.version})" if server.is_leasehold else str(server)
-    return f"{name} at {sight.endpoint}" if sight.endpoint else name
+    return f"{name} at {snapshot.endpoint}" if snapshot.endpoint else name
 
 
-def _about_rates(sight: Sight) -> str:
-    parts = [f"revision {sight.revision:,}"]
+def _about_rates(snapshot: ServerSnapshot) -> str:
+    parts = [f"revision {snapshot.revision:,}"]
     parts += [
-        f"{name} {_rate(sight.rates.get(name))}"
+        f"{name} {_rate(snapshot.rates.get(name))}"
         for name in (REVISIONS, REQUESTS, PUTS, RENEWALS)
-        if name == REVISIONS or name in sight.counted
+        if name == REVISIONS or name in snapshot.counted
     ]
     return "   ".join(parts)
 
@@ -129,18 +134,18 @@ def _rate(rate: float | None) -> str:
     return f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
 
 
-def _about_counts(sight: Sight) -> str:
-    leases = "more than 10,000" if sight.leases_total is None else f"{sight.leases_total:,}"
+def _about_counts(snapshot: ServerSnapshot) -> str:
+    leases = "more than 10,000" if snapshot.leases_total is None else f"{snapshot.leases_total:,}"
     parts = [
-        f"keys {sight.keys_total:,}",
+        f"keys {snapshot.keys_total:,}",
         f"leases {leases}",
-        f"locks {sight.locks_total:,}, {sight.waiting_total:,} waiting",
-        f"sessions {sight.sessions_total:,}",
+        f"locks {snapshot.locks_total:,}, {snapshot.waiting_total:,} waiting",
+        f"sessions {snapshot.sessions_total:,}",
     ]
     parts += [
-        f"{name} {sight.counted[name]:,.0f}"
+        f"{name} {snapshot.counted[name]:,.0f}"
         for name in (WATCHES, CONNECTIONS)
-        if name in sight.counted
+        if name in snapshot.counted
     ]
     return "   ".join(parts)
 
@@ -148,30 +153,30 @@ def _about_counts(sight: Sight) -> str:
 # The tables.
 
 
-def _lines_of(shown: _Table, most: int) -> list[Line]:
+def _lines_of(shown: _Table, most: int) -> list[ScreenLine]:
     heads, *rows = table(shown.heads, shown.rows[:most])
-    made = [Line(""), Line(heads, is_head=True), *(Line(row) for row in rows)]
+    made = [ScreenLine(""), ScreenLine(heads, is_head=True), *(ScreenLine(row) for row in rows)]
     if not shown.rows:
-        made.append(Line(shown.nothing))
+        made.append(ScreenLine(shown.nothing))
     elif shown.total is None:
-        made.append(Line("and more"))
+        made.append(ScreenLine("and more"))
     elif shown.total > len(rows):
-        made.append(Line(f"and {shown.total - len(rows):,} more"))
+        made.append(ScreenLine(f"and {shown.total - len(rows):,} more"))
     return made
 
 
-def _locks(sight: Sight) -> _Table:
+def _locks(snapshot: ServerSnapshot) -> _Table:
     rows = [
         (
             shown_octets(each.lock.name, MAX_NAME_CHARS),
             _holder(each),
             shown_id(each.lock.holder.lease),
-            _held_for(each.tenure),
+            _held_for(each.held_time),
             f"{each.lock.waiting:,}",
         )
-        for each in sight.locks
+        for each in snapshot.locks
     ]
-    return _Table(_LOCK_HEADS, rows, sight.locks_total, "no lock is held")
+    return _Table(_LOCK_HEADS, rows, snapshot.locks_total, "no locks")
 
 
 def _holder(each: HeldLock) -> str:
@@ -180,27 +185,27 @@ def _holder(each: HeldLock) -> str:
     return f"lease {shown_id(each.lock.holder.lease)}"
 
 
-def _held_for(tenure: Tenure) -> str:
-    """Write how long; with a plus if it was held before anybody looked."""
-    return f"{shown_term(int(tenure.seconds))}{'' if tenure.is_whole else '+'}"
+def _held_for(held_time: HeldTime) -> str:
+    """Format how long; with a plus if it was held before the first read."""
+    return f"{shown_term(int(held_time.seconds))}{'' if held_time.is_whole else '+'}"
 
 
-def _leases(sight: Sight) -> _Table:
+def _leases(snapshot: ServerSnapshot) -> _Table:
     rows = [
         (
             shown_id(each.info.id),
             shown_remaining(each.info.remaining),
             shown_term(each.info.ttl),
             shown_octets(each.holder.encode(), MAX_NAME_CHARS),
-            _keys(each, sight.keys_of.get(each.info.id, [])),
+            _keys(each, snapshot.keys_of.get(each.info.id, [])),
         )
-        for each in sight.leases.by_end[:MAX_JSON_LEASES]
+        for each in snapshot.leases.by_end[:MAX_JSON_LEASES]
     ]
-    return _Table(_LEASE_HEADS, rows, sight.leases_total, "there is no lease")
+    return _Table(_LEASE_HEADS, rows, snapshot.leases_total, "no leases")
 
 
 def _keys(lease: HolderLease, known: Sequence[bytes]) -> str:
-    """Write how many keys it has, and some of them, as far as they were looked at."""
+    """Format the number of its keys, and some of their names, as far as they were examined."""
     how_many = lease.info.key_count
     if not how_many:
         return "none"
@@ -211,24 +216,24 @@ def _keys(lease: HolderLease, known: Sequence[bytes]) -> str:
     return f"{', '.join(some)}{more}"
 
 
-def _sessions(sight: Sight) -> _Table:
-    ends = _ends(sight)
+def _sessions(snapshot: ServerSnapshot) -> _Table:
+    ends = _ends(snapshot)
     rows = [
         (
             shown_id(each.lease),
             shown_remaining(ends[each.lease]) if each.lease in ends else None,
             shown_octets(each.who.encode(errors="replace"), MAX_NAME_CHARS),
         )
-        for each in sight.sessions
+        for each in snapshot.sessions
     ]
-    return _Table(_SESSION_HEADS, rows, sight.sessions_total, "no client has a session")
+    return _Table(_SESSION_HEADS, rows, snapshot.sessions_total, "no sessions")
 
 
-def _ends(sight: Sight) -> dict[int, float]:
-    wanted = {each.lease for each in sight.sessions}
+def _ends(snapshot: ServerSnapshot) -> dict[int, float]:
+    wanted = {each.lease for each in snapshot.sessions}
     return {
         each.info.id: each.info.remaining
-        for each in sight.leases.by_end
+        for each in snapshot.leases.by_end
         if wanted and each.info.id in wanted
     }
 
@@ -236,34 +241,36 @@ def _ends(sight: Sight) -> dict[int, float]:
 # For programs.
 
 
-def document(sight: Sight) -> dict[str, Any]:
-    """Write everything for a program."""
-    ends = _ends(sight)
+def document(snapshot: ServerSnapshot) -> dict[str, Any]:
+    """Return everything as a document."""
+    ends = _ends(snapshot)
     return {
-        "server": "leasehold" if sight.server.is_leasehold else "etcd",
-        "etcd_version": sight.server.version,
-        "endpoint": sight.endpoint,
-        "revision": sight.revision,
+        "server": "leasehold" if snapshot.server.is_leasehold else "etcd",
+        "etcd_version": snapshot.server.version,
+        "endpoint": snapshot.endpoint,
+        "revision": snapshot.revision,
         "rates": {
-            name: None if rate is None else round(rate, 3) for name, rate in sight.rates.items()
+            name: None if rate is None else round(rate, 3) for name, rate in snapshot.rates.items()
         },
-        "keys": {"total": sight.keys_total, "read": sight.keys_read},
+        "keys": {"total": snapshot.keys_total, "read": snapshot.keys_read},
         "leases": {
-            "total": sight.leases_total,
-            "read": len(sight.leases.by_end),
-            "next": [_lease_json(sight, each) for each in sight.leases.by_end[:MAX_JSON_LEASES]],
+            "total": snapshot.leases_total,
+            "read": len(snapshot.leases.by_end),
+            "next": [
+                _lease_json(snapshot, each) for each in snapshot.leases.by_end[:MAX_JSON_LEASES]
+            ],
         },
         "locks": {
-            "total": sight.locks_total,
-            "waiting": sight.waiting_total,
-            "first": [_lock_json(each) for each in sight.locks],
+            "total": snapshot.locks_total,
+            "waiting": snapshot.waiting_total,
+            "first": [_lock_json(each) for each in snapshot.locks],
         },
         "sessions": {
-            "total": sight.sessions_total,
-            "first": [_session_json(each, ends) for each in sight.sessions],
+            "total": snapshot.sessions_total,
+            "first": [_session_json(each, ends) for each in snapshot.sessions],
         },
-        "watches": _whole(sight.counted.get(WATCHES)),
-        "connections": _whole(sight.counted.get(CONNECTIONS)),
+        "watches": _whole(snapshot.counted.get(WATCHES)),
+        "connections": _whole(snapshot.counted.get(CONNECTIONS)),
     }
 
 
@@ -271,8 +278,8 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _lease_json(sight: Sight, lease: HolderLease) -> dict[str, Any]:
-    known = sight.keys_of.get(lease.info.id, [])[:MAX_KEYS_NAMED]
+def _lease_json(snapshot: ServerSnapshot, lease: HolderLease) -> dict[str, Any]:
+    known = snapshot.keys_of.get(lease.info.id, [])[:MAX_KEYS_NAMED]
     return {
         "id": shown_id(lease.info.id),
         "ttl": number(lease.info.ttl),
@@ -289,8 +296,8 @@ def _lock_json(each: HeldLock) -> dict[str, Any]:
         "holder": each.who or None,
         "lease": shown_id(each.lock.holder.lease),
         "token": each.lock.holder.create_revision,
-        "held": number(round(each.tenure.seconds, 3)),
-        "is_held_longer": not each.tenure.is_whole,
+        "held": number(round(each.held_time.seconds, 3)),
+        "is_held_longer": not each.held_time.is_whole,
         "waiting": each.lock.waiting,
     }
 

@@ -1,1 +1,1 @@
-"""The client: leases, keys and watches, on whichever engine there is."""
+"""The client: leases, keys and watches, on any engine."""

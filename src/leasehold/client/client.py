@@ -1,4 +1,4 @@
-"""`Client`: what a program uses every day, on any engine."""
+"""`Client`: the main API of Leasehold, on any engine."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,33 +8,34 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from leasehold.callbacks import check_callable, check_plain_callback
-from leasehold.client.health import Check
-from leasehold.client.held_lease import Callback, HeldLease
-from leasehold.client.keeper import Keeper
+from leasehold.basics.callbacks import check_callable, check_plain_callback
+from leasehold.basics.durations import FOREVER, Forever, check_seconds
+from leasehold.basics.event_loop import post
+from leasehold.basics.forgotten import warn_forgotten
+from leasehold.basics.pending import Pending
 from leasehold.client.kv import KV
-from leasehold.client.lease_like import lease_id
-from leasehold.client.patience import TIMEOUT_S, Patience, Timeout
-from leasehold.client.texts import Octets
 from leasehold.clock import SYSTEM_CLOCK, Clock
-from leasehold.core.duration import FOREVER, Forever, check_seconds
+from leasehold.engine.arguments import lease_id
 from leasehold.engine.interface import Engine
+from leasehold.engine.key import Octets
+from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
 from leasehold.engine.values import LeaseInfo
-from leasehold.pending import Pending
-from leasehold.recipes.barrier import Barrier
-from leasehold.recipes.election import Election
-from leasehold.recipes.events import Listener
-from leasehold.recipes.line_guard import OnLoss as OnLineLoss
-from leasehold.recipes.lines import Lines
-from leasehold.recipes.lock import Lock, options_of
-from leasehold.recipes.locks import Locks, check_who, this_process
-from leasehold.recipes.naming import name_of
-from leasehold.recipes.options import RECALL_S, OnLoss, check_wait
-from leasehold.recipes.permits import Permits
-from leasehold.recipes.permits.extending import extension_of
-from leasehold.recipes.rwlock import RWLock
-from leasehold.recipes.semaphore import Semaphore
-from leasehold.recipes.sessions import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
+from leasehold.locks.barrier import Barrier
+from leasehold.locks.election import Election
+from leasehold.locks.lock import Lock
+from leasehold.locks.lock_events import Listener
+from leasehold.locks.lock_keys import name_of
+from leasehold.locks.lock_options import RECALL_S, OnLoss, check_wait, options_of
+from leasehold.locks.lock_registry import LockRegistry
+from leasehold.locks.permits import Permits
+from leasehold.locks.permits.permit_grants import extension_of
+from leasehold.locks.recipe_context import RecipeContext, check_who, this_process
+from leasehold.locks.rwlock import RWLock
+from leasehold.locks.semaphore import Semaphore
+from leasehold.sessions.client_session import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
+from leasehold.sessions.held_lease import Callback, HeldLease, callback_of
+from leasehold.sessions.kept_lease import Check, KeptLease
+from leasehold.sessions.lease_keeper import Keeper
 
 
 class Client:
@@ -43,6 +44,9 @@ class Client:
     It belongs to the event loop and the process that made it. Calls from another event loop raise
     `RuntimeError`, calls in a child process raise `Forked`; neither has any other effect.
     """
+
+    _is_open = False
+    """Whether it was created, and not closed."""
 
     def __init__(
         self,
@@ -54,24 +58,27 @@ class Client:
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
     ) -> None:
-        """Make one on an engine, which it closes in the end.
+        """Create a client on an engine, which it closes at the end.
 
-        `timeout` is for each call; `session_ttl` is the term of the one lease that all its locks
-        are under, and `name` what it is called as their holder. `random` draws lease ids and the
-        pauses between attempts; a simulation passes one with a seed.
+        `timeout` is for each call; `session_ttl` is the TTL of the one lease of all its locks, and
+        `name` its name as their holder. `random` draws lease ids and the pauses between attempts; a
+        simulation passes one with a seed.
         """
         self.engine = engine
-        self._patience = Patience(engine, timeout)
+        self._patience = CallTimeouts(engine, timeout)
         self._keeper = Keeper(engine, clock, random)
         session_ttl_s, who = check_client(session_ttl, name)
         self._sessions = Sessions(engine, self._keeper, session_ttl_s, who)
-        self._locks = Locks(engine, self._sessions, self._patience)
-        self._lines = Lines(self._locks)
+        self._recipes = RecipeContext(engine, self._sessions, self._patience)
+        self._locks = LockRegistry(self._recipes)
+        self.who = who
+        """Its name as a holder of locks."""
         self._closing: asyncio.Future[None] | None = None
         self.kv = KV(engine, self._patience)
         """Keys and values."""
         self.permits = Permits(engine, self._keeper, self._patience, who)
-        """Who may do what, for as long as a lease lasts."""
+        """Rights of subjects on resources, for as long as a lease lasts."""
+        self._is_open = True
 
     def lease(
         self,
@@ -84,16 +91,17 @@ class Client:
         cancel_on_loss: bool = False,
         timeout: Timeout = None,
     ) -> Pending[HeldLease]:
-        """Get a lease that lives while you do: to be awaited, or entered with `async with`.
+        """Get a lease that is renewed automatically: to be awaited, or entered with `async with`.
 
             async with client.lease(10) as lease:
                 await client.kv.put("workers/7", "here", lease=lease)
                 ...
 
-        It is renewed by itself, and ended with the block, its keys with it. `renew_for` bounds how
-        long; `while_healthy` is a check, plain or to be awaited, that must give True for each
-        renewal. `on_jeopardy(lease, error)` and `on_loss(lease, error)` are told; with
-        `cancel_on_loss` the block is cancelled if the lease is lost, and raises `LeaseLost`.
+        It is revoked at the end of the block, and its keys are deleted with it. `renew_for` limits
+        how long it is renewed; `while_healthy` is a check, a plain or an async function, that must
+        return True for each renewal. `on_jeopardy(lease, error)` and `on_loss(lease, error)` are
+        callbacks; with `cancel_on_loss` the block is cancelled if the lease is lost, and raises
+        `LeaseLost`.
         """
         ttl_s = check_seconds(ttl, "ttl")
         bound = (
@@ -107,11 +115,15 @@ class Client:
             ttl_s,
             renew_for_s=bound,
             while_healthy=while_healthy,
-            on_jeopardy=on_jeopardy,
-            on_loss=on_loss,
+            on_jeopardy=callback_of(self._keeper, on_jeopardy),
+            on_loss=callback_of(self._keeper, on_loss),
             cancel_on_loss=cancel_on_loss,
         )
-        return Pending(lambda: self._patience.wait(grant(), timeout), "client.lease()")
+
+        async def make() -> HeldLease:
+            return HeldLease(self._keeper, await self._patience.wait(grant(), timeout))
+
+        return Pending(make, "client.lease()")
 
     def keep(
         self,
@@ -125,33 +137,41 @@ class Client:
 
         It is renewed now, and from then on like one of `lease`, and revoked at the end of the block
         unless `release` was called. Permits that were granted with a TTL are extended with their
-        lease. `UnknownLease` if the lease does not exist, or is that of a permit which has ended.
+        lease. Raises `UnknownLease` if the lease does not exist, or is that of a permit which has
+        ended.
         """
         check_plain_callback(on_jeopardy, "on_jeopardy")
         check_plain_callback(on_loss, "on_loss")
         number = _number_of(lease)
         keep = partial(self._keep, number, on_jeopardy, on_loss)
-        return Pending(lambda: self._patience.wait(keep(), timeout), "client.keep()")
+
+        async def make() -> HeldLease:
+            return HeldLease(self._keeper, await self._patience.wait(keep(), timeout))
+
+        return Pending(make, "client.keep()")
 
     async def _keep(
         self, lease: int, on_jeopardy: Callback | None, on_loss: Callback | None
-    ) -> HeldLease:
+    ) -> KeptLease:
         self._keeper.check()
         extension = await extension_of(self.engine, self._keeper, lease)
         on_renewed = None if extension is None else extension.renewed
         held = await self._keeper.adopt(
-            lease, on_jeopardy=on_jeopardy, on_loss=on_loss, on_renewed=on_renewed
+            lease,
+            on_jeopardy=callback_of(self._keeper, on_jeopardy),
+            on_loss=callback_of(self._keeper, on_loss),
+            on_renewed=on_renewed,
         )
         if extension is not None:
             try:
                 await extension.begin(held)
             except BaseException:
-                held.release()
+                self._keeper.release(held)
                 raise
         return held
 
     async def revoke(self, lease: HeldLease | int, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
-        """End any lease, and its keys with it. `UnknownLease` if it is not there."""
+        """Revoke any lease, and delete its keys. Raises `UnknownLease` if it does not exist."""
         if isinstance(lease, HeldLease):
             await self._patience.wait(lease.end(), timeout)
         else:
@@ -164,12 +184,12 @@ class Client:
         keys: bool = False,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> LeaseInfo:
-        """Ask how long a lease has to run, and which keys it has. `UnknownLease` if it is over."""
+        """Return the remaining time and the keys of a lease; `UnknownLease` if it is over."""
         call = self.engine.time_to_live(_number_of(lease), keys=keys)
         return await self._patience.wait(call, timeout)
 
     async def leases(self, *, timeout: Timeout = None) -> Sequence[LeaseInfo]:  # noqa: ASYNC109
-        """List all leases, those first that end first."""
+        """List all leases, in order of their ends."""
         return await self._patience.wait(self.engine.leases(), timeout)
 
     def lock(
@@ -185,23 +205,25 @@ class Client:
         on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,
     ) -> Lock:
-        """Give a handle of a lock: to be entered with `async with`, or acquired.
+        """Return a handle of a lock: to be entered with `async with`, or acquired.
 
             async with client.lock("cron/backup") as guard:
                 ...
                 guard.check()
 
-        It waits for as long as it takes, or for `timeout` seconds; 0 only asks. `LockDenied` names
-        the holder. A lock that is released is kept in the cache for `idle_timeout` (a session's
-        term) and given up when somebody else wants it, unless `cache` or `recall` say otherwise.
-        `recall_timeout` is how long who only asks waits for a holder that says nothing.
+        It waits without limit, or for `timeout` seconds; 0 does not wait for a release. Raises
+        `LockDenied`, which names the holder. A released lock is kept in the cache for
+        `idle_timeout` (by default the session's TTL) and given up when another client wants it,
+        unless `cache` or `recall` is False. `recall_timeout` is how long to wait for the holder's
+        answer with `timeout=0`.
 
-        `on_loss(guard, error)` is told if it is lost; with `cancel_on_loss` the block is cancelled,
-        and raises `LockLost`. With `reentrant` this handle may be acquired again while it is held.
+        `on_loss(guard, error)` is called if the lock is lost; with `cancel_on_loss` the block is
+        cancelled, and raises `LockLost`. With `reentrant` this handle may be acquired again while
+        it is held.
         """
         octets = name_of(name)
         options = options_of(
-            self._locks,
+            self._locks.defaults,
             cache=cache,
             recall=recall,
             idle_timeout=idle_timeout,
@@ -213,14 +235,14 @@ class Client:
         return Lock(self._locks, octets, options, timeout_s=timeout_s, is_reentrant=reentrant)
 
     def rwlock(self, name: Octets) -> RWLock:
-        """Give a handle of a lock that many may have to read, or one to write.
+        """Return a handle of a lock for many readers or one writer.
 
             async with client.rwlock("config").read() as guard:
                 ...
 
-        First come, first served: a reader behind a writer that waits, waits too.
+        First come, first served: a reader behind a waiting writer waits, too.
         """
-        return RWLock(self._lines, name)
+        return RWLock(self._recipes, name)
 
     def semaphore(
         self,
@@ -228,21 +250,21 @@ class Client:
         limit: int,
         *,
         timeout: Timeout = None,
-        on_loss: OnLineLoss | None = None,
+        on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,
     ) -> Semaphore:
-        """Give a handle of something that `limit` may have at a time, first come, first served.
+        """Return a handle of a semaphore with up to `limit` holders, first come, first served.
 
             async with client.semaphore("downloads", limit=3) as guard:
                 ...
 
-        All must agree on the limit: `ValueError` names another one that is in use. It waits for as
-        long as it takes, or for `timeout` seconds; 0 only asks; `LockDenied` then.
-        `on_loss(guard, error)` is told if it is lost; with `cancel_on_loss` the block is cancelled,
-        and raises `LockLost`.
+        All clients must use the same limit: otherwise raises `ValueError`, which names the limit in
+        use. It waits without limit, or for `timeout` seconds; 0 does not wait for a free place.
+        Raises `LockDenied` after that. `on_loss(guard, error)` is called if it is lost; with
+        `cancel_on_loss` the block is cancelled, and raises `LockLost`.
         """
         return Semaphore(
-            self._lines,
+            self._recipes,
             name,
             limit,
             timeout=timeout,
@@ -251,47 +273,49 @@ class Client:
         )
 
     def barrier(self, name: Octets, parties: int) -> Barrier:
-        """Give a handle of a barrier, at which all wait until there are so many.
+        """Return a handle of a barrier, at which all wait until `parties` are present.
 
         await client.barrier("start", parties=3).wait()
         """
-        return Barrier(self._lines, name, parties)
+        return Barrier(self._recipes, name, parties)
 
     def election(self, name: Octets) -> Election:
-        """Give a handle of an election of one leader; etcd's, so others may take part.
+        """Return a handle of an election of one leader, compatible with etcd's elections.
 
         async with client.election("scheduler").campaign("host-1") as leadership:
             ...
         """
-        return Election(self._lines, name)
+        return Election(self._recipes, name)
 
     async def count_acquisitions(self, *names: Octets) -> dict[str, int]:
-        """Collect from all holders how often locks were acquired, since somebody has had them.
+        """Ask all holders how often their locks were acquired since the locks were last free.
 
-        The count goes along when a lock is handed over, and ends when nobody has it any more.
+        The count is passed on when a lock is handed over, and is reset when the lock has no holder
+        any more.
         """
         return await self._locks.count_all([name_of(name) for name in names])
 
     def on_lock_event(self, listener: Listener) -> Callable[[], None]:
-        """Have `listener(event)` told what happens to locks; what is returned ends that."""
+        """Call `listener(event)` for events of locks; returns a function that removes it."""
         check_plain_callback(listener, "listener")
         return self._locks.log.listen(listener)
 
     async def close(self) -> None:
-        """End all leases of this client, then let the engine go.
+        """End all leases of this client, then close the engine.
 
-        It goes on if the caller gives up; whoever calls it again waits for the same end.
+        It continues if the caller is cancelled; further calls wait for the same end.
         """
         if self._keeper.is_forked:
-            return  # all of it is the parent's
+            return  # everything belongs to the parent
         self._patience.owner.check()
+        self._is_open = False
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         try:
-            await self._lines.close()
+            await self._recipes.end_tasks()
             await self._locks.close()
             await self.permits.cache.close()
             await self._keeper.close()
@@ -310,9 +334,20 @@ class Client:
     ) -> None:
         await self.close()
 
+    def __del__(self) -> None:
+        if self._is_open and self.engine.is_open:
+            then = "its resources stay open until its event loop ends"
+            post(self._patience.owner.loop, report_forgotten, self.engine, self.who, then)
+
+
+def report_forgotten(engine: Engine, who: str, then: str) -> None:
+    """Report a client that was garbage-collected; it is not closed, see `forgotten`."""
+    if engine.is_open:
+        warn_forgotten(f"client {who!r} was garbage-collected without being closed", then)
+
 
 def check_client(session_ttl: float | timedelta, name: str | None) -> tuple[float, str]:
-    """Check a session's term, and what a client is to be called."""
+    """Check the TTL of a session, and the name of a client."""
     who = this_process() if name is None else check_who(name)
     ttl_s = check_seconds(session_ttl, "session_ttl")
     if ttl_s < SESSION_TTL_MIN_S:
@@ -324,7 +359,7 @@ def check_client(session_ttl: float | timedelta, name: str | None) -> tuple[floa
 
 
 def _number_of(lease: HeldLease | int) -> int:
-    """Give the number of a lease, lost or not."""
+    """Return the id of a lease, lost or not."""
     if lease is None:
-        raise TypeError("lease must be a lease, or its id; not None")
+        raise TypeError("lease must be a lease or a lease id, not None")
     return lease.id if isinstance(lease, HeldLease) else lease_id(lease)

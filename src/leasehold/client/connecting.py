@@ -1,4 +1,4 @@
-"""`leasehold.connect`: a client, on a server or a cluster."""
+"""`leasehold.connect`: a client of a server or a cluster."""
 
 import asyncio
 import os
@@ -10,31 +10,31 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from leasehold.basics.durations import check_seconds
+from leasehold.basics.pending import Pending
 from leasehold.client.client import Client, check_client
-from leasehold.client.patience import TIMEOUT_S
-from leasehold.core.duration import check_seconds
 from leasehold.engine.remote.caller import RANGE
-from leasehold.engine.remote.engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine
+from leasehold.engine.time_limits import TIMEOUT_S
 from leasehold.errors import ClusterMismatch, LeaseholdError
-from leasehold.pending import Pending
-from leasehold.recipes.sessions import SESSION_TTL_S
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.endpoints import Endpoints
-from leasehold.rpc.grpc import RpcError
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.endpoints import Endpoints
+from leasehold.grpc.protocol import RpcError
+from leasehold.sessions.client_session import SESSION_TTL_S
 from leasehold.wire import rpc_pb2 as pb
 
 VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
-"""Where servers are, separated by commas, for programs that do not say."""
+"""Addresses of servers, separated by commas, for programs that do not give any."""
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:2379"
 
 RECONNECT_MAX_S: Final = 1.0
-"""The longest pause between two attempts to connect: leases do not wait."""
+"""The longest pause between two attempts to connect: leases expire in the meantime."""
 
 KEEPALIVE_S: Final = 6.0
 KEEPALIVE_TIMEOUT_S: Final = 2.0
-"""A connection that is dead is noticed in time for leases of ten seconds. etcd takes more than one
-ping in five seconds for an attack."""
+"""A dead connection is detected in time for leases of ten seconds. etcd treats more than one ping
+in five seconds as an attack."""
 
 
 CLUSTER_CHECK_S: Final = 0.5
@@ -42,11 +42,11 @@ CLUSTER_CHECK_S: Final = 0.5
 this time is checked when the client connects to it."""
 
 _ANY_MEMBER: Final = pb.RangeRequest(key=b"\0", count_only=True, serializable=True)
-"""Read by any member of a cluster, also by one without a leader."""
+"""Answered by any member of a cluster, also by one without a leader."""
 
 
 def endpoints_of(given: Endpoints | None, environment: Mapping[str, str] = os.environ) -> Endpoints:
-    """Find out where servers are: as told, by the environment, or where they are by default."""
+    """Return the addresses of servers: as given, from the environment, or the default."""
     if given is not None:
         return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
     named = environment.get(VARIABLE, "")
@@ -66,10 +66,10 @@ def connect(
         async with leasehold.connect("127.0.0.1:2379") as client:
             await client.kv.put("greeting", "hello")
 
-    `endpoints` is one address or several of one cluster; without it `LEASEHOLD_ENDPOINTS` counts,
-    and else 127.0.0.1:2379. `tls` is a context as `client_tls` makes it. `timeout` is for
-    connecting and for each call. `session_ttl` is the term of the lease that all locks of the
-    client are under, and `name` what others see as their holder: `host:pid` unless told otherwise.
+    `endpoints` is one address or several of one cluster; by default the value of
+    `LEASEHOLD_ENDPOINTS`, or else 127.0.0.1:2379. `tls` is a context as returned by `client_tls`.
+    `timeout` is for connecting and for each call. `session_ttl` is the TTL of the lease of all
+    locks of the client, and `name` the name that others see as their holder, by default `host:pid`.
     Raises `ConnectFailed` if no endpoint answers, and `ClusterMismatch` if they belong to different
     clusters.
     """
@@ -84,7 +84,7 @@ def connect(
     )
     make_client = partial(Client, timeout=timeout_s, session_ttl=session_ttl, name=name)
     check_client(session_ttl, name)
-    make_channel(places)  # what is wrong is refused here and now
+    make_channel(places)  # invalid arguments are refused immediately
 
     async def make() -> Client:
         engine = RemoteEngine(make_channel(places))

@@ -1,22 +1,32 @@
 """`client.kv`: keys, transactions and watches."""
 
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 
-from leasehold.client.lease_like import LeaseLike, lease_id
-from leasehold.client.patience import Patience, Timeout
-from leasehold.client.texts import Octets, octets_of, range_of
-from leasehold.core.ops import Compare, Delete, Put, Range, SortBy, Step, Txn
+from leasehold.basics.event_loop import post, running_loop
+from leasehold.basics.forgotten import warn_forgotten
+from leasehold.engine.arguments import LeaseLike, lease_id
 from leasehold.engine.interface import Engine, Watch
-from leasehold.engine.values import DeleteResult, KeyValue, PutResult, RangeResult, TxnResult
+from leasehold.engine.key import Octets, octets_of, range_of
+from leasehold.engine.time_limits import CallTimeouts, Timeout
+from leasehold.engine.values import (
+    DeleteResult,
+    Events,
+    KeyValue,
+    PutResult,
+    RangeResult,
+    TxnResult,
+)
+from leasehold.errors import LeaseholdError
+from leasehold.keyspace.operations import Compare, Delete, Put, Range, SortBy, Step, Txn
 
 
 class KV:
-    """Keys and values. Both may be given as bytes or str, and are bytes when they come back.
+    """Keys and values. Both may be given as bytes or str, and are returned as bytes.
 
     `KeyValue.text` and `.name` have them as str. Each call takes a `timeout` in seconds.
     """
 
-    def __init__(self, engine: Engine, patience: Patience) -> None:
+    def __init__(self, engine: Engine, patience: CallTimeouts) -> None:
         self._engine = engine
         self._patience = patience
 
@@ -27,7 +37,7 @@ class KV:
         revision: int = 0,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> KeyValue | None:
-        """Read a key, now or as it was at a revision; None if it is not there."""
+        """Read a key, now or at a revision; None if it does not exist."""
         call = self._engine.range(octets_of(key, "key"), revision=revision)
         found = await self._patience.wait(call, timeout)
         return found.pairs[0] if found.total else None
@@ -67,10 +77,10 @@ class KV:
         keep_lease: bool = False,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> PutResult:
-        """Set a key, and let it end with a lease.
+        """Set a key, optionally under a lease, with which it is deleted.
 
-        A value of None keeps the one that it has, and `keep_lease` its lease; `UnknownKey` if there
-        is nothing to keep. A lease that is lost is refused before anything is sent.
+        A value of None keeps the current value, and `keep_lease` the current lease; raises
+        `UnknownKey` if there is none to keep. A lost lease is refused before anything is sent.
         """
         if keep_lease and lease is not None:
             raise ValueError("lease and keep_lease exclude each other: give one of them")
@@ -85,14 +95,19 @@ class KV:
         end: Octets = b"",
         *,
         prefix: bool = False,
+        previous: bool = False,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> DeleteResult:
-        """Delete a key, or all from `key` up to `end`, or all that begin with `key`."""
-        call = self._engine.delete(*range_of(key, end, prefix=prefix))
+        """Delete a key, or all from `key` up to `end`, or all that begin with `key`.
+
+        The result has their number, and with `previous` also the deleted pairs; raises `TooLarge`
+        if they do not fit into one answer, and nothing is deleted then.
+        """
+        call = self._engine.delete(*range_of(key, end, prefix=prefix), previous=previous)
         return await self._patience.wait(call, timeout)
 
     def txn(self, *conditions: Compare) -> "TxnBuilder":
-        """Begin a transaction, on conditions as `Key` makes them.
+        """Begin a transaction with conditions made by `Key`.
 
         done = await client.kv.txn(Key("a").is_missing()).then(Key("a").put("1")).commit()
         """
@@ -110,25 +125,25 @@ class KV:
         deletes: bool = True,
         timeout: Timeout = None,
     ) -> Watch:
-        """Watch keys: an async iterator of `Events`, each with all that one revision did.
+        """Watch keys: an async iterator of `Events`, each with all changes of one revision.
 
             async with client.kv.watch("jobs/", prefix=True) as watch:
                 async for events in watch:
                     for event in events.events:
                         ...
 
-        It begins with `start`, or with whatever happens once the block is entered, and goes on
+        It begins with `start`, or with the first change after the block is entered, and continues
         after any loss of the connection, without missing or repeating anything. It ends with
-        `Compacted` or `HistoryLost` only. `timeout` is for entering the block: until the server
-        watches; what happens then is waited for without a limit.
+        `Compacted` or `HistoryLost` only. `timeout` is for entering the block, until the server has
+        begun the watch; waiting for changes has no limit. A watch that is garbage-collected is
+        cancelled, and reported by a `ResourceWarning` unless it was iterated.
         """
         first, last = range_of(key, end, prefix=prefix)
         patience_s = self._patience.seconds(timeout)
         watch = self._engine.watch(
             first, last, start=start, previous=previous, puts=puts, deletes=deletes
         )
-        watch.patience_s = patience_s
-        return watch
+        return WatchHandle(self._engine, watch, first, patience_s)
 
     async def compact(
         self,
@@ -137,17 +152,17 @@ class KV:
         wait: bool = False,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> int:
-        """Forget what cannot be seen at `revision` or later; give the current revision."""
+        """Discard what is not visible at `revision` or later; return the current revision."""
         call = self._engine.compact(revision, wait=wait)
         return await self._patience.wait(call, timeout)
 
 
 class TxnBuilder:
-    """A transaction in the making: conditions, what then, and what else."""
+    """A transaction under construction: conditions, steps if they hold, and other steps."""
 
     __slots__ = ("_compares", "_engine", "_failure", "_patience", "_success")
 
-    def __init__(self, engine: Engine, patience: Patience) -> None:
+    def __init__(self, engine: Engine, patience: CallTimeouts) -> None:
         self._engine = engine
         self._patience = patience
         self._compares: list[Compare] = []
@@ -159,30 +174,30 @@ class TxnBuilder:
         for condition in conditions:
             if not isinstance(condition, Compare):
                 raise TypeError(
-                    "a condition is made with Key, such as Key('a').version == 0; "
-                    f"not {condition!r}"
+                    "condition must be made with Key, such as Key('a').version == 0, not "
+                    f"{condition!r}"
                 )
         self._compares += conditions
         return self
 
     def then(self, *steps: Step) -> "TxnBuilder":
-        """Add what is done if they do: puts, deletes, gets."""
+        """Add steps for the case that they hold: puts, deletes, gets."""
         self._success += _checked(steps)
         return self
 
     def otherwise(self, *steps: Step) -> "TxnBuilder":
-        """Add what is done if they do not."""
+        """Add steps for the case that they do not hold."""
         self._failure += _checked(steps)
         return self
 
     async def commit(self, *, timeout: Timeout = None) -> TxnResult:  # noqa: ASYNC109
-        """Do it, all at one revision; the result has what each step gives."""
+        """Execute it at one revision; the result has the result of each step."""
         call = self._engine.txn(self._compares, self._success, self._failure)
         return await self._patience.wait(call, timeout)
 
 
 def _checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Refuse what is no step of a transaction, such as a call of `kv`."""
+    """Check the steps of a transaction; refuse anything else, such as a call of `kv`."""
     for step in steps:
         _check_step(step)
     return steps
@@ -192,7 +207,66 @@ def _check_step(step: object) -> None:
     if isinstance(step, Put | Delete | Range | Txn):
         return
     if isinstance(step, Coroutine):
-        step.close()  # nobody will await it
+        step.close()  # it will never be awaited
     raise TypeError(
-        f"a step of a transaction is made with Key, such as Key('a').put('1'); not {step!r}"
+        f"step of a transaction must be made with Key, such as Key('a').put('1'), not {step!r}"
     )
+
+
+class WatchHandle(Watch):
+    """A watch of an engine, as returned to a program.
+
+    The engine refers to its own watch until that is cancelled. So a program gets this object, which
+    can be garbage-collected: `leasehold.basics.forgotten` describes what happens then. Its
+    coroutines refer to it while they wait.
+    """
+
+    __slots__ = ("_engine", "_is_iterated", "_is_over", "_key", "_loop", "_watch")
+
+    def __init__(self, engine: Engine, watch: Watch, key: bytes, patience_s: float) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._key = key
+        self._loop = running_loop()
+        self._is_iterated = False
+        self._is_over = False
+        self.patience_s = patience_s
+
+    def __aiter__(self) -> AsyncIterator[Events]:
+        self._is_iterated = True
+        return self
+
+    async def __anext__(self) -> Events:
+        try:
+            return await self._watch.__anext__()
+        except LeaseholdError:
+            self._is_over = True
+            raise
+
+    async def ready(self) -> None:
+        """Wait until all later changes are delivered; `async with` does that on entry."""
+        await self._watch.ready()
+
+    def request_progress(self) -> None:
+        """Request `Events` without events, to be delivered after everything before them."""
+        self._watch.request_progress()
+
+    def cancel(self) -> None:
+        """Cancel the watch."""
+        self._watch.cancel()
+        self._is_over = True
+
+    def __del__(self) -> None:
+        if not self._is_over and self._engine.is_open:
+            key = None if self._is_iterated else self._key
+            post(self._loop, _forgotten, self._engine, self._watch, key)
+
+
+def _forgotten(engine: Engine, watch: Watch, key: bytes | None) -> None:
+    """Cancel a watch, and report it if it has a key."""
+    if not engine.is_open:
+        return
+    watch.cancel()
+    if key is not None:
+        text = f"a watch of {key!r} was garbage-collected without being cancelled"
+        warn_forgotten(text, "it is cancelled now")

@@ -1,19 +1,20 @@
-"""`leasehold.open`: a client, on an engine in this process.
+"""`leasehold.open`: a client on an engine in this process.
 
-It is apart from `connect`, because all of an engine is long to import.
+It is separate from `connect`: a program with a server imports no store, and one without a server no
+gRPC client.
 """
 
 from datetime import timedelta
 from os import PathLike
 
+from leasehold.basics.durations import check_seconds
+from leasehold.basics.pending import Pending
 from leasehold.client.client import Client, check_client
-from leasehold.client.patience import TIMEOUT_S
-from leasehold.core.duration import check_seconds
-from leasehold.engine.housekeeping import AutoCompaction
-from leasehold.engine.opening import open_engine
-from leasehold.engine.store import DEFAULT_QUOTA_BYTES
-from leasehold.pending import Pending
-from leasehold.recipes.sessions import SESSION_TTL_S
+from leasehold.engine.embedded import open_engine
+from leasehold.engine.time_limits import TIMEOUT_S
+from leasehold.sessions.client_session import SESSION_TTL_S
+from leasehold.store.housekeeping import AutoCompaction
+from leasehold.store.store import DEFAULT_QUOTA_BYTES
 
 
 def open_client(
@@ -25,13 +26,14 @@ def open_client(
     session_ttl: float | timedelta = SESSION_TTL_S,
     name: str | None = None,
 ) -> Pending[Client]:
-    """Have everything in this process, durable in the directory `path`; `"memory:"` keeps nothing.
+    """Run an engine in this process, durable in the directory `path`; `"memory:"` is not durable.
 
         async with leasehold.open("./data") as client:
             await client.kv.put("greeting", "hello")
 
-    The same client as `connect` gives, with no server and no network. One process has a directory
-    at a time: another one gets `DirectoryInUse`. `session_ttl` and `name` are as for `connect`.
+    Returns the same client as `connect`, with no server and no network. One process can use a
+    directory at a time: another one gets `DirectoryInUse`. `session_ttl` and `name` are as for
+    `connect`.
     """
     opening = open_engine(path, quota_bytes=quota_bytes, compaction=compaction)
     check_seconds(timeout, "timeout")

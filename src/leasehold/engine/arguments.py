@@ -1,12 +1,22 @@
-"""Checks on what an engine is given: before anything happens, and with what would be right."""
+"""Checks on the arguments of an engine, before anything happens."""
 
 import math
-from typing import Final
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
-from leasehold.core.keyspace import FROM_KEY
-from leasehold.core.ops import Compare, Delete, Put, Range, Relation, SortBy, Step, Target, Txn
-from leasehold.core.txn import check_key
-from leasehold.engine.values import Limits
+from leasehold.engine.values import LeaseInfo, Limits
+from leasehold.keyspace.keyspace import FROM_KEY
+from leasehold.keyspace.operations import (
+    Compare,
+    Delete,
+    Put,
+    Range,
+    Relation,
+    SortBy,
+    Step,
+    Target,
+    Txn,
+)
+from leasehold.keyspace.transaction_rules import check_key
 
 _LEAST: Final = -(1 << 63)
 _NUMBERS: Final = (
@@ -31,7 +41,7 @@ def key_of(key: bytes, end: bytes = b"") -> bytes:
 
 
 def check_put(put: Put) -> None:
-    """Check what a key is to be set to."""
+    """Check the arguments of a put."""
     key_of(put.key)
     if put.value is not None and type(put.value) is not bytes:
         kind = type(put.value).__name__
@@ -43,13 +53,13 @@ def check_put(put: Put) -> None:
 def check_lease(lease: int) -> None:
     """Check the id of a lease."""
     if type(lease) is not int:
-        raise TypeError(f"the id of a lease must be an int, not {type(lease).__name__}")
+        raise TypeError(f"lease id must be an int, not {type(lease).__name__}")
     if not _LEAST <= lease <= -_LEAST - 1:
-        raise ValueError(f"the id of a lease has 64 bits and a sign; {lease} has not")
+        raise ValueError(f"lease id must fit in a signed 64-bit integer, got {lease}")
 
 
 def check_txn(txn: Txn) -> None:
-    """Check the types in a transaction; `core.txn.check` does the rest."""
+    """Check the types in a transaction; `keyspace.transaction_rules.check` does the rest."""
     for compare in txn.compares:
         _check_compare(compare)
     for each in (*txn.success, *txn.failure):
@@ -71,7 +81,7 @@ def _check_compare(compare: object) -> None:
     if not isinstance(compare, Compare):
         raise TypeError(f"a condition must be a Compare, not {type(compare).__name__}")
     key_of(compare.key, compare.end)
-    Target(compare.target), Relation(compare.relation)  # a ValueError, if they are none
+    Target(compare.target), Relation(compare.relation)  # raise ValueError for unknown numbers
     wanted = bytes if compare.target == Target.VALUE else int
     if not isinstance(compare.operand, wanted):
         kind = type(compare.operand).__name__
@@ -79,15 +89,15 @@ def _check_compare(compare: object) -> None:
 
 
 def check_size(octets: int, limits: Limits) -> None:
-    """Refuse what is too large for one call."""
+    """Refuse keys and values that are too large for one call."""
     if octets > limits.request_bytes:
         raise ValueError(
-            f"{octets:,} bytes in one call; at most {limits.request_bytes:,} are taken"
+            f"request must have at most {limits.request_bytes:,} bytes, got {octets:,}"
         )
 
 
 def size_of(step: Step) -> int:
-    """Sum up the keys and values of a step."""
+    """Return the size of the keys and values of a step."""
     if isinstance(step, Txn):
         return sum(map(size_of, (*step.success, *step.failure)))
     more = step.value if isinstance(step, Put) else step.end
@@ -99,36 +109,68 @@ def check_query(query: Range) -> Range:
     key_of(query.key, query.end)
     for name in _NUMBERS:
         check_revision(getattr(query, name), name)
-    SortBy(query.sort_by)  # a ValueError, if it is none
+    SortBy(query.sort_by)  # raise ValueError for an unknown number
     return query
 
 
 def check_revision(number: int, name: str = "revision") -> None:
-    """Check a revision, or another number that is not negative."""
+    """Check a revision, or another number that must not be negative."""
     if type(number) is not int:
         raise TypeError(f"{name} must be an int, not {type(number).__name__}")
     if number < 0:
-        raise ValueError(f"{name} must not be negative, and is {number}")
+        raise ValueError(f"{name} must not be negative, got {number}")
 
 
 def check_watch(key: bytes, end: bytes, start: int) -> None:
-    """Check what is to be watched: a range that nothing can be in would never tell anything."""
+    """Check the range of a watch: an empty range would never have any event."""
     key_of(key, end)
     if end and end != FROM_KEY and end <= key:
         raise ValueError(f"end must be after key, or FROM_KEY: {end!r} is not after {key!r}")
     if type(start) is not int:
         raise TypeError(f"start must be an int, not {type(start).__name__}")
     if start < 0:
-        raise ValueError(f"start must be a revision, or 0 for now; not {start}")
+        raise ValueError(f"start must be a revision, or 0 for now; got {start}")
 
 
 def ttl_of(ttl: float, limits: Limits) -> float:
-    """Check a term, and round it up to what there is."""
+    """Check a term, and round it up to a multiple of the engine's unit."""
     if isinstance(ttl, bool) or not isinstance(ttl, int | float):
         raise TypeError(f"ttl must be a number of seconds, not {type(ttl).__name__}")
     if not 0 < ttl <= limits.max_ttl:
         raise ValueError(
-            f"ttl must be more than 0 and at most {limits.max_ttl:.0f} seconds; not {ttl}"
+            f"ttl must be more than 0 and at most {limits.max_ttl:.0f} seconds, got {ttl}"
         )
     units = math.ceil(round(ttl / limits.ttl_unit, 6))
     return max(limits.min_ttl, round(units * limits.ttl_unit, 6))
+
+
+@runtime_checkable
+class HeldLeaseLike(Protocol):
+    """A lease that is held in this process: of the client, or of `leasehold.sync`."""
+
+    @property
+    def id(self) -> int:
+        """Its id at the engine."""
+        ...
+
+    def check(self) -> None:
+        """Raise unless it can be relied on now."""
+        ...
+
+
+LeaseLike: TypeAlias = HeldLeaseLike | LeaseInfo | int | None
+"""A lease, the information of an engine about one, its id, or None for none."""
+
+
+def lease_id(lease: LeaseLike) -> int:
+    """Return the id of a lease, 0 for none; raise for one that is known to be lost."""
+    if lease is None:
+        return 0
+    if isinstance(lease, int) and not isinstance(lease, bool):
+        return lease
+    if isinstance(lease, LeaseInfo):
+        return lease.id
+    if isinstance(lease, HeldLeaseLike):
+        lease.check()
+        return lease.id
+    raise TypeError(f"lease must be a lease, its id, or None for none; got {lease!r}")

@@ -3,27 +3,12 @@
 import asyncio
 import weakref
 from collections.abc import Iterable, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from leasehold.basics.pending import Pending
 from leasehold.clock import SYSTEM_CLOCK, Clock
-from leasehold.core import txn as txns
-from leasehold.core.ops import (
-    Compact,
-    Compare,
-    Delete,
-    Grant,
-    Op,
-    Put,
-    Range,
-    Revoke,
-    SortBy,
-    Step,
-    Txn,
-)
-from leasehold.core.ordering import in_order
-from leasehold.core.ranges import SLICE, pausing
 from leasehold.engine.arguments import (
     check_lease,
     check_put,
@@ -36,42 +21,63 @@ from leasehold.engine.arguments import (
     size_of,
     ttl_of,
 )
-from leasehold.engine.backup import Backup
-from leasehold.engine.backup_file import OnProgress
 from leasehold.engine.embedded_watch import EmbeddedWatch
-from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.engine.interface import Engine, Watch
-from leasehold.engine.lazily import Lazily
-from leasehold.engine.lease_record import LeaseRecord
-from leasehold.engine.results import delete_result, range_result, txn_result
-from leasehold.engine.runtime import Runtime
-from leasehold.engine.slices import Slicer
-from leasehold.engine.store import DEFAULT_QUOTA_BYTES
 from leasehold.engine.values import (
     EXACT_EXPIRY,
     LEASE_LISTING,
     RENEW_ALL,
     DeleteResult,
     Features,
+    LazySequence,
     LeaseInfo,
     Limits,
     PutResult,
     RangeResult,
     Renewed,
     TxnResult,
+    delete_result,
     pair_or_none,
+    range_result,
+    txn_result,
 )
 from leasehold.errors import Closed, LeaseholdError, UnknownLease
+from leasehold.keyspace import transaction_rules as txns
+from leasehold.keyspace.operations import (
+    Compact,
+    Compare,
+    Delete,
+    Grant,
+    Op,
+    Put,
+    Range,
+    Revoke,
+    SortBy,
+    Step,
+    Txn,
+)
+from leasehold.keyspace.ranges import sort_steps
+from leasehold.store.backup import Backup
+from leasehold.store.backup_file import OnProgress
+from leasehold.store.housekeeping import AutoCompaction
+from leasehold.store.lease_record import LeaseRecord
+from leasehold.store.runtime import Runtime
+from leasehold.store.slices import Slicer
+from leasehold.store.store import DEFAULT_QUOTA_BYTES
 
 RENEWALS_AT_ONCE: Final = 250
 
 T = TypeVar("T")
 
+MEMORY: Final = "memory:"
+"""The path of an engine that is kept in memory only."""
+
 
 class EmbeddedEngine(Engine):
-    """A keyspace with leases in this process, durable in a directory, or kept nowhere.
+    """A keyspace with leases in this process, durable in a directory, or in memory only.
 
-    Making one reads the journal, which takes as long as it is long; `start` needs an event loop.
+    The constructor reads the journal, which takes time in proportion to its length; `start` needs
+    an event loop.
     """
 
     features = Features(frozenset({EXACT_EXPIRY, RENEW_ALL, LEASE_LISTING}))
@@ -98,11 +104,11 @@ class EmbeddedEngine(Engine):
 
     @property
     def cluster_id(self) -> int:
-        """The name of this keyspace, which its directory keeps."""
+        """The id of this keyspace, which is stored in its directory."""
         return self._runtime.journal.identity.cluster_id
 
     def check(self) -> None:
-        """Raise what every call would."""
+        """Raise the error that every call would."""
         self._runtime.check()
 
     def start(self) -> None:
@@ -110,9 +116,9 @@ class EmbeddedEngine(Engine):
         self._runtime.start()
 
     async def close(self) -> None:
-        """Take no more calls, write what is left, and leave a clean journal.
+        """Refuse further calls, commit the remaining changes, and leave a clean journal.
 
-        Whoever calls it again waits for the same end; it goes on if they give up.
+        Further callers wait for the same end; it continues if they stop waiting.
         """
         if self._runtime.is_forked:
             return
@@ -127,7 +133,7 @@ class EmbeddedEngine(Engine):
         await asyncio.to_thread(self._runtime.journal.close)
 
     def discard(self) -> None:
-        """Let go of an engine that was never started."""
+        """Close an engine that was never started."""
         self._runtime.discard()
         self._runtime.journal.close()
 
@@ -138,7 +144,7 @@ class EmbeddedEngine(Engine):
         *,
         force: bool = False,
     ) -> Backup:
-        """Make a copy of everything in a file, for `leasehold restore`; other calls go on."""
+        """Copy everything into a file, for `leasehold restore`; other calls go on."""
         self._runtime.check_call()
         return await self._runtime.backups.make(path, on_progress, force=force)
 
@@ -152,7 +158,7 @@ class EmbeddedEngine(Engine):
         try:
             result, position = await self._applied(op)
         except LeaseholdError:
-            await self._until_durable(self._store.position)  # a refusal tells something, too
+            await self._until_durable(self._store.position)  # a refusal reveals something, too
             raise
         await self._until_durable(position)
         return result
@@ -214,9 +220,10 @@ class EmbeddedEngine(Engine):
         revision, previous = await self._apply(put)
         return PutResult(revision, pair_or_none(previous))
 
-    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
+    async def delete(self, key: bytes, end: bytes = b"", *, previous: bool = False) -> DeleteResult:
         """Delete keys, all at one revision."""
-        return delete_result(await self._apply(Delete(key_of(key, end), end)))
+        delete = Delete(key_of(key, end), end, previous)
+        return delete_result(delete, await self._apply(delete))
 
     async def txn(
         self,
@@ -224,15 +231,15 @@ class EmbeddedEngine(Engine):
         success: Sequence[Step] = (),
         failure: Sequence[Step] = (),
     ) -> TxnResult:
-        """If all conditions hold do the one, else the other, everything at one revision."""
+        """Execute `success` if all conditions hold, else `failure`, everything at one revision."""
         txn = Txn(compares, success, failure)
         check_txn(txn)
         txns.check(txn, self.limits.txn_operations)
         check_size(size_of(txn), self.limits)
-        return txn_result(await self._apply(txn))
+        return txn_result(txn, await self._apply(txn))
 
     async def compact(self, revision: int, *, wait: bool = False) -> int:
-        """Forget what cannot be seen at `revision` or later."""
+        """Forget everything not visible at `revision` or later."""
         check_revision(revision)
         now = await self._apply(Compact(revision))
         self._runtime.housekeeping.forget()
@@ -263,7 +270,7 @@ class EmbeddedEngine(Engine):
     # Leases.
 
     async def grant(self, ttl: float, *, lease: int = 0) -> LeaseInfo:
-        """Begin a lease."""
+        """Grant a lease."""
         check_lease(lease)
         ttl = ttl_of(ttl, self.limits)
         granted, _ = await self._apply(Grant(lease, ttl))
@@ -281,14 +288,14 @@ class EmbeddedEngine(Engine):
         return ttl_s
 
     def _renew(self, lease: int) -> tuple[float | UnknownLease, int]:
-        """Renew; what is said of a lease that has ended need not wait: its holder stops."""
+        """Renew; the error for a lease that has ended need not wait: its holder stops."""
         try:
             return self._store.leases.renew(lease).ttl_s, self._store.lease_position(lease)
         except UnknownLease as error:
             return error, 0
 
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
-        """Renew any number of leases, each for itself."""
+        """Renew any number of leases independently."""
         self._runtime.check_call()
         terms: dict[int, float] = {}
         failures: dict[int, Exception] = {}
@@ -310,7 +317,7 @@ class EmbeddedEngine(Engine):
         return Renewed(terms, failures)
 
     async def revoke(self, lease: int) -> int:
-        """End a lease, and its keys with it."""
+        """End a lease, and delete its keys."""
         check_lease(lease)
         await self._runtime.enter()
         try:
@@ -325,7 +332,7 @@ class EmbeddedEngine(Engine):
         return revision
 
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
-        """Say how long a lease has to run, and which keys it has."""
+        """Return how long a lease has to run, and its keys."""
         check_lease(lease)
         await self._runtime.enter()
         store = self._store
@@ -344,17 +351,17 @@ class EmbeddedEngine(Engine):
 
     async def _sorted(self, names: list[bytes]) -> tuple[bytes, ...]:
         slicer = Slicer(self._store.leases.monotonic)
-        steps = pausing(in_order(names, bytes, SLICE))
+        steps = sort_steps(names, bytes)
         return tuple(await slicer.run(steps, self._runtime.reader.load))
 
     async def leases(self) -> Sequence[LeaseInfo]:
-        """List the leases, those first that end first."""
+        """Return the leases, sorted by their ends."""
         await self._runtime.enter()
         position = self._store.position
         slicer = Slicer(self._store.leases.monotonic)
         found = await slicer.run(self._store.leases.listed(_row), self._runtime.reader.load)
         await self._until_durable(position)
-        return Lazily(_info, found)
+        return LazySequence(_info, found)
 
 
 def _info(listed: tuple[float, tuple[int, float, float, None, int]]) -> LeaseInfo:
@@ -363,3 +370,61 @@ def _info(listed: tuple[float, tuple[int, float, float, None, int]]) -> LeaseInf
 
 def _row(record: LeaseRecord, left_s: float) -> tuple[int, float, float, None, int]:
     return record.id, record.ttl_s, left_s, None, len(record.keys)
+
+
+async def _open(directory: Path | None, **options: Any) -> EmbeddedEngine:
+    # In a thread, because a long journal takes seconds to be read.
+    made = asyncio.ensure_future(asyncio.to_thread(EmbeddedEngine, directory, **options))
+    try:
+        engine = await asyncio.shield(made)
+    except asyncio.CancelledError:
+        made.add_done_callback(_let_go)
+        raise
+    engine.start()
+    return engine
+
+
+def _let_go(made: "asyncio.Future[EmbeddedEngine]") -> None:
+    """Close the engine of a caller that stopped waiting, to release its directory."""
+    if not made.cancelled() and made.exception() is None:
+        made.result().discard()
+
+
+def directory_of(path: str | PathLike[str]) -> Path | None:
+    """Check the path of a data directory; None for `"memory:"`."""
+    if path == MEMORY:
+        return None
+    text = fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"path must be a str or a path of text, got {path!r}")
+    if not text:
+        raise ValueError('path is empty; use "." for the current directory')
+    if text.strip().casefold() == MEMORY:
+        raise ValueError(
+            f"{text!r} is not a directory name: write {MEMORY!r} for a store that keeps nothing, "
+            f"or {'./' + text!r} for a directory of that name"
+        )
+    return Path(text)
+
+
+def open_engine(
+    path: str | PathLike[str],
+    *,
+    quota_bytes: int = DEFAULT_QUOTA_BYTES,
+    compaction: AutoCompaction | None = None,
+) -> Pending[EmbeddedEngine]:
+    """Open an engine in this process: keys and leases, durable in the directory `path`.
+
+    The directory is created if it does not exist; `"memory:"` keeps nothing on disk. To be awaited,
+    or used as an async context manager, which closes it in the end:
+
+        async with leasehold.open_engine("./data") as engine:
+            await engine.put(b"greeting", b"hello")
+
+    A directory is used by one process at a time: another one gets `DirectoryInUse`. `quota_bytes`
+    limits the data, `compaction` how much history is kept.
+    """
+    if quota_bytes < 1:
+        raise ValueError(f"quota_bytes must be at least 1, got {quota_bytes}")
+    directory = directory_of(path)
+    return Pending(lambda: _open(directory, quota_bytes=quota_bytes, compaction=compaction))

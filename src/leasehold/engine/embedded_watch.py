@@ -5,27 +5,25 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from leasehold.core.keyspace import Change
-from leasehold.core.recent import octets_of
+from leasehold.basics.event_loop import OwnerLoop
 from leasehold.engine.interface import Watch
-from leasehold.engine.lazily import Lazily
-from leasehold.engine.values import Events, event_of, event_with_previous
-from leasehold.errors import Closed, Compacted, LeaseholdError
-from leasehold.owner_loop import OwnerLoop
-from leasehold.stored_errors import fresh
+from leasehold.engine.values import Events, LazySequence, event_of, event_with_previous
+from leasehold.errors import Closed, Compacted, LeaseholdError, fresh
+from leasehold.keyspace.keyspace import Change
+from leasehold.keyspace.recent_changes import octets_of
 
 if TYPE_CHECKING:
-    from leasehold.engine.runtime import Runtime
+    from leasehold.store.runtime import Runtime
 
 MAX_QUEUED: Final = 1_000
 """Revisions that wait to be read; a watch that has more falls back to the history."""
 
 MAX_QUEUED_BYTES: Final = 8 * 1024 * 1024
-"""The pairs in them as well. A single revision may be larger."""
+"""The limit of the pairs in them. A single revision may be larger."""
 
 
 class EmbeddedWatch(Watch):
-    """Tells of changes that are on disk."""
+    """Returns changes once they are on disk."""
 
     __slots__ = (
         "_deletes",
@@ -66,23 +64,23 @@ class EmbeddedWatch(Watch):
         self._puts = puts
         self._deletes = deletes
         self._queue: deque[tuple[int, int, Sequence[Change], int]] = deque()
-        """Positions, revisions, what they did, and how much that is."""
+        """Positions, revisions, their changes, and the sizes of those."""
         self._queued_bytes = 0
         self._owner = OwnerLoop("watch")
         self._reader: asyncio.Future[None] | None = None
         self._failure: LeaseholdError | None = None
         self._is_asked = False
 
-    # What the store tells.
+    # Called by the store.
 
     @property
     def has_room(self) -> bool:
-        """Whether it is worth telling it more."""
+        """Whether it has room for more."""
         is_short = len(self._queue) < MAX_QUEUED // 2
         return is_short and self._queued_bytes < MAX_QUEUED_BYTES // 2
 
     def notify(self, changes: Sequence[Change], position: int) -> bool:
-        """Take the changes of one revision; False if too many wait already."""
+        """Take the changes of one revision; return False if too many are queued already."""
         if len(self._queue) >= MAX_QUEUED or self._queued_bytes >= MAX_QUEUED_BYTES:
             return False
         revision = changes[0].revision
@@ -97,7 +95,7 @@ class EmbeddedWatch(Watch):
         return self._deletes if change.item is None else self._puts
 
     def _take(self, position: int, revision: int, changes: Sequence[Change]) -> None:
-        octets = octets_of(changes) if self._queue else 0  # it need not be counted if it is read
+        octets = octets_of(changes) if self._queue else 0  # not counted for a reader that keeps up
         self._queue.append((position, revision, changes, octets))
         self._queued_bytes += octets
         if self._reader is not None:
@@ -107,31 +105,31 @@ class EmbeddedWatch(Watch):
         """Do nothing: the reader has been woken."""
 
     def joined(self, revision: int, position: int) -> None:
-        """Learn that it is up to date."""
+        """Record that it is up to date."""
         if self._is_asked:
             self._is_asked = False
             self._take(position, revision, ())
 
     def failed(self, error: LeaseholdError) -> None:
-        """Learn that what it had to be told next cannot be read."""
+        """End with an error: the next revision cannot be read."""
         self._end(error)
 
     def cancelled(self, compacted: int) -> None:
-        """Learn that what it had to be told next was compacted."""
+        """End with `Compacted`: the next revision was compacted."""
         self._end(Compacted(self.next_revision, compacted))
 
     def fail(self, error: LeaseholdError) -> None:
-        """End with the engine, after what is in the queue and on disk: the rest never will be."""
+        """End with the engine, after the queued changes that are on disk; the rest is dropped."""
         while self._queue and self._queue[-1][0] > self._store.durable:
             self._queue.pop()
         self._end(error)
 
     def _end(self, error: LeaseholdError) -> None:
-        """End, after what is in the queue."""
+        """End, after the queued changes."""
         self._failure = error
         self.wake()
 
-    # What its reader does.
+    # Called by the reader.
 
     async def ready(self) -> None:
         """Return: an engine in this process watches from the beginning."""
@@ -145,7 +143,7 @@ class EmbeddedWatch(Watch):
         if self._failure is None:
             self._owner.check()
         if self._reader is not None:
-            raise RuntimeError("a watch has one reader; make another watch for another one")
+            raise RuntimeError("a watch can have only one reader; create another watch")
         while not self._is_readable:
             if self._failure is not None and not self._queue:
                 raise fresh(self._failure)
@@ -161,14 +159,14 @@ class EmbeddedWatch(Watch):
         if self in self._store.watchers.behind and self.has_room:
             self._runtime.catch_up()
         make = event_with_previous if self.wants_previous else event_of
-        return Events(revision, Lazily(make, changes))
+        return Events(revision, LazySequence(make, changes))
 
     @property
     def _is_readable(self) -> bool:
         return bool(self._queue) and self._queue[0][0] <= self._store.durable
 
     def wake(self) -> None:
-        """Have a reader look again."""
+        """Have a reader check the queue again."""
         if self._reader is not None and not self._reader.done():
             if self._is_readable or self._failure is not None:
                 self._reader.set_result(None)
@@ -176,7 +174,7 @@ class EmbeddedWatch(Watch):
                 self._runtime.waiting.wake_when_durable(self)
 
     def request_progress(self) -> None:
-        """Have `Events` without events told, once everything before them was."""
+        """Request `Events` without events, to be returned after everything before them."""
         if self._failure is None:
             self._owner.check()
         self._is_asked = True
@@ -185,7 +183,7 @@ class EmbeddedWatch(Watch):
             self._runtime.catch_up()
 
     def cancel(self) -> None:
-        """Watch no longer."""
+        """Cancel the watch."""
         if self._failure is None:
             self._owner.check()
         self._store.watchers.discard(self)

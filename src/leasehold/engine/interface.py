@@ -1,10 +1,10 @@
-"""`Engine`: a keyspace with leases, whatever is behind it. Everything stands on this.
+"""`Engine`: the interface of a keyspace with leases, on which everything else is built.
 
 Keys and values are bytes. A range is one key (`end` empty), `[key, end)`, or all keys from `key` on
-(`end` is `FROM_KEY`); `prefix_end` gives the end of all keys that begin with something. Revisions
-count changes of the whole keyspace; terms are in seconds.
+(`end` is `FROM_KEY`); `prefix_end` returns the end of the range of all keys with a prefix.
+Revisions count changes of the whole keyspace; terms are in seconds.
 
-What is returned is durable, as far as the engine is: it will not be undone.
+Results are durable, as far as the engine is: they will not be undone.
 """
 
 import asyncio
@@ -13,9 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from leasehold.core.callback import ignore
-from leasehold.core.keyspace import FROM_KEY
-from leasehold.core.ops import Compare, SortBy, Step
+from leasehold.basics.callbacks import ignore
 from leasehold.engine.values import (
     DeleteResult,
     Events,
@@ -27,11 +25,13 @@ from leasehold.engine.values import (
     Renewed,
     TxnResult,
 )
-from leasehold.errors import HistoryLost
+from leasehold.errors import HistoryLost, LeaseholdError
+from leasehold.keyspace.keyspace import FROM_KEY
+from leasehold.keyspace.operations import Compare, SortBy, Step
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """Give the end of the range of all keys that begin with `prefix`."""
+    """Return the end of the range of all keys that begin with `prefix`."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else FROM_KEY
 
@@ -39,31 +39,31 @@ def prefix_end(prefix: bytes) -> bytes:
 class Watch(ABC):
     """The changes of a range, in order, in whole revisions: an async iterator of `Events`.
 
-    Nothing is lost or told twice, however slowly it is read. It ends with `Compacted` if what it
-    has to tell next was compacted before it was read, and with nothing else but the engine's end.
+    No event is lost or repeated, however slowly it is read. It ends with `Compacted` if its next
+    revision was compacted before it was read, and otherwise only with the engine's end.
     """
 
     @abstractmethod
     def __aiter__(self) -> AsyncIterator[Events]:
-        """Iterate over what happens from now on."""
+        """Iterate over the changes from now on."""
 
     @abstractmethod
     async def __anext__(self) -> Events:
         """Wait for the next revision that concerns this watch."""
 
     patience_s: float | None = None
-    """How long `async with` waits until it is ready; None for as long as that takes."""
+    """The timeout of `ready` in `async with`; None for no timeout."""
 
     async def ready(self) -> None:  # noqa: B027  an engine in this process always is
-        """Wait until whatever happens next is told; `async with` does that on entry."""
+        """Wait until all further changes will be returned; `async with` does that on entry."""
 
     @abstractmethod
     def request_progress(self) -> None:
-        """Have `Events` without events told, once everything before them was."""
+        """Request `Events` without events, to be returned after everything before them."""
 
     @abstractmethod
     def cancel(self) -> None:
-        """Watch no longer."""
+        """Cancel the watch."""
 
     async def __aenter__(self) -> Self:
         limit = asyncio.timeout(self.patience_s)
@@ -90,24 +90,33 @@ class Engine(ABC):
     features: Features
 
     on_history_lost: Callable[[HistoryLost], None] = staticmethod(ignore)
-    """Told, once, if this turns out to be another keyspace than it was."""
+    """Called, once, if this turns out to be another keyspace than before."""
 
     @property
     def trouble(self) -> str:
-        """What keeps it from answering just now, as far as that is known; empty if nothing does."""
+        """Why it cannot answer at present, as far as that is known; empty if it can."""
         return ""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts calls: not when closed, in a child process, or in another keyspace."""
+        try:
+            self.check()
+        except LeaseholdError:
+            return False
+        return True
+
     def give_up_connection(self, why: str) -> None:  # noqa: B027  there may be none
-        """Take another way to the server if there is one: this one does not answer."""
+        """Use another connection to the server if there is one: this one does not answer."""
 
     @property
     @abstractmethod
     def cluster_id(self) -> int:
-        """The name of this keyspace: another one has another."""
+        """The id of this keyspace, which is different for each keyspace."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise what every call would: `Closed`, `Forked`, or what the engine has failed of."""
+        """Raise the error that every call would: `Closed`, `Forked`, or the engine's failure."""
 
     @abstractmethod
     async def range(
@@ -128,20 +137,24 @@ class Engine(ABC):
         """Read keys, all at one revision: the latest, or an earlier one.
 
         Filters come first, then the order, then the limit; 0 is no filter and no limit. Raises
-        `Compacted` or `FutureRevision` for a revision that is not there.
+        `Compacted` or `FutureRevision` for a revision that is not available.
         """
 
     @abstractmethod
     async def put(self, key: bytes, value: bytes | None, *, lease: int | None = 0) -> PutResult:
-        """Set a key, and let it end with a lease (0 for none).
+        """Set a key, and attach it to a lease (0 for none).
 
-        A value or lease of None keeps what the key has, which must be there: `UnknownKey`
-        otherwise. Raises `UnknownLease`, `LeaseFull`, `NoSpace`.
+        A value or lease of None keeps that of the key, which must exist: `UnknownKey` otherwise.
+        Raises `UnknownLease`, `LeaseFull`, `NoSpace`.
         """
 
     @abstractmethod
-    async def delete(self, key: bytes, end: bytes = b"") -> DeleteResult:
-        """Delete keys, all at one revision; if there are none the revision stays."""
+    async def delete(self, key: bytes, end: bytes = b"", *, previous: bool = False) -> DeleteResult:
+        """Delete keys, all at one revision; if there are none the revision stays.
+
+        With `previous` the result contains the deleted keys. Raises `TooLarge` if they are too
+        large.
+        """
 
     @abstractmethod
     async def txn(
@@ -150,18 +163,18 @@ class Engine(ABC):
         success: Sequence[Step] = (),
         failure: Sequence[Step] = (),
     ) -> TxnResult:
-        """If all conditions hold do the one, else the other, everything at one revision.
+        """Execute `success` if all conditions hold, else `failure`, everything at one revision.
 
-        A step is a `Put`, `Delete`, `Range` or a `Txn` of its own, and its result is what the
-        method of the same name gives. Raises what those raise, and `DuplicateKey`,
-        `TooManyOperations`; then nothing was done.
+        A step is a `Put`, `Delete`, `Range` or a `Txn` of its own, and its result is that of the
+        method of the same name. Raises the errors of those, `DuplicateKey` and `TooManyOperations`;
+        then nothing was done.
         """
 
     @abstractmethod
     async def compact(self, revision: int, *, wait: bool = False) -> int:
-        """Forget what cannot be seen at `revision` or later; return the current revision.
+        """Forget everything not visible at `revision` or later; return the current revision.
 
-        Space is made in the background; with `wait` this returns when that is done. Raises
+        Space is freed in the background; with `wait` this returns when that is done. Raises
         `Compacted` if that is done already, and `FutureRevision`.
         """
 
@@ -178,15 +191,15 @@ class Engine(ABC):
     ) -> Watch:
         """Watch keys from a revision on, or with 0 from now on.
 
-        Each event has what the key was before if `previous`, as far as that was not compacted.
+        With `previous` each event has the previous value of its key, unless that was compacted.
         """
 
     @abstractmethod
     async def grant(self, ttl: float, *, lease: int = 0) -> LeaseInfo:
-        """Begin a lease under this id, or with 0 under one that is chosen.
+        """Grant a lease with this id, or with 0 with one that is chosen.
 
-        Its term begins when this returns. Raises `LeaseExists`, and `ValueError` for a term that
-        is not between nothing and `limits.max_ttl`.
+        Its term begins when this returns. Raises `LeaseExists`, and `ValueError` for a term that is
+        not between 0 and `limits.max_ttl`.
         """
 
     @abstractmethod
@@ -195,23 +208,26 @@ class Engine(ABC):
 
     @abstractmethod
     async def renew_all(self, leases: Iterable[int]) -> Renewed:
-        """Renew any number of leases, each for itself."""
+        """Renew any number of leases independently."""
 
     @abstractmethod
     async def revoke(self, lease: int) -> int:
-        """End a lease; its keys go at one revision. Returns the revision. Raises `UnknownLease`."""
+        """End a lease, and delete its keys at one revision, which is returned.
+
+        Raises `UnknownLease`.
+        """
 
     @abstractmethod
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
-        """Say how long a lease has to run, and which keys it has. Raises `UnknownLease`."""
+        """Return how long a lease has to run, and its keys. Raises `UnknownLease`."""
 
     @abstractmethod
     async def leases(self) -> Sequence[LeaseInfo]:
-        """List the leases, those first that end first."""
+        """Return the leases, sorted by their ends."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let the engine go. Calls that wait are answered first; later ones raise `Closed`."""
+        """Close the engine. Calls that wait are answered first; later ones raise `Closed`."""
 
     async def __aenter__(self) -> Self:
         return self

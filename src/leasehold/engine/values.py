@@ -1,18 +1,64 @@
-"""What an engine takes and gives: pairs, results, events, limits."""
+"""The values of an engine's interface: pairs, results, events, limits.
 
-from collections.abc import Mapping, Sequence
+Long results are sequences that make each object on access (`LazySequence`): the garbage collector
+would walk a million objects that live for a while again and again, and everything would wait for
+that. It does not walk plain tuples of bytes and numbers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from leasehold.core.keyspace import Change, Item
-from leasehold.core.txn import MAX_OPERATIONS
-from leasehold.engine.leases import MAX_KEYS
-from leasehold.engine.records import value_of
-from leasehold.lease_ids import shown_lease
+from leasehold.basics.lease_ids import shown_lease
+from leasehold.journal.records import value_of
+from leasehold.keyspace.keyspace import Change, Item
+from leasehold.keyspace.operations import Delete, Deleted, Found, Outcome, Put, Range, Step, Txn
+from leasehold.keyspace.transaction_rules import MAX_OPERATIONS
+from leasehold.store.store_leases import MAX_KEYS
+
+T = TypeVar("T")
+
+
+class LazySequence(Sequence[T], Generic[T]):
+    """The sequence of the results of `make` for some plain values."""
+
+    __slots__ = ("_make", "_values")
+
+    def __init__(self, make: Callable[[Any], T], values: Sequence[Any]) -> None:
+        self._make = make
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "LazySequence[T]": ...
+
+    def __getitem__(self, place: int | slice) -> "T | LazySequence[T]":
+        if isinstance(place, slice):
+            return LazySequence(self._make, self._values[place])
+        return self._make(self._values[place])
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._make, self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or len(self) != len(other):
+            return False
+        return all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as for lists
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3]))
+        return f"[{shown}{', ...' if len(self) > 3 else ''}]"
 
 
 class KeyValue:
-    """A key as it was at some revision. Its value is unpacked when somebody asks for it."""
+    """A key as it was at some revision. Its value is decoded on access."""
 
     __slots__ = ("_item",)
 
@@ -21,27 +67,27 @@ class KeyValue:
 
     @property
     def key(self) -> bytes:
-        """Its name."""
+        """The key."""
         return self._item[5]
 
     @property
     def value(self) -> bytes:
-        """What it was set to."""
+        """The value."""
         return value_of(self._item)
 
     @property
     def name(self) -> str:
-        """Its name as text, in UTF-8."""
+        """The key as text, in UTF-8."""
         return self.key.decode()
 
     @property
     def text(self) -> str:
-        """What it was set to as text, in UTF-8."""
+        """The value as text, in UTF-8."""
         return self.value.decode()
 
     @property
     def create_revision(self) -> int:
-        """The revision that created it: the fencing token of whoever did that."""
+        """The revision that created it: the fencing token of its creator."""
         return self._item[1]
 
     @property
@@ -56,7 +102,7 @@ class KeyValue:
 
     @property
     def lease(self) -> int:
-        """The lease that it ends with; 0 for none."""
+        """The lease that it is attached to; 0 for none."""
         return self._item[4]
 
     def __eq__(self, other: object) -> bool:
@@ -74,44 +120,41 @@ class KeyValue:
 
 
 def pair_or_none(item: Item | None) -> KeyValue | None:
-    """Wrap what a key was before, if it was there."""
+    """Wrap the previous item of a key, if there was one."""
     return None if item is None else KeyValue(item)
 
 
 class PutResult(NamedTuple):
-    """What a put did."""
+    """The result of a put."""
 
     revision: int
     previous: KeyValue | None
 
 
 class DeleteResult(NamedTuple):
-    """What a delete did."""
+    """The result of a delete."""
 
     revision: int
-    previous: Sequence[KeyValue]
-    """The keys that are gone, as they were, in order."""
-
-    @property
-    def deleted(self) -> int:
-        """How many keys are gone."""
-        return len(self.previous)
+    deleted: int
+    """The number of deleted keys."""
+    previous: Sequence[KeyValue] = ()
+    """The deleted keys in order, as they were; empty unless the call asked for them."""
 
 
 class RangeResult(NamedTuple):
-    """What a range found."""
+    """The result of a range."""
 
     revision: int
-    """The revision that all of it was read at."""
+    """The revision at which all keys were read."""
     pairs: Sequence[KeyValue]
     total: int
-    """How many keys are in the range, whatever was filtered out or cut off."""
+    """The number of keys in the range, including those filtered out or beyond the limit."""
     more: bool
-    """Whether the limit has cut anything off."""
+    """Whether there are more keys beyond the limit."""
 
 
 class TxnResult(NamedTuple):
-    """What a transaction did."""
+    """The result of a transaction."""
 
     revision: int
     succeeded: bool
@@ -120,7 +163,7 @@ class TxnResult(NamedTuple):
 
 
 class LeaseInfo(NamedTuple):
-    """A lease, as its engine knows it."""
+    """A lease, as reported by its engine."""
 
     id: int
     ttl: float
@@ -128,12 +171,12 @@ class LeaseInfo(NamedTuple):
     remaining: float
     """How long it has to run, unless it is renewed."""
     keys: tuple[bytes, ...] | None
-    """Its keys in order, if they were asked for."""
+    """Its keys in order, if they were requested."""
     key_count: int
 
 
 class Renewed(NamedTuple):
-    """What became of a number of renewals."""
+    """The result of a number of renewals."""
 
     terms: Mapping[int, float]
     """The new terms in seconds, by lease."""
@@ -142,42 +185,42 @@ class Renewed(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happened to a key."""
+    """A change of a key."""
 
     key: bytes
     revision: int
     pair: KeyValue | None
-    """What it was set to; None if it was deleted."""
+    """The new pair; None if the key was deleted."""
     previous: KeyValue | None
-    """What it was before, if that was asked for and is known."""
+    """The previous pair, if it was requested and is known."""
 
     @property
     def is_delete(self) -> bool:
-        """Whether the key is gone."""
+        """Whether the key was deleted."""
         return self.pair is None
 
 
 def event_of(change: Change) -> Event:
-    """Make an event of a change."""
+    """Return the event of a change."""
     return Event(change.key, change.revision, pair_or_none(change.item), None)
 
 
 def event_with_previous(change: Change) -> Event:
-    """Make an event of a change, with what was before."""
+    """Return the event of a change, with the previous pair."""
     return event_of(change)._replace(previous=pair_or_none(change.previous))
 
 
 class Events(NamedTuple):
-    """All that one revision did to the keys of a watch; nothing, if it only tells of progress."""
+    """All changes of one revision to the keys of a watch; none, if it only reports progress."""
 
     revision: int
-    """Everything up to this revision has been told."""
+    """Everything up to this revision has been returned."""
     events: Sequence[Event]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine can take."""
+    """The limits of an engine."""
 
     min_ttl: float = 0.001
     """The shortest term, in seconds; shorter ones are raised to it."""
@@ -192,7 +235,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What an engine has beyond etcd: to be shown, never to be relied on."""
+    """The features of an engine beyond etcd: to be shown, never to be relied on."""
 
     names: frozenset[str] = field(default_factory=frozenset)
 
@@ -208,3 +251,36 @@ RENEW_ALL = "renew-all"
 
 LEASE_LISTING = "lease-listing"
 """Leases are listed with their terms and keys."""
+
+
+def delete_result(delete: Delete, deleted: Deleted) -> DeleteResult:
+    """Convert the result of a delete."""
+    previous = LazySequence(KeyValue, deleted.previous) if delete.prev_kv else ()
+    return DeleteResult(deleted.revision, len(deleted.previous), previous)
+
+
+def range_result(found: Found) -> RangeResult:
+    """Convert the result of a range."""
+    return RangeResult(found.revision, LazySequence(KeyValue, found.items), found.total, found.more)
+
+
+def txn_result(txn: Txn, outcome: Outcome) -> TxnResult:
+    """Convert the result of a transaction."""
+    steps = txn.success if outcome.succeeded else txn.failure
+    results = [
+        _step_result(step, result) for step, result in zip(steps, outcome.results, strict=True)
+    ]
+    return TxnResult(outcome.revision, outcome.succeeded, results)
+
+
+def _step_result(step: Step, result: Any) -> PutResult | DeleteResult | RangeResult | TxnResult:
+    match step:
+        case Txn():
+            return txn_result(step, result)
+        case Delete():
+            return delete_result(step, result)
+        case Range():
+            return range_result(result)
+        case Put():
+            revision, previous = result
+            return PutResult(revision, pair_or_none(previous))

@@ -1,18 +1,18 @@
-"""Fencing: how a resource refuses the writes of those who had the lock before.
+"""Fencing: how a resource refuses the writes of earlier holders of a lock.
 
 A lock cannot stop a holder that was paused between its last check and its write. The resource can:
-it keeps the highest fencing token that it has been shown, and takes nothing with a lower one.
+it stores the highest fencing token that it has received, and refuses writes with a lower one.
 
-    fence.py   `Fence`: in the memory of one process
-    file.py    `FencedFile`: a file whose whole content is replaced, by any process of a machine
-    sql.py     `fenced`: a transaction of a database
+    token.py         `Token`, and `Fence`: in the memory of one process
+    fenced_file.py   `FencedFile`: a file that is replaced as a whole, by any process of a machine
+    fenced_sql.py    `fenced`: a transaction of a database
 
-All three keep one rule: *the token is compared, kept, and the write done in one step*, so that no
-other token comes in between.
+All three follow one rule: *the token is compared and stored, and the write done, in one step*, so
+that no other token comes in between.
 """
 
-from leasehold.fencing.fence import Fence
-from leasehold.fencing.file import FencedFile
-from leasehold.fencing.sql import fenced, make_fence_table
+from leasehold.fencing.fenced_file import FencedFile
+from leasehold.fencing.fenced_sql import fenced, make_fence_table
+from leasehold.fencing.token import Fence
 
 __all__ = ["Fence", "FencedFile", "fenced", "make_fence_table"]

@@ -1,4 +1,4 @@
-"""The server, put together: journal, store, committer, services, one port."""
+"""The assembled server: journal, store, committer, services, one port."""
 
 import asyncio
 import gc
@@ -9,34 +9,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from leasehold.engine.committer import SWITCH_INTERVAL_S
-from leasehold.engine.runtime import Runtime
+from leasehold.basics.addresses import Address, TcpAddress
 from leasehold.errors import LeaseholdError
-from leasehold.rpc.addresses import Address, TcpAddress
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.health import SERVER, Health, ServingStatus
-from leasehold.rpc.limits import Limits
-from leasehold.rpc.pages import Pages
-from leasehold.rpc.reflection import Reflection, services_of
-from leasehold.rpc.routes import Method, Methods
-from leasehold.rpc.serving import Server
+from leasehold.grpc.call_context import Interceptor
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.health import SERVER, HealthService, ServingStatus
+from leasehold.grpc.http_handlers import Pages
+from leasehold.grpc.reflection import ReflectionService, services_of
+from leasehold.grpc.routes import Method, Methods, intercept
+from leasehold.http2.limits import ConnectionLimits
 from leasehold.server.etcd.alarms import Alarms
-from leasehold.server.etcd.auth import Auth
-from leasehold.server.etcd.cluster import Cluster, client_urls
-from leasehold.server.etcd.desk import STOPPED, TOO_MANY, Desk
-from leasehold.server.etcd.election import Election
-from leasehold.server.etcd.kv import KV
-from leasehold.server.etcd.lease import Lease
-from leasehold.server.etcd.lock import Lock
-from leasehold.server.etcd.maintenance import Maintenance
-from leasehold.server.etcd.watch import Watch
-from leasehold.server.gateway.access import WebAccess
+from leasehold.server.etcd.auth import AuthService
+from leasehold.server.etcd.cluster import ClusterService, client_urls
+from leasehold.server.etcd.election import ElectionService
+from leasehold.server.etcd.kv import KVService
+from leasehold.server.etcd.lease import LeaseService
+from leasehold.server.etcd.lock import LockService
+from leasehold.server.etcd.maintenance import MaintenanceService
+from leasehold.server.etcd.service_context import STOPPED, TOO_MANY, ServiceContext
+from leasehold.server.etcd.watch import WatchService
 from leasehold.server.gateway.gateway import Gateway
+from leasehold.server.gateway.web_access import WebAccess
 from leasehold.server.health_page import HealthPage
-from leasehold.server.leases.service import Leases
-from leasehold.server.metrics.calls import Calls
-from leasehold.server.metrics.page import Metrics
+from leasehold.server.leases.service import LeasesService
+from leasehold.server.metrics import CallMetrics, MetricsPage
 from leasehold.server.settings import Settings
+from leasehold.serving.grpc_server import GrpcServer
+from leasehold.store.committer import SWITCH_INTERVAL_S
+from leasehold.store.runtime import Runtime
 from leasehold.wire.pool import POOL
 
 logger = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ DRAIN_S: Final = 10.0
 """How long closing waits for the disk."""
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Rarely: almost nothing here is in cycles, and a collection is a pause."""
+"""High: almost no objects here are in cycles, and a collection is a pause."""
 
 
 class Service(Protocol):
-    """Some methods that belong together."""
+    """A service: methods that belong together."""
 
     def methods(self) -> dict[str, Method]:
         """The methods, by path."""
@@ -59,19 +59,29 @@ class Service(Protocol):
 class LeaseholdServer:
     """One process, one data directory, one port.
 
-    Opening reads the journal, which takes as long as it is long. `start` needs an event loop.
+    Opening reads the journal, in time proportional to its length. `start` needs an event loop.
     """
 
-    def __init__(self, settings: Settings | Path, *, vfs: str | None = None) -> None:
-        """Open the directory; a path alone stands for settings that say nothing else."""
+    def __init__(
+        self,
+        settings: Settings | Path,
+        *,
+        vfs: str | None = None,
+        interceptor: Interceptor | None = None,
+    ) -> None:
+        """Open the directory; a path stands for default settings with that directory.
+
+        `interceptor` is called with the context of every call, over gRPC and as JSON, and raises an
+        error to refuse it.
+        """
         if not isinstance(settings, Settings):
             settings = Settings(directory=settings)
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
-        """Set when the server is to end. If it cannot go on, `failure` says why."""
+        """Set when the server must stop. If it cannot continue, `failure` is the reason."""
         self._is_started = False
         self.is_closed = False
-        """Whether it has ended in good order, with a clean journal."""
+        """Whether it has stopped cleanly, with a clean journal."""
         self.runtime = Runtime(
             settings.directory,
             quota_bytes=settings.quota_bytes,
@@ -80,11 +90,13 @@ class LeaseholdServer:
             vfs=vfs,
         )
         self.store = self.runtime.store
-        self.health = Health()
+        self.health = HealthService()
         self._gate = Gate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)
+        if interceptor is not None:
+            methods = intercept(methods, interceptor)
         health = HealthPage(
             self._alarms,
             lambda: self.failure,
@@ -94,40 +106,42 @@ class LeaseholdServer:
         pages: Pages = {"/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
         self._access = WebAccess(settings.cors, settings.host_whitelist)
         called_as_json = methods if settings.has_gateway else None
-        self._server = Server(
+        self._server = GrpcServer(
             methods,
             web=Gateway(called_as_json, POOL, pages, health.page, self._access),
             gate=self._gate,
             enter=self.store.leases.enter,
-            limits=Limits(max_streams=settings.max_streams),
+            limits=ConnectionLimits(max_streams=settings.max_streams),
         )
-        calls = Calls(methods, POOL)
-        self._metrics = Metrics(self.runtime, self._gate, self._server, calls, health)
+        calls = CallMetrics(methods, POOL)
+        self._metrics = MetricsPage(self.runtime, self._gate, self._server, calls, health)
 
     def _methods(self, settings: Settings) -> Methods:
-        desk = self._desk = Desk(self.runtime, self._gate, self.runtime.journal.identity)
-        self._alarms, self._cluster = Alarms(desk), Cluster(desk)
+        context = self._context = ServiceContext(
+            self.runtime, self._gate, self.runtime.journal.identity
+        )
+        self._alarms, self._cluster = Alarms(context), ClusterService(context)
         etcd: dict[str, Method] = {}
         services: tuple[Service, ...] = (
-            KV(desk),
-            Lease(desk, settings.min_ttl_s),
-            Watch(desk),
-            Lock(desk),
-            Election(desk),
+            KVService(context),
+            LeaseService(context, settings.min_ttl_s),
+            WatchService(context),
+            LockService(context),
+            ElectionService(context),
             self._cluster,
-            Maintenance(desk, self._alarms),
-            Auth(desk),
-            Leases(desk, settings.policies),
+            MaintenanceService(context, self._alarms),
+            AuthService(context),
+            LeasesService(context, settings.policies),
         )
         for service in services:
             etcd.update(service.methods())
         for name in (SERVER, *services_of(etcd)):
             self.health.set(name, ServingStatus.SERVING)
         described = {**etcd, **self.health.methods()}
-        return {**described, **Reflection(POOL, services_of(described)).methods()}
+        return {**described, **ReflectionService(POOL, services_of(described)).methods()}
 
     async def start(self, host: str, port: int) -> int:
-        """Begin to serve; return the port, which the system chooses for 0."""
+        """Start serving; return the port, which the system chooses for 0."""
         bound, *_ = await self.start_on([TcpAddress(host, port)])
         assert isinstance(bound, TcpAddress)
         return bound.port
@@ -135,7 +149,7 @@ class LeaseholdServer:
     async def start_on(
         self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None
     ) -> list[Address]:
-        """Begin to serve on several addresses, all with TLS or none; return what was bound."""
+        """Start serving on several addresses, all with TLS or none; return the bound addresses."""
         await self._server.bind(addresses, tls)
         bound = self._server.addresses
         self._cluster.client_urls = client_urls(bound, is_tls=tls is not None)
@@ -146,25 +160,25 @@ class LeaseholdServer:
         return await self._server.start()
 
     def replace_tls(self, tls: ssl.SSLContext) -> None:
-        """Use another certificate for the next connections."""
+        """Use another certificate for new connections."""
         self._server.replace_tls(tls)
 
     async def leave(self) -> None:
-        """Be out of reach, with all connections cut, until `start` is called again.
+        """Close all connections and listeners, until `start` is called again.
 
-        Keys are kept, and leases run on.
+        Keys are kept, and leases keep running.
         """
         await self._server.leave()
 
     def hang_up(self) -> None:
-        """Cut all connections. Whoever comes again is let in."""
+        """Close all connections. New ones are accepted."""
         self._server.hang_up()
 
     async def close(self) -> None:
-        """Take no more calls, write what is left, answer it, and leave a clean journal.
+        """Accept no more calls, write and answer the pending ones, and leave a clean journal.
 
-        Whoever has not taken its answers after a while goes without, and a disk that has not
-        taken the rest after `DRAIN_S` is left to the next start.
+        Clients that do not read their answers for a while do not get them. If the disk has not
+        taken the rest after `DRAIN_S`, the next start handles it.
         """
         self.health.shut_down()
         await self._server.stop_taking()
@@ -172,7 +186,7 @@ class LeaseholdServer:
             async with asyncio.timeout(DRAIN_S):
                 await self.runtime.stop()
         except TimeoutError:
-            logger.error("the disk has not taken the last changes within %g s", DRAIN_S)
+            logger.error("the last changes were not written to disk within %g s", DRAIN_S)
             self._server.cut_off()
             return
         await self._server.part(STOPPED)
@@ -192,8 +206,8 @@ class LeaseholdServer:
 
 
 def tune_interpreter() -> None:
-    """Make this process a server: for programs that do nothing else, once they have started."""
+    """Tune the garbage collector for a process that only serves, after start-up."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.freeze()  # what start-up made is not garbage, and need not be looked at, now or later
+    gc.freeze()  # objects made at start-up are not garbage, and need not be examined
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()

@@ -1,7 +1,7 @@
 """The page `/health`, in etcd's format: whether the server works.
 
-It does not if a commit has failed, if the disk has not taken a change for too long, or if an alarm
-is raised.
+It does not work if a commit has failed, if the disk has not taken a change for too long, or if an
+alarm is raised.
 """
 
 import json
@@ -10,22 +10,22 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs
 
-from leasehold.rpc.pages import Reply
+from leasehold.grpc.http_handlers import Reply
 from leasehold.server.etcd.alarms import Alarms
 
 CONTENT_TYPE: Final = "text/plain; charset=utf-8"
 
 MAX_QUERY_CHARS: Final = 256
-"""Of a query, as much is read: there are two kinds of alarms."""
+"""The part of a query that is parsed: there are two kinds of alarms."""
 
 
 UNHEALTHY_AFTER_S: Final = 10.0
-"""How long a change may wait for the disk, unless told otherwise: longer than the pauses of a disk
-that works, shorter than what an operator should wait for."""
+"""How long a change may wait for the disk, by default: longer than the pauses of a disk that
+works, shorter than an operator should have to wait."""
 
 
 class HealthPage:
-    """Tells whether a server works, and counts its answers.
+    """Reports whether a server works, and counts its answers.
 
     `failure` returns why the server has stopped, if it has; `outstanding_s` how long the oldest
     change has waited for the disk.
@@ -46,7 +46,7 @@ class HealthPage:
         self.failures = 0
 
     def page(self, query: str) -> Reply:
-        """Answer; `exclude=NOSPACE` in the query leaves the alarms of that kind out."""
+        """Answer; `exclude=NOSPACE` in the query ignores the alarms of that kind."""
         excluded = parse_qs(query[:MAX_QUERY_CHARS]).get("exclude", [])
         reason = self._trouble() or self._alarms.reason(excluded)
         body = json.dumps(
@@ -65,4 +65,4 @@ class HealthPage:
         outstanding_s = self._outstanding_s()
         if outstanding_s < self._unhealthy_after_s:
             return ""
-        return f"a commit has been outstanding for {outstanding_s:.1f} s: the disk does not answer"
+        return f"a commit has been outstanding for {outstanding_s:.1f} s: the disk does not respond"

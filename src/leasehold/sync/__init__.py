@@ -6,37 +6,40 @@
         client.kv.put("greeting", "hello")
 
 All clients of a process share one thread with an event loop, which renews leases while the program
-does something else. It is started when the first client is made.
+does something else. It is started when the first client is created.
 """
 
 import importlib
 import typing
 
-from leasehold.sync.barrier import Barrier
-from leasehold.sync.client import Client
-from leasehold.sync.connecting import connect
-from leasehold.sync.election import Election, Leadership, Observation
+from leasehold.sync.generated.barrier import Barrier
+from leasehold.sync.generated.client import Client
+from leasehold.sync.generated.connecting import connect
+from leasehold.sync.generated.election import Election, Leadership
+from leasehold.sync.generated.held_lease import HeldLease
+from leasehold.sync.generated.kv import KV, TxnBuilder
+from leasehold.sync.generated.permits import Permits
+from leasehold.sync.generated.rwlock import RWLock
+from leasehold.sync.generated.semaphore import Semaphore
 from leasehold.sync.guard import Guard
-from leasehold.sync.held_lease import HeldLease
-from leasehold.sync.kv import KV, TxnBuilder
+from leasehold.sync.iterators import Observation, Watch
+from leasehold.sync.landlord import Landlord, Lease
 from leasehold.sync.lock import Lock
-from leasehold.sync.permits import Permits
-from leasehold.sync.rwlock import RWLock
-from leasehold.sync.semaphore import Semaphore
-from leasehold.sync.signals import Signal
-from leasehold.sync.watch import Watch
+from leasehold.sync.remote_landlord import RemoteLandlord
+from leasehold.sync.renewal_manager import RenewalManager, RenewalNotice
+from leasehold.sync.signal import Signal
 
 if typing.TYPE_CHECKING:
-    from leasehold.sync.opening import open_client
+    from leasehold.sync.generated.opening import open_client
 
     open = open_client  # noqa: A001  as it is used: `sync.open`; not in `__all__`
 else:
 
     def __getattr__(name: str) -> typing.Any:
-        """Import all of an engine for those who open one only: it is long."""
+        """Import the embedded engine only for programs that open one: it takes long."""
         if name != "open":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return importlib.import_module("leasehold.sync.opening").open_client
+        return importlib.import_module("leasehold.sync.generated.opening").open_client
 
 
 __all__ = [
@@ -46,11 +49,16 @@ __all__ = [
     "Election",
     "Guard",
     "HeldLease",
+    "Landlord",
     "Leadership",
+    "Lease",
     "Lock",
     "Observation",
     "Permits",
     "RWLock",
+    "RemoteLandlord",
+    "RenewalManager",
+    "RenewalNotice",
     "Semaphore",
     "Signal",
     "TxnBuilder",

@@ -1,15 +1,18 @@
-"""`Lock` for blocking code: a cached lock is answered in the caller's own thread."""
+"""`Lock` for blocking code: a cached lock is acquired in the caller's own thread."""
 
-from threading import get_ident
+from collections.abc import Coroutine
 from types import TracebackType
+from typing import Any
 
-from leasehold.client.patience import Timeout
-from leasehold.recipes import guard as guard_on_loop
-from leasehold.recipes import lock as on_loop
-from leasehold.recipes.lock import Holder
-from leasehold.recipes.options import check_wait
-from leasehold.sync.bodies import bodies
-from leasehold.sync.guard import Guard, OnLoss, abandon, release_if_held, twin_of
+from leasehold.engine.time_limits import Timeout
+from leasehold.errors import LeaseholdError, LockLost
+from leasehold.locks import lock as on_loop
+from leasehold.locks import ownership as guard_on_loop
+from leasehold.locks.lock import Holder
+from leasehold.locks.lock_options import check_wait
+from leasehold.sync.block_exit import begin, block_exit
+from leasehold.sync.blocking_call import open_scopes
+from leasehold.sync.guard import Guard, OnLoss, leave_block, this_thread, twin_of
 from leasehold.sync.loop_thread import LoopThread
 
 
@@ -37,36 +40,36 @@ class Lock:
         return self._lock.name
 
     def acquire(self, *, timeout: Timeout = None, ask_again: bool = False) -> Guard:
-        """Acquire it: from the cache if it is there, else in line with all others.
+        """Acquire the lock: from the cache if possible, else in the queue with all other clients.
 
-        Waits for `timeout` seconds, or as the lock was made to; 0 only asks. `LockDenied` names the
-        holder. `SessionExpired` if its place in line was lost. With `ask_again` the client goes on
-        by itself after either, until it has the lock or the time is over; then 0 is no time limit.
+        Waits for `timeout` seconds, by default the lock's own timeout; 0 does not wait for a
+        release. Raises `LockDenied`, which names the holder, or `SessionExpired` if the place in
+        the queue was lost. With `ask_again` the client retries after either, until it has the lock
+        or the timeout has passed; 0 means no timeout then.
         """
         guard = None
         try:
             guard = self._acquire(timeout, ask_again=ask_again)
             twin = self._twin_of(guard)
-            self._lock.note(get_ident(), guard)
+            self._lock.note(this_thread.identity, guard)
+            guard.hand_over()
             return twin
-        except BaseException:  # such as Ctrl-C: nobody is there to release it
+        except BaseException:  # of a signal handler, for instance: no caller will release it
             if guard is not None:
-                abandon(self._thread, guard)
+                self._thread.post(guard.settle)
             raise
 
     def _acquire(self, timeout: Timeout, *, ask_again: bool = False) -> guard_on_loop.Guard:
         if timeout is not None:
-            check_wait(timeout)  # whether it is needed or not
-        for body in bodies():
-            body.tell()
-        guard = self._lock.acquire_cached(get_ident())
+            check_wait(timeout)  # even if it is not used
+        for scope in open_scopes():
+            scope.raise_loss()
+        guard = self._lock.acquire_cached(this_thread.identity)
         if guard is not None:
             return guard
 
-        async def obtain() -> guard_on_loop.Guard:
-            obtained = await self._lock.obtain(timeout=timeout, ask_again=ask_again)
-            self._twin_of(obtained)  # before it can be lost
-            return obtained
+        def obtain() -> Coroutine[Any, Any, guard_on_loop.Guard]:
+            return self._lock.obtain(timeout=timeout, ask_again=ask_again)
 
         return self._thread.run(obtain, undo=_release)
 
@@ -83,15 +86,17 @@ class Lock:
                 if guard.is_held:
                     break
                 twin.abandon()  # it was lost before its block could begin
-            self._lock.entered(get_ident(), guard)
+            guard.hand_over()
+            self._lock.entered(this_thread.identity, guard, is_left=begin(self, twin, leave_block))
             return twin
-        except BaseException:  # such as Ctrl-C: nobody is there to release it
+        except BaseException:  # of a signal handler, for instance: no block will release it
             if twin is not None:
                 twin.abandon()
             elif guard is not None:
-                abandon(self._thread, guard)
+                self._thread.post(guard.settle)
             raise
 
+    @block_exit
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -100,10 +105,10 @@ class Lock:
     ) -> None:
         twin: Guard | None = None
         try:
-            twin = self._lock.left(get_ident()).twin
+            twin = self._lock.left(this_thread.identity).twin
             assert twin is not None, "it was made when the block was entered"
             twin.leave(exc_type)
-        except BaseException:  # such as Ctrl-C: else it is released by now
+        except BaseException:  # of a signal handler; after any other it is released already
             if twin is not None:
                 twin.abandon()
             raise
@@ -112,14 +117,44 @@ class Lock:
         return repr(self._lock)
 
     def release(self) -> None:
-        """Release the latest guard that `acquire` has given; `NotHeld` if there is none."""
-        twin: Guard = self._lock.latest().twin
-        twin.release()
+        """Release the latest guard that `acquire` has returned; `NotHeld` if there is none."""
+        twin: Guard | None = None
+        try:
+            twin = self._lock.latest().twin
+            assert twin is not None, "it was made when the lock was acquired"
+            twin.release()
+        except LeaseholdError:
+            raise
+        except BaseException:  # of a signal handler
+            if twin is not None:
+                twin.abandon()
+            raise
+
+    def release_all(self) -> int:
+        """Release every guard that `acquire` has returned and that is not released; count them.
+
+        Returns 0 if there is none. If the lock was lost in the meantime, raises `LockLost` when all
+        are released: work under it since then was not protected.
+        """
+        released, loss = 0, None
+        while (guard := self._lock.next_held()) is not None:
+            twin: Guard = guard.twin
+            try:
+                twin.release()
+            except LockLost as lost:
+                loss = loss or lost
+            except BaseException:  # of a signal handler: the loop completes the release
+                twin.abandon()
+                raise
+            released += 1
+        if loss is not None:
+            raise loss
+        return released
 
     def holder(self, *, timeout: Timeout = None) -> Holder | None:
-        """Ask who has it; None if nobody has."""
+        """Return the holder of the lock; None if it is free."""
         return self._thread.run(lambda: self._lock.holder(timeout=timeout))
 
 
 async def _release(guard: guard_on_loop.Guard) -> None:
-    release_if_held(guard)
+    guard.settle()

@@ -1,59 +1,62 @@
-"""The one thread that does all the work: an event loop, shared by all sync clients of a process.
+"""The one thread of all blocking clients of a process: it runs an event loop.
 
-It is ended when the interpreter ends, after what the program has left open: clients are closed, and
-so their leases ended. A child process that was forked has no such thread, although it has the
-objects of its parent: those raise `Forked`.
+The first client starts it. It ends at interpreter exit, after closing all clients that the program
+has left open, which ends their leases. A forked child process has no such thread, although it has
+the objects of its parent: those raise `Forked`. The next `connect` starts a thread for the child.
 """
 
 import asyncio
+import atexit
 import logging
 import os
+import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from threading import get_ident
 from typing import Any, Final, NoReturn, TypeVar
 
+from leasehold.basics.fork_hooks import call_in_child
 from leasehold.client.client import Client
 from leasehold.errors import Closed, Forked
-from leasehold.sync.bodies import Body, bodies
-from leasehold.sync.call import Call
-from leasehold.sync.loops import new_loop
-from leasehold.sync.workers import Executor, Workers
+from leasehold.sync.blocking_call import BlockingCall, LossScope, open_scopes
+from leasehold.sync.workers import WorkerExecutor, WorkerPool
 
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""How often a caller that waits looks whether the thread is there."""
+"""How often a waiting caller checks whether the thread is alive."""
 
 EXIT_S: Final = 5.0
-"""How long closing everything may take when the interpreter ends."""
+"""How long closing everything may take at interpreter exit."""
 
 LEFT_S: Final = 1.0
-"""And what is still left after that."""
+"""How long the remaining tasks may take after that."""
 
-NOTICES_AT_ONCE: Final = 32
+MAX_CALLBACKS: Final = 32
 """Callbacks of leases that run at the same time; others wait for one of them."""
 
-CHECKS_AT_ONCE: Final = 256
-"""Checks of `while_healthy`, and what engines do aside: files, and names of hosts."""
+MAX_CHECKS: Final = 256
+"""Checks of `while_healthy`, and blocking work of engines: files, and name resolution."""
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, and how others have something done there."""
+    """An event loop in a separate thread, and the means to run calls on it."""
 
     def __init__(self) -> None:
         self.clients: set[Client] = set()
-        """Those that are open; for the loop only."""
-        self.notices = Workers("leasehold callback", NOTICES_AT_ONCE)
+        """The open clients; for the loop only."""
+        self.callbacks = WorkerPool("leasehold callback", MAX_CALLBACKS)
         self.is_ending = False
-        """Whether the interpreter ends, and so everything here does."""
+        """Whether the interpreter is exiting."""
         self._opened_by = os.getpid()
         self._is_forked = False
-        self._is_over = False  # a thread's is_alive is wrong ever after if it is interrupted once
-        self._loop = new_loop()
-        self._loop.set_default_executor(Executor("leasehold aside", CHECKS_AT_ONCE))
+        self._is_over = False  # `is_alive` of a thread stays wrong once it was interrupted
+        self._loop = _new_loop()
+        self._loop.set_default_executor(WorkerExecutor("leasehold aside", MAX_CHECKS))
         self._finishing: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="leasehold loop", daemon=True)
         self._thread.start()
@@ -68,24 +71,24 @@ class LoopThread:
     # Calls.
 
     def check(self) -> None:
-        """Raise what every call would: where it could only hang, or comes too late."""
+        """Raise if a call would hang, or comes too late: every call does this first."""
         self.check_process()
         if get_ident() == self._thread.ident:
             raise RuntimeError(
-                "a blocking call was made in the thread of leasehold's event loop, where it would "
-                "wait for itself: make it in another thread"
+                "a blocking call in the thread of leasehold's event loop would deadlock: make it "
+                "in another thread"
             )
         if self.is_ending or self._is_over:
             self._refuse_at_end()
 
     def check_process(self) -> None:
-        """Refuse to work in a child of the process that this thread is in."""
+        """Raise in a child of the process of this thread."""
         if self._is_forked:
             raise Forked(self._opened_by)
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child process, in which there is no such thread."""
+        """Whether this is a child process, which has no such thread."""
         return self._is_forked
 
     def run(
@@ -94,15 +97,15 @@ class LoopThread:
         *,
         undo: Callable[[T], Awaitable[object]] | None = None,
     ) -> T:
-        """Have something done on the loop, and wait for it.
+        """Run a coroutine on the loop, and wait for it.
 
-        If the caller is interrupted it is cancelled, or if it was done already, undone.
+        If the caller is interrupted, the coroutine is cancelled or, if it is done already, undone.
         """
         self.check()
-        call = Call(work, undo)
+        call = BlockingCall(work, undo)
         try:
-            if blocks := bodies():
-                self._wait_in(list(blocks), call)
+            if scopes := open_scopes():
+                self._wait_in(list(scopes), call)
             else:
                 self._wait(call)
             return self._outcome(call)
@@ -111,24 +114,24 @@ class LoopThread:
                 self.post(call.stop)
             raise
 
-    def _wait_in(self, blocks: Sequence[Body], call: Call[Any]) -> None:
+    def _wait_in(self, scopes: Sequence[LossScope], call: BlockingCall[Any]) -> None:
         """Wait in blocks that end with their leases."""
         try:
-            for body in blocks:
-                body.waits_for(call)
-                body.tell()
+            for scope in scopes:
+                scope.waits_for(call)
+                scope.raise_loss()
             self._wait(call)
         finally:
-            for body in blocks:
-                body.waits_for(None)
+            for scope in scopes:
+                scope.waits_for(None)
         if call.is_cancelled:
-            for body in blocks:
-                body.tell()
+            for scope in scopes:
+                scope.raise_loss()
 
     def run_to_end(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Have something let go, and wait for it. It goes on if the caller is interrupted."""
+        """Run a cleanup, and wait for it. It continues if the caller is interrupted."""
         self.check()
-        call = Call(work)
+        call = BlockingCall(work)
         try:
             self._wait(call)
         except BaseException:
@@ -136,46 +139,46 @@ class LoopThread:
             raise
         return self._outcome(call)
 
-    def _wait(self, call: Call[Any]) -> None:
+    def _wait(self, call: BlockingCall[Any]) -> None:
         try:
             self._loop.call_soon_threadsafe(call.start)
         except RuntimeError:  # it was closed at this very moment
             self._refuse_at_end()
         while not call.is_done(LOOK_S):
-            self.check_process()  # a handler of a signal may have forked
+            self.check_process()  # a signal handler may have forked
             if self._is_over:
                 self._refuse_at_end()
 
-    def _outcome(self, call: Call[T]) -> T:
+    def _outcome(self, call: BlockingCall[T]) -> T:
         if self.is_ending and call.has_failed:
             self._end_daemon()
         return call.outcome()
 
     def _refuse_at_end(self) -> NoReturn:
         self._end_daemon()
-        raise Closed("the interpreter is ending, and so has leasehold.sync")
+        raise Closed("the interpreter is shutting down, and leasehold.sync was closed")
 
     def _end_daemon(self) -> None:
-        """End the caller's thread if it is a daemon: with the interpreter, and without a word."""
+        """End the caller's thread silently if it is a daemon: the interpreter is exiting."""
         if self.is_ending and threading.current_thread().daemon:
             raise SystemExit
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
-        """Have something done on the loop soon, if that is still there."""
+        """Schedule a call on the loop, if that still runs."""
         if not self._is_forked and not self._is_over:
             try:
                 self._loop.call_soon_threadsafe(callback, *args)
             except RuntimeError:  # it was closed at this very moment
                 return
 
-    # The end.
+    # Closing.
 
     def abandon(self) -> None:
-        """Be of no use in a child process; what the parent has stays as it is."""
+        """Make it unusable in a child process, without an effect on the parent."""
         self._is_forked = True
 
     def close(self) -> None:
-        """Close what is open, and end the thread. For the end of the interpreter."""
+        """Close all open clients, and end the thread. For interpreter exit."""
         if self._is_forked or self.is_ending:
             return
         self.is_ending = True
@@ -199,7 +202,9 @@ class LoopThread:
             async with asyncio.timeout(EXIT_S):
                 outcomes = await asyncio.gather(*closing, return_exceptions=True)
         except TimeoutError:
-            logger.warning("not all was closed within %g s: leases end by themselves", EXIT_S)
+            logger.warning(
+                "not all clients were closed within %g s; their leases will expire", EXIT_S
+            )
             return
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -211,3 +216,69 @@ class LoopThread:
             task.cancel()
         if rest:
             await asyncio.wait(rest, timeout=LEFT_S)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return a uvloop if that is installed, else a loop of asyncio."""
+    try:
+        import uvloop  # noqa: PLC0415  it does not exist on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+
+    class Loop(uvloop.Loop):
+        """A uvloop that starts no threads in libuv.
+
+        uvloop resolves hosts in such threads, also numeric ones. libuv waits for them when the
+        process ends; in a forked child, which does not have them, it crashes instead.
+        """
+
+        async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> list[tuple[Any, ...]]:
+            """Resolve a host in a thread of ours; a numeric one without a thread."""
+            numeric = {**hints, "flags": hints.get("flags", 0) | socket.AI_NUMERICHOST}
+            try:
+                return list(socket.getaddrinfo(host, port, **numeric))
+            except socket.gaierror:
+                resolve = partial(socket.getaddrinfo, host, port, **hints)
+                return list(await self.run_in_executor(None, resolve))
+
+    return Loop()
+
+
+class _Process:
+    """The thread of this process, if it was started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may run at any time
+        self._thread: LoopThread | None = None
+        self._of_parents: list[LoopThread] = []
+        """Never freed: the resources of their loops are shared with the parent, and must not be
+        closed here."""
+
+    def thread(self) -> LoopThread:
+        with self._lock:
+            if self._thread is None:
+                self._thread = LoopThread()
+                _call_at_exit(self._thread.close)
+            return self._thread
+
+    def forked(self) -> None:
+        self._lock = threading.RLock()  # another thread may have held it
+        if self._thread is not None:
+            self._thread.abandon()
+            self._of_parents.append(self._thread)
+            self._thread = None
+
+
+def _call_at_exit(close: Callable[[], None]) -> None:
+    atexit.register(close)
+    process, util = sys.modules.get("multiprocessing.process"), "multiprocessing.util"
+    if process is not None and process.parent_process() is not None and util in sys.modules:
+        # A child that `multiprocessing` has forked ends without the callbacks of atexit.
+        sys.modules[util].Finalize(None, close, exitpriority=0)
+
+
+_process = _Process()
+loop_thread = _process.thread
+"""Return the thread of this process; the first call starts it."""
+
+call_in_child(_process, _Process.forked)

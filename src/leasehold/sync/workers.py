@@ -1,7 +1,7 @@
-"""Threads for what may take long: callbacks of users, and what an engine does aside.
+"""Threads for work that may take long: callbacks of users, and blocking work of an engine.
 
 They are daemons, unlike those of `ThreadPoolExecutor`: a callback that hangs must not keep the
-interpreter from ending, and an engine that is closed at its very end still needs one.
+interpreter from exiting, and an engine that is closed at exit still needs one.
 """
 
 import logging
@@ -15,26 +15,26 @@ from typing import Any, Final, ParamSpec, TypeVar
 logger = logging.getLogger(__name__)
 
 IDLE_S: Final = 10.0
-"""How long a thread waits for something to do, before it ends. The last one stays."""
+"""How long an idle thread waits for a job before it ends. The last one stays."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Workers:
-    """Up to `limit` threads, started when they are needed; what is more waits for one of them."""
+class WorkerPool:
+    """Up to `limit` threads, started when they are needed; further jobs wait for one of them."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
         self._limit = limit
         self._queue: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        """How many wait, less the jobs that are in the queue for them."""
+        """The number of waiting threads, less the jobs that are in the queue for them."""
         self._lock = threading.Lock()
         self._count = 0
 
     def submit(self, job: Callable[[], object]) -> None:
-        """Have something done in one of the threads."""
+        """Run a job in one of the threads."""
         self._queue.put(job)
         if not self._idle.acquire(blocking=False):
             self._add_thread()
@@ -46,7 +46,7 @@ class Workers:
             self._count += 1
         try:
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        except RuntimeError:  # the interpreter is ending, and starts no more threads
+        except RuntimeError:  # the interpreter is exiting, and starts no more threads
             with self._lock:
                 self._count -= 1
                 if not self._count:
@@ -63,8 +63,8 @@ class Workers:
                 job = found
             try:
                 job()
-            except BaseException:  # sys.exit as well: it would end a thread that others count on
-                logger.exception("a job in a thread of its own has failed")
+            except BaseException:  # sys.exit as well: it would end a thread that other jobs need
+                logger.exception("a job in a worker thread has failed")
             del job
 
     def _wait(self) -> Callable[[], object] | None:
@@ -75,21 +75,22 @@ class Workers:
                 return self._queue.get(timeout=IDLE_S)
             except Empty:
                 with self._lock:
-                    # Who has taken the permit puts a job into the queue, or has done so.
+                    # The caller that has taken the permit puts a job into the queue, or has done
+                    # so.
                     if self._count > 1 and self._idle.acquire(blocking=False):
                         self._count -= 1
                         return None
 
 
-class Executor(ThreadPoolExecutor):
-    """`Workers` as event loops want them."""
+class WorkerExecutor(ThreadPoolExecutor):
+    """`WorkerPool` as an executor for event loops."""
 
     def __init__(self, name: str, limit: int) -> None:
-        super().__init__(limit, name)  # which starts no thread, until it is asked to
-        self._own = Workers(name, limit)
+        super().__init__(limit, name)  # which starts no thread until `submit` is called
+        self._own = WorkerPool(name, limit)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have something done; the result tells when it is."""
+        """Run a job; the future completes when it is done."""
         future: Future[T] = Future()
 
         def job() -> None:
@@ -97,7 +98,7 @@ class Executor(ThreadPoolExecutor):
                 return
             try:
                 result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001  who waits for it gets it
+            except BaseException as error:  # noqa: BLE001  the caller that waits for it gets it
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -109,19 +110,19 @@ class Executor(ThreadPoolExecutor):
         """Do nothing: the threads end with the process."""
 
 
-class Lane:
-    """Jobs that are done one at a time and in order, in whichever of the threads."""
+class SerialExecutor:
+    """Runs jobs one at a time and in order, in any of the threads."""
 
     __slots__ = ("_is_busy", "_jobs", "_lock", "_workers")
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: WorkerPool) -> None:
         self._workers = workers
         self._jobs: deque[Callable[[], Any]] = deque()
         self._lock = threading.Lock()
         self._is_busy = False
 
     def submit(self, job: Callable[[], object]) -> None:
-        """Have something done, after what was submitted before."""
+        """Run a job after those submitted before."""
         with self._lock:
             self._jobs.append(job)
             if self._is_busy:

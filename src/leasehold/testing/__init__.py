@@ -1,10 +1,10 @@
 """Seeded simulation: shipped asyncio code on several hosts, in one thread, in virtual time.
 
 A `Simulation` holds hosts, each with its own event loop and its own clocks, and a network between
-them. Code under test runs unchanged; only its clock and its network are the simulated ones. What
-asyncio, clocks and networks leave open is drawn from a seed: which host goes first, which of two
+them. Code under test runs unchanged; only its clock and its network are simulated. Everything that
+asyncio, clocks and networks leave open is drawn from a seed: which host runs first, which of two
 timers for one instant, how long a message takes and whether it arrives. So a test that runs with
-many seeds meets many orders of events, and a seed that fails fails again.
+many seeds covers many orders of events, and a seed that fails fails again.
 
 >>> import asyncio
 >>> from leasehold.testing import Faults, Simulation
@@ -32,45 +32,41 @@ many seeds meets many orders of events, and a seed that fails fails again.
 ...     print(task.result(), sim.now > 5.0)
 42 True
 
-*Running.* `run_for` and `run_until` let virtual time pass; `at` and `after` plan what happens from
-outside, such as faults. `host.start` runs a coroutine on a host, `host.call` a plain function.
-Inside, `current_host()` says where one is. For a single host, `run_virtual(function, *args)` is
-what `asyncio.run` is in real time; for code without a loop there is `VirtualClock`.
+*Running.* `run_for` and `run_until` let virtual time pass; `at` and `after` schedule external
+events, such as faults. `host.start` runs a coroutine on a host, `host.call` a plain function.
+Inside, `current_host()` returns the host. For a single host, `run_virtual(function, *args)` is the
+equivalent of `asyncio.run`; for code without a loop there is `VirtualClock`.
 
-*Time.* `sim.now` is true time. A host's clocks start at readings of their own and may drift, so
+*Time.* `sim.now` is true time. A host's clocks start at different readings and may drift, so
 never compare readings of two hosts, or one with `sim.now`; compare differences. A host can be
-stopped, suspended, stalled, crashed and restarted (`Host` says what each does to its clocks).
+stopped, suspended, stalled, crashed and restarted (see `Host` for the effect on its clocks).
 
-*Talk.* Calls may be lost, doubled, late and out of order. Connections are like TCP's. What is
-sent is copied. Services and listeners belong to a process: after `restart`, serve again.
+*Communication.* Calls may be lost, duplicated, late and out of order. Connections are like TCP's.
+Messages are copied. Services and listeners belong to a process: after `restart`, serve again.
 
-*Errors.* An exception in a host that nobody takes fails the run (`SimulationError`), as does code
-that spins (`Spinning`). Keep a task and read its result if it is expected to fail. Threads,
-sockets and executors are refused (`NotSimulated`). Whatever leaves the `with` block carries a note
-with the seed and the last lines of the trace.
+*Errors.* An unhandled exception in a host fails the run (`SimulationError`), as does code that
+spins (`Spinning`). Keep a task and read its result if it is expected to fail. Threads, sockets and
+executors are refused (`NotSimulated`). An exception that leaves the `with` block has a note with
+the seed and the last lines of the trace.
 
 *Seeds.* Give a test `@pytest.mark.parametrize("seed", seeds(20))`. `LEASEHOLD_SEED=7` replays one,
 `LEASEHOLD_SEEDS=500` tries more. Two runs of a seed have the same `sim.digest()`, as long as the
 code under test does not depend on the order of sets of strings, on addresses, or on real time.
 
-*For real.* `LocalServer` is a real server in this process, in real time, over a real socket. The
-fixtures of `leasehold.pytest_plugin` are made of it. A `Wire` is in front of any real server, and
-can be cut.
+*Real servers.* `LocalServer` is a real server in this process, in real time, over a real socket.
+The fixtures of `leasehold.pytest_plugin` use it. A `Wire` is a relay to any real server, which can
+be cut.
 """
 
-from leasehold.testing.calls import Handler
 from leasehold.testing.clocks import HostClock, VirtualClock
-from leasehold.testing.connection import Connection
-from leasehold.testing.errors import NotReached, NotSimulated, SimulationError, Spinning
-from leasehold.testing.faults import Faults
+from leasehold.testing.connections import Connection
 from leasehold.testing.host import Host
 from leasehold.testing.local_server import LocalServer
-from leasehold.testing.network import Network
-from leasehold.testing.packets import Counters
-from leasehold.testing.seeds import seeds
-from leasehold.testing.simulation import Simulation
-from leasehold.testing.virtual import current_host, run_virtual
-from leasehold.testing.wire import Wire
+from leasehold.testing.network import Handler, Network
+from leasehold.testing.packets import Counters, Faults
+from leasehold.testing.relay import Wire
+from leasehold.testing.simulation import Simulation, current_host, run_virtual, seeds
+from leasehold.testing.simulation_errors import NotReached, NotSimulated, SimulationError, Spinning
 
 __all__ = [
     "Connection",

@@ -1,12 +1,12 @@
 """Clocks for tests: a host's three clocks as functions of true time, and one driven by hand.
 
-Theory of operation. True time is the simulation's own count of seconds; no code under test sees
-it. Between two changes (of drift, of suspension, of the wall clock) each reading of a host is a
-straight line over true time. `HostClock` keeps the readings at the last change (the *anchor*) and
+Theory of operation. True time is the simulation's own count of seconds; code under test does not
+see it. Between two changes (of drift, of suspension, of the wall clock) each clock of a host is a
+linear function of true time. `HostClock` keeps the readings at the last change (the *anchor*) and
 the slope since. A change first moves the anchor to the present, so readings are continuous by
 construction, and only `jump_wall` makes a step.
 
-`boottime` is not a line of its own: it is `monotonic` plus the time spent suspended, so that the
+`boottime` is not a separate function: it is `monotonic` plus the time spent suspended, so that the
 relation between the two holds exactly, whatever the rounding.
 """
 
@@ -23,14 +23,14 @@ def _check_finite(name: str, value: float) -> float:
 
 
 def check_span(name: str, seconds: float) -> float:
-    """Return `seconds` if it is a length of time, else raise ValueError."""
+    """Return `seconds` if it is a valid duration, else raise ValueError."""
     if _check_finite(name, seconds) < 0:
         raise ValueError(f"{name} must not be negative: {seconds!r}")
     return seconds
 
 
 class HostClock:
-    """The clocks of one simulated machine, read against `now`, the true time it lives in."""
+    """The clocks of one simulated machine, as functions of its true time `now`."""
 
     def __init__(
         self, now: Callable[[], float], *, origin: float, wall: float, drift_ppm: float
@@ -55,7 +55,7 @@ class HostClock:
         return self._monotonic_at(now) + self._asleep_at(now)
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch, as this machine believes."""
+        """Seconds since the Unix epoch, by this machine's wall clock."""
         return self._wall + self._elapsed(self._now())
 
     @property
@@ -73,7 +73,7 @@ class HostClock:
 
     @property
     def suspended(self) -> bool:
-        """Whether `monotonic` stands still."""
+        """Whether `monotonic` is halted."""
         return self._suspended
 
     @suspended.setter
@@ -86,13 +86,13 @@ class HostClock:
         self._wall += _check_finite("seconds", seconds)
 
     def true_time_of(self, monotonic: float) -> float:
-        """When, in true time, `monotonic()` will have reached this reading (never too early)."""
+        """Return the true time at which `monotonic()` reaches a reading (never too early)."""
         if self._suspended:
             return math.inf
         if self._last_sought is not None and self._last_sought[0] == monotonic:
-            return self._last_sought[1]  # a timer is asked for at each step until it is due
+            return self._last_sought[1]  # the same timer is queried at each step until it is due
         when = self._anchor + max(0.0, monotonic - self._monotonic) / self._rate
-        # Rounding may leave us just short; a turn that finds its timer not yet due would spin.
+        # Rounding may yield a time just before it; a turn whose timer is not yet due would spin.
         while self._monotonic_at(when) < monotonic:
             when += math.ulp(max(when, monotonic))
         self._last_sought = monotonic, when
@@ -119,7 +119,7 @@ class HostClock:
 
 
 class VirtualClock:
-    """A `Clock` that moves only when a test moves it: for unit tests without a loop."""
+    """A `Clock` that advances only when a test advances it: for unit tests without a loop."""
 
     def __init__(self, *, wall: float = DEFAULT_WALL_S) -> None:
         self._monotonic = 0.0
@@ -139,12 +139,12 @@ class VirtualClock:
         return self._wall
 
     def advance(self, seconds: float) -> None:
-        """Let time pass on all three clocks."""
+        """Advance all three clocks."""
         self._monotonic += check_span("seconds", seconds)
         self._wall += seconds
 
     def suspend(self, seconds: float) -> None:
-        """Let the machine sleep: `monotonic` stands still, the other two go on."""
+        """Suspend the machine: `monotonic` is halted, the other two advance."""
         self._asleep_s += check_span("seconds", seconds)
         self._wall += seconds
 

@@ -1,74 +1,95 @@
-"""A simulated machine with one process: its clocks, its event loop, and what can befall it.
+"""A simulated machine with one process: its clocks, its event loop, and its faults.
 
-Theory of operation. A host takes turns when the simulation lets it. Four things keep it from its
-turn, each with its own effect on the clocks and on the work that waits:
+Theory of operation. A host takes turns when the simulation lets it. Four faults keep it from its
+turn, each with its own effect on the clocks and on the pending work:
 
     stop     the process is stopped (SIGSTOP): clocks go on, timers fall due, messages wait
-    suspend  the machine sleeps: as stop, but `monotonic` stands still, and so do timers
+    suspend  the machine sleeps: as stop, but `monotonic` is halted, and so are timers
     stall    a callback takes long: clocks have jumped when it goes on, all else waits till then
     crash    the process is gone, and with it all tasks, timers, services and waiting messages
 
-Callbacks run in no time, so a stall is bookkeeping: the host's own present (`now`) is ahead of
-the simulation's until the simulation catches up. What the stalled callback sends leaves then. A
-stop or suspend that meets a stalling host takes hold when the stall ends.
+Callbacks take no time, so a stall is bookkeeping: the host's own present (`now`) is ahead of the
+simulation's until the simulation catches up. Messages of the stalled callback leave then. A stop or
+suspend during a stall takes effect when the stall ends.
 
-Each start of the process has a number, its *incarnation*: what belongs to an earlier one (a
-message under way, a service, a connection) finds nobody.
+Each start of the process has a number, its *incarnation*: messages, services and connections of an
+earlier one are dropped.
 """
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from leasehold.testing.clocks import HostClock, check_span
 from leasehold.testing.loop import HostLoop
-from leasehold.testing.world import World
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_WAITING_MESSAGES = 100_000  # for one host; more are dropped, as a kernel would
-MAX_ORIGIN_S = 1_000  # clocks start apart, so that comparing two hosts' readings shows
+MAX_ORIGIN_S = 1_000  # clocks start apart, so that comparing two hosts' readings fails visibly
 
 
-class Reports(Protocol):
-    """Who hears what happens to a host."""
+class World(Protocol):
+    """The part of a `Simulation` that hosts and networks use: it imports them, not they it.
+
+    It has true time, randomness, scheduled events and the trace, and receives the events of hosts.
+    """
+
+    @property
+    def now(self) -> float:
+        """True time in seconds."""
+        ...
+
+    @property
+    def random(self) -> Random:
+        """The only source of randomness."""
+        ...
+
+    def after(self, delay: float, callback: Callable[[], object]) -> None:
+        """Run `callback` in `delay` seconds, unless the simulation is closing by then."""
+        ...
+
+    def carry(self, delay: float, callback: Callable[[], object]) -> None:
+        """Run `callback` in `delay` seconds, even while the simulation is closing."""
+        ...
+
+    def record(self, what: str, host: str | None = None) -> None:
+        """Write a line into the trace."""
+        ...
 
     def crashed(self, host: "Host") -> None:
-        """The process is gone: tell those who had dealings with it."""
+        """The process is gone: its peers must be notified."""
         ...
 
     def task_failed(self, host: "Host", task: asyncio.Task[Any]) -> None:
-        """A task ended with an exception, which somebody may yet retrieve."""
+        """A task ended with an exception, which may yet be retrieved."""
         ...
 
     def failed(self, host: "Host", context: dict[str, Any]) -> None:
-        """An error was taken by nobody."""
+        """An error was not handled."""
         ...
 
 
 class Host:
     """One machine of a simulation; made by `Simulation.host`."""
 
-    def __init__(
-        self, world: World, reports: Reports, name: str, *, drift_ppm: float, wall: float
-    ) -> None:
+    def __init__(self, world: World, name: str, *, drift_ppm: float, wall: float) -> None:
         self.name = name
-        self._world = world
-        self._reports = reports
+        self.world = world
         self._busy_until = 0.0
         origin = float(world.random.randint(1, MAX_ORIGIN_S))
         self._clock = HostClock(lambda: self.now, origin=origin, wall=wall, drift_ppm=drift_ppm)
         self._incarnation = 1
         self._down = False
         self._stopped = False
-        # Numbers of the last stop and sleep, so that the timer of one ends no later one.
+        # Numbers of the last stop and sleep, so that the timer of one does not end a later one.
         self._stop_number = 0
         self._sleep_number = 0
         self._loop = HostLoop(self, world.random)
-        self._graves: list[HostLoop] = []
+        self._dead_loops: list[HostLoop] = []
 
     def __repr__(self) -> str:
         return f"<Host {self.name}>"
@@ -85,8 +106,8 @@ class Host:
 
     @property
     def now(self) -> float:
-        """True time as this host lives it: ahead of the simulation's during a stall."""
-        return max(self._world.now, self._busy_until)
+        """True time of this host: ahead of the simulation's during a stall."""
+        return max(self.world.now, self._busy_until)
 
     @property
     def incarnation(self) -> int:
@@ -141,12 +162,12 @@ class Host:
 
     def record(self, what: str) -> None:
         """Write a line about this host into the simulation's trace."""
-        self._world.record(what, self.name)
+        self.world.record(what, self.name)
 
-    # What can befall it.
+    # Faults.
 
     def stop(self, seconds: float | None = None) -> None:
-        """Stop the process (SIGSTOP), for so long or until `resume`."""
+        """Stop the process (SIGSTOP), for some seconds or until `resume`."""
         _check_optional_span(seconds)
         self._stopped = True
         self._stop_number += 1
@@ -155,13 +176,13 @@ class Host:
         self._end_after(seconds, self.resume, lambda: self._stop_number == number)
 
     def resume(self) -> None:
-        """Let a stopped process go on (SIGCONT)."""
+        """Continue a stopped process (SIGCONT)."""
         self._stop_number += 1
         self._stopped = False
         self.record("resume")
 
     def suspend(self, seconds: float | None = None) -> None:
-        """Let the machine sleep, for so long or until `wake`."""
+        """Suspend the machine, for some seconds or until `wake`."""
         _check_optional_span(seconds)
         self._clock.suspended = True
         self._sleep_number += 1
@@ -176,7 +197,7 @@ class Host:
         self.record("wake")
 
     def stall(self, seconds: float) -> None:
-        """Let time pass here and now; the rest of the host waits until it has."""
+        """Let time pass inside the current callback; the rest of the host waits until then."""
         self._busy_until = self.now + check_span("seconds", seconds)
         self.record(f"stall {seconds}")
 
@@ -186,19 +207,19 @@ class Host:
         self.record(f"wall jumps {seconds}")
 
     def crash(self) -> None:
-        """Lose the process at this instant: none of its code runs another line.
+        """End the process at this instant: none of its code runs another line.
 
-        Code that crashes its own host runs on to its next await, but nothing it does counts.
+        Code that crashes its own host runs on to its next await, but without any effect.
         """
         self._refuse_if_down("crash")
         self._stop_number += 1
         self._sleep_number += 1
         self._down, self._stopped = True, False
         self._clock.suspended = False
-        self._loop.die()
-        self._graves.append(self._loop)
+        self._loop.kill()
+        self._dead_loops.append(self._loop)
         self.record("crash")
-        self._reports.crashed(self)
+        self.world.crashed(self)
 
     def restart(self) -> None:
         """Start the process again with an empty loop, crashing it first if it runs."""
@@ -206,22 +227,18 @@ class Host:
             self.crash()
         self._down = False
         self._incarnation += 1
-        self._loop = HostLoop(self, self._world.random)
+        self._loop = HostLoop(self, self.world.random)
         self.record("restart")
 
-    # What the simulation and the network use.
+    # For the simulation and the network.
 
     @property
     def halted(self) -> bool:
         """Whether nothing of this host may run at this instant."""
-        return self._down or self._stopped or self.suspended or self._busy_until > self._world.now
-
-    def monotonic(self) -> float:
-        """Reading for `loop.time()`."""
-        return self._clock.monotonic()
+        return self._down or self._stopped or self.suspended or self._busy_until > self.world.now
 
     def next_turn(self) -> float:
-        """True time of the next turn, infinite if nothing is to be done."""
+        """True time of the next turn, infinite if there is nothing to do."""
         if self._down or self._stopped or self._clock.suspended:
             return math.inf
         if self._loop.has_work():
@@ -230,48 +247,36 @@ class Host:
         if timer is None:
             return math.inf
         due = self._clock.true_time_of(timer)
-        return due if due >= self._busy_until and due >= self._world.now else self.now
-
-    def take_turn(self, tally: Counter[str] | None) -> int:
-        """Run one iteration of the loop."""
-        return self._loop.turn(tally)
+        return due if due >= self._busy_until and due >= self.world.now else self.now
 
     def deliver(self, callback: Callable[[], None]) -> bool:
-        """Let a message arrive; False if it is lost because nobody can take it."""
+        """Deliver a message; return False if it is lost because the process cannot receive it."""
         if self._down or self._loop.arrived >= MAX_WAITING_MESSAGES:
             return False
         self._loop.deliver(callback)
         return True
 
-    def task_failed(self, task: asyncio.Task[Any]) -> None:
-        """Pass on what the loop noticed."""
-        self._reports.task_failed(self, task)
-
-    def failed(self, context: dict[str, Any]) -> None:
-        """Pass on an error that nobody took."""
-        self._reports.failed(self, context)
-
-    def lay_to_rest(self) -> None:
-        """End all loops this host ever had."""
-        for loop in self._graves:
-            loop.lay_to_rest()
-        self._graves.clear()
+    def close(self) -> None:
+        """Close all loops that this host ever had."""
+        for loop in self._dead_loops:
+            loop.close_with_tasks()
+        self._dead_loops.clear()
         if not self._loop.is_closed():
-            self._loop.lay_to_rest()
+            self._loop.close_with_tasks()
 
     def _end_after(
         self, seconds: float | None, end: Callable[[], None], still_on: Callable[[], bool]
     ) -> None:
         if seconds is None:
             return
-        # From the host's own present: a stall under way comes first.
-        delay = self.now - self._world.now + seconds
+        # From the host's own present: a stall in progress comes first.
+        delay = self.now - self.world.now + seconds
 
         def end_if_still_on() -> None:
             if still_on():
                 end()
 
-        self._world.after(delay, end_if_still_on)
+        self.world.after(delay, end_if_still_on)
 
     def _refuse_if_down(self, what: str) -> None:
         if self._down:

@@ -1,7 +1,7 @@
-"""A real server in this process, for tests: over a real socket, with every kind of absence.
+"""A real server in this process, for tests: over a real socket, with simulated outages.
 
-It has an event loop and a thread of its own, so tests may be plain functions or coroutines, and a
-client that waits for it does not keep it from answering.
+It has its own event loop and thread, so tests may be plain functions or coroutines, and a client
+that blocks does not keep it from answering.
 """
 
 import contextlib
@@ -13,22 +13,22 @@ from collections.abc import Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
-from leasehold.core.duration import check_seconds
-from leasehold.testing.background import ANSWER_S, Background
-from leasehold.testing.wire import Wire
+from leasehold.basics.durations import check_seconds
+from leasehold.testing.background_loop import ANSWER_S, Background
+from leasehold.testing.relay import Wire
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     import leasehold.sync
+    from leasehold.basics.pending import Pending
     from leasehold.client.client import Client
-    from leasehold.pending import Pending
     from leasehold.server.app import LeaseholdServer
 
 HOST: Final = "127.0.0.1"
 
 FROZEN_MAX_S: Final = 600.0
-"""A test that was ended in the middle leaves no thread behind for longer."""
+"""An aborted test leaves no thread behind for longer."""
 
 AnyClient: TypeAlias = "Client | leasehold.sync.Client"
 
@@ -41,14 +41,14 @@ class LocalServer:
     with LocalServer() as server:
         client = leasehold.sync.connect(server.endpoint)
 
-    While it is stopped or frozen, its port stays its own. It may be used from any thread.
+    While it is stopped or frozen, its port stays reserved. It may be used from any thread.
     """
 
     def __init__(self) -> None:
-        """Begin to serve, with no keys and no leases."""
+        """Start serving, with no keys and no leases."""
         self._place = _Place()
         self.port: int = self._place.port
-        """Where it serves, whenever it does."""
+        """The port, which stays the same."""
         self._thaw = threading.Event()
         self._thaw.set()
         self._is_closed = False
@@ -75,14 +75,14 @@ class LocalServer:
         session_ttl: "float | timedelta | None" = None,
         name: str | None = None,
     ) -> "Pending[Client]":
-        """Give a client for the caller's own event loop, as `leasehold.connect` does.
+        """Return a client for the caller's own event loop, as `leasehold.connect` does.
 
-        It has a wire of its own, so `disconnect` can cut it off.
+        It has its own wire, so `disconnect` can cut it off.
         """
+        from leasehold.basics.pending import Pending  # noqa: PLC0415
         from leasehold.client.connecting import connect  # noqa: PLC0415  it is long
-        from leasehold.client.patience import TIMEOUT_S  # noqa: PLC0415
-        from leasehold.pending import Pending  # noqa: PLC0415
-        from leasehold.recipes.sessions import SESSION_TTL_S  # noqa: PLC0415
+        from leasehold.engine.time_limits import TIMEOUT_S  # noqa: PLC0415
+        from leasehold.sessions.client_session import SESSION_TTL_S  # noqa: PLC0415
 
         timeout_s = TIMEOUT_S if timeout is None else check_seconds(timeout, "timeout")
         ttl_s = SESSION_TTL_S if session_ttl is None else check_seconds(session_ttl, "session_ttl")
@@ -101,15 +101,15 @@ class LocalServer:
 
         return Pending(make)
 
-    # What may go wrong with one client.
+    # Faults of one client.
 
     def wire(self) -> Wire:
-        """Give another address of this server, for one client, which may then be cut off.
+        """Return another address of this server, for one client, which may then be cut off.
 
         with server.wire() as wire, leasehold.sync.connect(wire.endpoint) as client:
             server.disconnect(client, 3.0)
 
-        It ends with the server, if not before.
+        It is closed with the server, if not before.
         """
         self._check()
         if self._relaying is None:
@@ -126,51 +126,51 @@ class LocalServer:
         *,
         reset: bool = False,
     ) -> None:
-        """Cut one client off, for some seconds or until `reconnect`; nobody else notices.
+        """Cut one client off, for some seconds or until `reconnect`, without effect on others.
 
-        Nothing is closed or refused: its bytes get nowhere, in either direction, on connections
-        that it has or makes. Its leases run on, and end at their time. What it sent arrives late;
-        with `reset` its connections are reset when the seconds are over.
+        Nothing is closed or refused: its bytes do not arrive, in either direction, on existing and
+        new connections. Its leases run on, and expire at their time. Its bytes arrive late; with
+        `reset` its connections are reset when the seconds are over.
 
-        It must be one of `connect`, or have the endpoint of a `wire`.
+        It must be made by `connect`, or have the endpoint of a `wire`.
         """
         self.wire_of(client).cut(seconds=seconds, reset=reset)
 
     def reconnect(self, client: AnyClient, *, reset: bool = False) -> None:
-        """Let a client back that was cut off: what was under way arrives first.
+        """Reconnect a client that was cut off: delayed bytes arrive first.
 
         With `reset` its connections are reset instead, and it makes new ones.
         """
         self.wire_of(client).mend(reset=reset)
 
     def wire_of(self, client: AnyClient) -> Wire:
-        """Give the wire of a client: it can cut one direction, and hold back what is under way."""
+        """Return the wire of a client: it can cut one direction, and hold connections."""
         self._check()
         endpoints = _endpoints_of(client)
         for wire in self._wires:
             if wire.endpoint in endpoints:
                 return wire
         raise ValueError(
-            f"a client of {', '.join(endpoints)} has no wire of {self!r}: get it from connect(), "
-            "or give it the endpoint of a wire() for its own"
+            f"a client of {', '.join(endpoints)} does not use a wire of {self!r}: make the client "
+            "with connect(), or with the endpoint of its own wire()"
         )
 
-    # What may go wrong with the server.
+    # Faults of the server.
 
     def stop(self) -> None:
-        """Be out of reach: connections are cut, and new ones refused.
+        """Make the server unreachable: connections are closed, and new ones refused.
 
-        Keys are kept. Leases run on, and end at their time.
+        Keys are kept. Leases run on, and expire at their time.
         """
         self._ask(self._server.leave())
 
     def start(self) -> None:
-        """Be back, on the same port."""
+        """Serve again, on the same port."""
         self._ask(self._serve())
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
-        """Be out of reach while the block runs."""
+        """Make the server unreachable while the block runs."""
         self.stop()
         try:
             yield
@@ -178,15 +178,15 @@ class LocalServer:
             self.start()
 
     def hang_up(self) -> None:
-        """Cut all connections. Whoever comes again is let in."""
+        """Close all connections. New ones are accepted."""
         self._check()
         self._background.call(self._server.hang_up)
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Do nothing while the block runs: connections are taken, and nobody is answered.
+        """Freeze the server while the block runs: connections are accepted, but not answered.
 
-        As a process that got SIGSTOP, or a machine that is swapping. No lease ages meanwhile.
+        Like a process that got SIGSTOP, or a machine that is swapping. No lease ages meanwhile.
         """
         frozen = threading.Event()
 
@@ -198,19 +198,19 @@ class LocalServer:
         self._background.post(freeze)
         try:
             if not frozen.wait(ANSWER_S):
-                raise TimeoutError(f"the server is busy, for {ANSWER_S:g} s now")
+                raise TimeoutError(f"the server has not answered for {ANSWER_S:g} s")
             yield
         finally:
             self._thaw.set()
 
     def wipe(self) -> None:
-        """Put an empty server in its place, with another cluster id: as if its disk was lost."""
+        """Replace it by an empty server with another cluster id: as if its disk was lost."""
         self._ask(self._wipe())
 
-    # How it begins and ends.
+    # Start and end.
 
     def close(self) -> None:
-        """Serve no more."""
+        """Close the server."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -254,7 +254,7 @@ class LocalServer:
         await self._serve()
 
     async def _end_server(self) -> None:
-        await self._server.leave()  # else it would wait for streams that are open
+        await self._server.leave()  # otherwise it would wait for open streams
         await self._server.close()
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
@@ -267,14 +267,14 @@ class LocalServer:
 
     def _check(self) -> None:
         if self._is_closed:
-            raise RuntimeError(f"{self!r} serves no more: make another one")
+            raise RuntimeError(f"{self!r} is closed: make another one")
 
 
 class _Place:
-    """A port that stays ours.
+    """A port that stays reserved while the server is stopped.
 
-    Else another process could get it while the server is stopped. Where a socket that does not
-    listen is in the way of one that does, which is so everywhere but on Linux, it is let go.
+    Another process could get it otherwise. Where a bound socket prevents another one from
+    listening, which is so everywhere but on Linux, it is closed.
     """
 
     def __init__(self) -> None:
@@ -286,7 +286,7 @@ class _Place:
             self.close()
 
     def close(self) -> None:
-        """Let it go."""
+        """Release the port."""
         self._socket.close()
 
 
@@ -298,14 +298,14 @@ def _new_server() -> "LeaseholdServer":
 
 
 def _endpoints_of(client: AnyClient) -> tuple[str, ...]:
-    """Tell where a client finds its server."""
+    """Return the endpoints of a client."""
     from leasehold import sync  # noqa: PLC0415  it is long
     from leasehold.client.client import Client  # noqa: PLC0415
-    from leasehold.engine.remote.engine import RemoteEngine  # noqa: PLC0415
+    from leasehold.engine.remote.remote_engine import RemoteEngine  # noqa: PLC0415
 
     on_loop = client._client if isinstance(client, sync.Client) else client  # noqa: SLF001
     if not isinstance(on_loop, Client):
         raise TypeError(f"client must be a leasehold client, sync or not, not {client!r}")
     if not isinstance(on_loop.engine, RemoteEngine):
-        raise ValueError(f"{client!r} has no server: it was opened, and not connected")
+        raise ValueError(f"{client!r} has no server: it was made with open(), not with connect()")
     return on_loop.engine.endpoints

@@ -1,62 +1,45 @@
 """The event loop of one simulated host: asyncio's own, minus the selector.
 
-Theory of operation. `BaseEventLoop` brings tasks, futures and `call_soon`; this subclass replaces
+Theory of operation. `BaseEventLoop` provides tasks, futures and `call_soon`; this subclass replaces
 its timers and its `_run_once`. The simulation calls `turn`, which is one iteration of a loop:
 timers that are due and messages that arrived become ready, then everything that was ready at that
-point runs. What asyncio promises stays (`call_soon` is first in, first out; timers run in order
-of their time). What it leaves open is drawn from the seed: the order of timers for the same
-instant, and whether messages come before timers, as with asyncio's selectors, or a turn after
-them, as with uvloop.
+point runs. asyncio's guarantees are kept (`call_soon` is first in, first out; timers run in order
+of their time). Everything else is drawn from the seed: the order of timers for the same instant,
+and whether messages come before timers, as with asyncio's selectors, or a turn after them, as with
+uvloop.
 
-After each callback the loop asks its host whether it may go on: a host that was stalled, stopped
-or crashed by that callback leaves the rest for a later turn, or for never.
+After each callback the loop asks its host whether it may go on: if that callback stalled, stopped
+or crashed the host, the rest is left for a later turn, or never runs.
 
-A loop whose host crashed is *dead*: it swallows whatever is scheduled on it. Its suspended
+The loop of a crashed host is *dead*: it drops everything that is scheduled on it. Its suspended
 coroutines cannot be dropped, since Python runs their `finally` blocks when it frees them, so they
-are kept as they are until the simulation ends, and then closed where nobody can notice.
+are kept as they are until the simulation ends, and then closed without effect.
 """
 
 import asyncio
 import contextlib
+import ctypes
 import heapq
+import inspect
 import sys
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVarTuple
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple
 
-from leasehold.testing.coroutines import close_quietly, forget_callback, name_of_handle
-from leasehold.testing.errors import NotSimulated
-from leasehold.testing.failures import is_unnoticed
+from leasehold.testing.simulation_errors import NotSimulated, is_unnoticed, name_of
+
+if TYPE_CHECKING:
+    from leasehold.testing.host import Host
 
 Ts = TypeVarTuple("Ts")
 
 TIMERS_FIRST = 0.5  # probability that messages wait for the turn after due timers
+MAX_CLOSE_ATTEMPTS = 100  # of one coroutine that awaits again while it is being closed
 MIN_CANCELLED_TIMERS = 100  # below this it is not worth rebuilding the heap
-
-
-class LoopOwner(Protocol):
-    """What a loop needs to know of its host."""
-
-    @property
-    def halted(self) -> bool:
-        """Whether nothing may run now."""
-        ...
-
-    def monotonic(self) -> float:
-        """Read the clock that `loop.time()` shows."""
-        ...
-
-    def task_failed(self, task: asyncio.Task[Any]) -> None:
-        """Note that a task ended with an exception, which somebody may yet retrieve."""
-        ...
-
-    def failed(self, context: dict[str, Any]) -> None:
-        """Take what asyncio would have logged."""
-        ...
 
 
 def _refused(name: str) -> Any:
@@ -67,7 +50,7 @@ def _refused(name: str) -> Any:
 
 
 class HostLoop(asyncio.BaseEventLoop):
-    """Runs when the simulation says so, in its host's time."""
+    """Runs when the simulation calls it, in its host's time."""
 
     _ready: deque[asyncio.Handle]
     _thread_id: int | None
@@ -77,9 +60,9 @@ class HostLoop(asyncio.BaseEventLoop):
         def _check_closed(self) -> None: ...
         def _asyncgen_firstiter_hook(self, agen: Any) -> None: ...
 
-    def __init__(self, owner: LoopOwner, random: Random) -> None:
+    def __init__(self, host: "Host", random: Random) -> None:
         super().__init__()
-        self._owner = owner
+        self._host = host
         self._random = random
         self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
         self._timers_made = 0
@@ -93,14 +76,14 @@ class HostLoop(asyncio.BaseEventLoop):
         self._home_thread = threading.get_ident()
 
     @property
-    def owner(self) -> LoopOwner:
-        """The host this loop belongs to."""
-        return self._owner
+    def host(self) -> "Host":
+        """The host of this loop."""
+        return self._host
 
-    # What the simulation drives.
+    # For the simulation.
 
     def deliver(self, callback: Callable[[], None]) -> None:
-        """Let a message arrive: `callback` runs in a later turn."""
+        """Deliver a message: `callback` runs in a later turn."""
         self._arrived.append(callback)
 
     @property
@@ -109,7 +92,7 @@ class HostLoop(asyncio.BaseEventLoop):
         return len(self._arrived)
 
     def has_work(self) -> bool:
-        """Whether a turn would find something without waiting for a timer."""
+        """Whether a turn would run something without waiting for a timer."""
         return bool(self._ready or self._arrived)
 
     def next_timer(self) -> float | None:
@@ -129,11 +112,11 @@ class HostLoop(asyncio.BaseEventLoop):
                 if handle.cancelled():
                     continue
                 if tally is not None:
-                    tally[name_of_handle(handle)] += 1
+                    tally[_name_of_handle(handle)] += 1
                 handle._run()  # noqa: SLF001 - what BaseEventLoop._run_once does
-                forget_callback(handle)
+                _clear_callback(handle)
                 ran += 1
-                if self._dead or self._owner.halted:
+                if self._dead or self._host.halted:
                     break
         return ran
 
@@ -161,30 +144,30 @@ class HostLoop(asyncio.BaseEventLoop):
         """Whether all tasks have ended and nothing is about to run."""
         return not self._tasks and not self._ready
 
-    def die(self) -> None:
-        """The host crashed: forget all that was to run, and run nothing more."""
+    def kill(self) -> None:
+        """Handle a crash of the host: drop all that was to run, and run nothing more."""
         self._dead = True
         self._ready.clear()
         self._timers.clear()
         self._arrived.clear()
 
-    def lay_to_rest(self) -> None:
-        """Close what is left without letting it have an effect, then the loop."""
-        self.die()
+    def close_with_tasks(self) -> None:
+        """Close the remaining coroutines without effect, then the loop."""
+        self.kill()
         with self.entered():
             while tasks := self.live_tasks():
                 for task in tasks:
                     del self._tasks[task]
                     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-                    close_quietly(task.get_coro())
+                    _close_coroutine(task.get_coro())
         self._tasks.clear()
         self.close()
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def time(self) -> float:
         """The host's monotonic clock."""
-        return self._owner.monotonic()
+        return self._host.clock.monotonic()
 
     def call_at(
         self,
@@ -193,7 +176,7 @@ class HostLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule a timer; among timers for the same instant the seed draws the order."""
+        """Schedule a timer; the order of timers for the same instant is drawn from the seed."""
         if when is None:
             raise TypeError("when cannot be None")
         self._check_closed()
@@ -223,27 +206,27 @@ class HostLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
-        """Create a task and keep it until it ended."""
+        """Create a task and keep it until it has ended."""
         task = super().create_task(coro, **kwargs)
         self._tasks[task] = None
         task.add_done_callback(self._task_done)
         return task
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Hand an error nobody took to the simulation, which fails with it."""
+        """Pass an unhandled error to the simulation, which fails with it."""
         if not self._dead:
-            self._owner.failed(context)
+            self._host.world.failed(self._host, context)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
-        # Whoever holds the task may still read its exception, so it is not an error yet.
+        # The exception may still be retrieved, so it is not an error yet.
         if is_unnoticed(task):
-            self._owner.task_failed(task)
+            self._host.world.task_failed(self._host, task)
 
     def _poll(self) -> None:
-        """Make ready what is due and what arrived."""
+        """Make due timers and arrived messages ready."""
         timers = self._due_timers()
-        # Never twice in a row: messages may come after timers, but not starve behind them.
+        # Never twice in a row: messages may come after timers, but must not starve.
         self._messages_wait = bool(
             timers
             and self._arrived
@@ -277,7 +260,7 @@ class HostLoop(asyncio.BaseEventLoop):
         if not self._dead:
             super()._asyncgen_finalizer_hook(agen)  # type: ignore[misc]
 
-    # What would leave the simulated world.
+    # Calls that would leave the simulation.
 
     run_forever = _refused("run_forever")
     run_until_complete = _refused("run_until_complete")
@@ -302,3 +285,34 @@ class HostLoop(asyncio.BaseEventLoop):
     add_reader = _refused("add_reader")
     add_writer = _refused("add_writer")
     add_signal_handler = _refused("add_signal_handler")
+
+
+def _name_of_handle(handle: asyncio.Handle) -> str:
+    """Return the name of a callback, or of its coroutine if it is a step of a task."""
+    callback: Any = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001
+    owner = getattr(callback, "__self__", None)
+    return f"task {name_of(owner)}" if isinstance(owner, asyncio.Task) else name_of(callback)
+
+
+def _clear_callback(handle: asyncio.Handle) -> None:
+    """Clear a handle that has run.
+
+    The traceback of an exception refers to the frames below it, thus to the handle and, by its
+    callback, to the failed task itself. Without that cycle a task without references is freed, and
+    reported, immediately instead of at the next garbage collection.
+    """
+    handle._callback = None  # type: ignore[attr-defined]  # noqa: SLF001
+    handle._args = ()  # noqa: SLF001
+
+
+def _close_coroutine(coro: object) -> None:
+    """Close a coroutine that may await or raise while it is being closed."""
+    assert isinstance(coro, Coroutine)
+    for _ in range(MAX_CLOSE_ATTEMPTS):
+        with contextlib.suppress(BaseException):
+            coro.close()
+        if not inspect.iscoroutine(coro) or inspect.getcoroutinestate(coro) == "CORO_CLOSED":
+            return
+    # It suppresses every exception. Freeing it would throw one more into it, and without a loop it
+    # may then run for ever, at the latest when the interpreter exits: so it is never freed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))

@@ -1,20 +1,41 @@
-"""The network between hosts: settings for its links, partitions, and two kinds of talk.
+"""The network between hosts: settings of its links, partitions, calls and connections.
 
-*Calls* are single requests that may be lost, doubled, late or out of order. *Connections* are
-like TCP: in order and complete while they stand, and broken as a whole.
+*Calls* are a request, a handler on another host, and a reply; each may be lost, duplicated, late or
+out of order. *Connections* are like TCP: in order and complete while they last, and broken as a
+whole.
 """
 
 import asyncio
-from collections.abc import Iterable
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from leasehold.testing.calls import Calls, Handler
-from leasehold.testing.connection import Connection
-from leasehold.testing.connections import Connections, OnConnect
-from leasehold.testing.faults import Faults
-from leasehold.testing.host import Host
-from leasehold.testing.packets import Counters, Packets
-from leasehold.testing.world import World
+from leasehold.errors import fresh
+from leasehold.testing.connections import Connection, Connections, OnConnect
+from leasehold.testing.host import Host, World
+from leasehold.testing.packets import Counters, Faults, Packets
+from leasehold.testing.snapshot import Snapshot
+
+Handler = Callable[[Any], Any]  # (payload) -> reply, or an awaitable of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    handler: Handler
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """The result or exception of a handler."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+_Answer = asyncio.Future[_Reply]
+_Respond = Callable[[_Reply], None]
 
 
 class Network:
@@ -22,17 +43,17 @@ class Network:
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._packets = Packets(world, faults)
-        self._calls = Calls(self._packets)
+        self._services: dict[tuple[str, str], _Service] = {}
         self._connections = Connections(self._packets)
 
     @property
     def counters(self) -> Counters:
-        """How many packets were sent, delivered, lost and duplicated."""
+        """The numbers of packets sent, delivered, lost and duplicated."""
         return self._packets.counters
 
     @property
     def default(self) -> Faults:
-        """Faults of all links that have none of their own; may be set at any time."""
+        """Faults of all links without their own; may be set at any time."""
         return self._packets.default
 
     @default.setter
@@ -40,23 +61,23 @@ class Network:
         self._packets.default = faults
 
     def link(self, a: Host, b: Host, faults: Faults | None, *, one_way: bool = False) -> None:
-        """Give a link faults of its own, in both directions or from `a` to `b` only.
+        """Set the faults of a link, in both directions or from `a` to `b` only.
 
-        None goes back to the default.
+        None restores the default.
         """
         self._packets.set_link(a, b, faults)
         if not one_way:
             self._packets.set_link(b, a, faults)
 
     def faults(self, src: Host, dst: Host) -> Faults:
-        """What holds for messages from `src` to `dst` now."""
+        """Return the current faults for messages from `src` to `dst`."""
         return self._packets.faults(src, dst)
 
     def partition(self, *groups: Iterable[Host], one_way: bool = False) -> None:
         """Cut hosts of different groups from each other until `heal`.
 
-        One group alone is cut from all other hosts. `one_way`: what the first of two groups says
-        does not reach the second. Partitions add up.
+        A single group is cut from all other hosts. `one_way`: only messages from the first of two
+        groups to the second are lost. Partitions add up.
         """
         if not groups or (one_way and len(groups) != 2):
             raise ValueError(f"expected groups of hosts (two if one-way), got {len(groups)}")
@@ -71,9 +92,9 @@ class Network:
     def serve(self, host: Host, name: str, handler: Handler) -> None:
         """Answer calls to `name` on `host` by `handler(payload)`, sync or async.
 
-        What it raises travels to the caller. The service ends with the process.
+        Its exceptions are raised in the caller. The service ends with the process.
         """
-        self._calls.serve(host, name, handler)
+        self._services[host.name, name] = _Service(handler, host.incarnation)
 
     async def call(
         self,
@@ -86,26 +107,91 @@ class Network:
         """Call `name` on `dst` from code that runs on `src`.
 
         Raises TimeoutError after `timeout` seconds (None: waits for ever if a message is lost),
-        ConnectionRefusedError if `dst` is down or does not serve `name`, or what the handler
-        raised.
+        ConnectionRefusedError if `dst` is down or does not serve `name`, or the handler's
+        exception.
         """
+        if asyncio.get_running_loop() is not src.loop:
+            raise RuntimeError(f"a call from {src.name} must be made by code that runs on it")
+        answer: _Answer = src.loop.create_future()
+        sent = Snapshot(payload)
+
+        def arrive() -> bool:
+            return self._request_arrives(src, dst, name, sent, answer)
+
+        # The timer is made first: it draws from the seed, as the packet does.
         async with asyncio.timeout(timeout):
-            return await self._calls.call(src, dst, name, payload)
+            self._packets.send(src, dst, f"call {name} from {src.name}", arrive)
+            reply = await answer
+        if reply.error is not None:
+            raise fresh(reply.error)
+        return reply.value
+
+    def _request_arrives(
+        self, src: Host, dst: Host, name: str, payload: Snapshot, answer: _Answer
+    ) -> bool:
+        service = self._services.get((dst.name, name))
+        if dst.down or service is None or service.incarnation != dst.incarnation:
+            refusal = _Reply(error=ConnectionRefusedError(f"{name} is not served on {dst.name}"))
+            sent = Snapshot(refusal)
+            what = f"refusal of {name} by {dst.name}"
+            self._packets.transmit(dst, src, what, lambda: _reply_arrives(src, sent, answer))
+            return True
+        handler = service.handler
+
+        def respond(reply: _Reply) -> None:
+            sent = Snapshot(reply)
+            what = f"reply {name} from {dst.name}"
+            self._packets.send(dst, src, what, lambda: _reply_arrives(src, sent, answer))
+
+        return dst.deliver(lambda: _handle(handler, payload.copy(), respond))
 
     def listen(self, host: Host, name: str, on_connect: OnConnect) -> None:
         """Accept connections to `name` on `host`: `on_connect(connection)`, sync or async.
 
-        Its errors are not the caller's: they fail the simulation. Ends with the process.
+        Its exceptions do not reach the caller: they fail the simulation. Ends with the process.
         """
         self._connections.listen(host, name, on_connect)
 
     async def connect(self, src: Host, dst: Host, name: str) -> Connection:
         """Connect from code that runs on `src`.
 
-        Raises ConnectionRefusedError if nobody listens, TimeoutError if nobody answers in time.
+        Raises ConnectionRefusedError without a listener, TimeoutError without a timely answer.
         """
         return await self._connections.connect(src, dst, name)
 
     def host_crashed(self, host: Host) -> None:
         """Break the connections of a process that is gone; called by the simulation."""
         self._connections.host_crashed(host)
+
+
+def _handle(handler: Handler, payload: Any, respond: _Respond) -> None:
+    """Run a handler inside its host."""
+    try:
+        result = handler(payload)
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller
+        respond(_Reply(error=error))
+        return
+    if inspect.isawaitable(result):
+        asyncio.get_running_loop().create_task(_finish(result, respond))
+    else:
+        respond(_Reply(result))
+
+
+async def _finish(result: Awaitable[Any], respond: _Respond) -> None:
+    try:
+        value = await result
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller
+        respond(_Reply(error=error))
+    else:
+        respond(_Reply(value))
+
+
+def _reply_arrives(src: Host, reply: Snapshot, answer: _Answer) -> bool:
+    if answer.get_loop() is not src.loop:  # the calling process is gone
+        return False
+
+    def settle() -> None:
+        if not answer.done():  # otherwise it is a duplicate, or too late
+            answer.set_result(reply.copy())
+
+    return src.deliver(settle)

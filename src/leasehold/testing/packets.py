@@ -1,21 +1,77 @@
-"""Packets between hosts: lost, doubled, late and out of order, as the link's faults say.
+"""Packets between hosts: lost, duplicated, late and out of order, according to the link's faults.
 
 A packet leaves at the sender's present (after its stall, if it is in one; never, if it crashed
-before), is lost if the link is cut when it leaves or when it would arrive, and each copy draws a
-delay of its own, which is all that reordering needs.
+before), and is lost if the link is cut when it leaves or when it would arrive. Each copy draws a
+separate delay, which also reorders packets.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from leasehold.testing.faults import LOOPBACK, Cut, Faults
-from leasehold.testing.host import Host
-from leasehold.testing.world import World
+from leasehold.testing.host import Host, World
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Faults of each message on a link: probabilities, and ranges of seconds."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    delay: Range = (0.0005, 0.005)
+    spike: float = 0.0
+    spike_delay: Range = (0.1, 1.0)
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplicate", "spike"):
+            _check_probability(name, getattr(self, name))
+        for name in ("delay", "spike_delay"):
+            _check_range(name, getattr(self, name))
+
+
+def _check_probability(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must be a probability from 0 to 1, not {value!r}")
+
+
+def _check_range(name: str, value: Range) -> None:
+    low, high = value
+    if not 0.0 <= low <= high < float("inf"):
+        raise ValueError(f"{name} must be (low, high) with 0 <= low <= high, not {value!r}")
+
+
+# A host reaches itself without a link.
+LOOPBACK = Faults(delay=(0.00001, 0.0001))
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Messages between hosts of different groups are lost.
+
+    One-way, only messages from the first group to the second are lost. A single group is cut from
+    all other hosts.
+    """
+
+    groups: tuple[frozenset[str], ...]
+    one_way: bool
+
+    def blocks(self, src: str, dst: str) -> bool:
+        """Whether a message from `src` to `dst` is lost."""
+        src_group, dst_group = self._group(src), self._group(dst)
+        if self.one_way:
+            return (src_group, dst_group) == (0, 1)
+        if len(self.groups) == 1:
+            return src_group != dst_group
+        return None not in (src_group, dst_group) and src_group != dst_group
+
+    def _group(self, name: str) -> int | None:
+        return next((i for i, group in enumerate(self.groups) if name in group), None)
 
 
 @dataclass(slots=True)
 class Counters:
-    """What became of the packets so far."""
+    """The outcomes of the packets so far."""
 
     sent: int = 0
     delivered: int = 0
@@ -24,33 +80,33 @@ class Counters:
 
 
 class Packets:
-    """Carries packets between all pairs of hosts."""
+    """Transmits packets between all pairs of hosts."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self.world = world
         self.default = faults
         self.counters = Counters()
         self._links: dict[tuple[str, str], Faults] = {}
-        self._cuts: list[Cut] = []
+        self._cuts: list[Partition] = []
 
     # Settings.
 
     def set_link(self, src: Host, dst: Host, faults: Faults | None) -> None:
-        """Override the default from `src` to `dst`, or with None go back to it."""
+        """Override the default from `src` to `dst`; None restores it."""
         if faults is None:
             self._links.pop((src.name, dst.name), None)
         else:
             self._links[src.name, dst.name] = faults
 
     def faults(self, src: Host, dst: Host) -> Faults:
-        """What holds from `src` to `dst` now."""
+        """Return the current faults from `src` to `dst`."""
         standard = LOOPBACK if src is dst else self.default
         return self._links.get((src.name, dst.name), standard)
 
     def cut(self, groups: Iterable[Iterable[Host]], *, one_way: bool) -> None:
         """Add a partition."""
         names = tuple(frozenset(host.name for host in group) for group in groups)
-        self._cuts.append(Cut(names, one_way))
+        self._cuts.append(Partition(names, one_way))
         self.world.record(f"cut {[sorted(group) for group in names]} one_way={one_way}")
 
     def heal(self) -> None:
@@ -59,13 +115,13 @@ class Packets:
         self.world.record("heal")
 
     def blocked(self, src: Host, dst: Host) -> bool:
-        """Whether nothing gets from `src` to `dst` now."""
+        """Whether the link from `src` to `dst` is cut now."""
         return src is not dst and any(cut.blocks(src.name, dst.name) for cut in self._cuts)
 
     # Traffic.
 
     def send(self, src: Host, dst: Host, what: str, arrive: Callable[[], bool]) -> None:
-        """Let the process on `src` send a packet; `arrive` returns whether it was taken."""
+        """Send a packet from the process on `src`; `arrive` returns whether it was received."""
         self.when_sent(src, lambda: self.transmit(src, dst, what, arrive))
 
     def when_sent(self, src: Host, leave: Callable[[], None]) -> None:
@@ -83,7 +139,7 @@ class Packets:
             leave_if_alive()
 
     def transmit(self, src: Host, dst: Host, what: str, arrive: Callable[[], bool]) -> None:
-        """Put a packet on the wire, whoever it comes from."""
+        """Transmit a packet, from a process or a kernel."""
         faults, random = self.faults(src, dst), self.world.random
         self.counters.sent += 1
         copies = 1
@@ -97,7 +153,7 @@ class Packets:
                 self.world.carry(self.delay(src, dst), lambda: self._arrive(src, dst, what, arrive))
 
     def delay(self, src: Host, dst: Host) -> float:
-        """Draw how long a packet takes."""
+        """Draw the delay of a packet."""
         faults, random = self.faults(src, dst), self.world.random
         delay = random.uniform(*faults.delay)
         if faults.spike and random.random() < faults.spike:

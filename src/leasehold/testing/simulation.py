@@ -1,40 +1,116 @@
-"""The world: true time, chance, and whose turn it is.
+"""The simulation: true time, randomness, and scheduling.
 
-Theory of operation. There is one list of things to happen (`at`, messages under way) and there
-are hosts, each of which knows when it could next do something. A step finds the earliest instant
-of them all, moves true time there, and lets one of those who are due at it have its turn, drawn
-from the seed. Code takes no time; so a run is a sequence of steps, and chance comes from nowhere
-but `random`: the same seed gives the same sequence.
+Theory of operation. There is one list of scheduled events (`at`, messages in transit) and there are
+hosts, each with the time of its next turn. A step finds the earliest instant of them all, moves
+true time there, and runs one of those that are due, drawn from the seed. Code takes no time; so a
+run is a sequence of steps, and `random` is the only source of randomness: the same seed gives the
+same sequence.
 
-An error inside a host that nobody takes ends the run that it happened in. A task that failed may
-still be asked for its result, so it counts as an error only when it is forgotten or at the end.
+An unhandled error inside a host ends the run that it happened in. The exception of a failed task
+may still be retrieved, so it counts as an error only when the task is freed or at the end.
 """
 
 import asyncio
+import hashlib
 import heapq
 import math
-from collections.abc import Callable
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from leasehold.testing.clocks import DEFAULT_WALL_S, check_span
-from leasehold.testing.coroutines import name_of
-from leasehold.testing.errors import NotReached
-from leasehold.testing.failures import Failures
-from leasehold.testing.faults import Faults
 from leasehold.testing.host import Host
-from leasehold.testing.limits import MAX_TURNS, TurnLimits
+from leasehold.testing.loop import HostLoop
 from leasehold.testing.network import Network
-from leasehold.testing.trace import Trace
+from leasehold.testing.packets import Faults
+from leasehold.testing.simulation_errors import Failures, NotReached, Spinning, name_of
 
-CLOSE_ROUNDS = 6  # tasks are cancelled this often before closing gives up
+T = TypeVar("T")
+
+MAX_TURNS = 5_000_000  # of all hosts in one simulation
+MAX_TURNS_AT_ONCE = 100_000  # without time advancing
+NEAR_LIMIT = 0.9  # above this fraction callbacks are counted: doing so all the time would be slow
+MAX_SHOWN_CALLBACKS = 5  # in the message of `Spinning`
+TRACE_LINES = 1_000  # kept for reading; the digest covers all of them
+RUN_WITHIN_S = 1e9  # virtual: some thirty years
+CLOSE_ROUNDS = 6  # rounds of cancelling tasks before closing gives up
 CLOSE_ROUND_S = 10.0
 NOTE_LINES = 20  # of the trace, in the note on an exception
 
 
+class Trace:
+    """Collects lines. They must not contain process-specific values (addresses, hashes)."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=TRACE_LINES)
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The last lines, oldest first."""
+        return tuple(self._lines)
+
+    def add(self, now: float, host: str | None, what: str) -> None:
+        """Add a line, and include it in the digest."""
+        line = f"{now:.6f} {host or '-'} {what}"
+        self._lines.append(line)
+        self._hash.update(f"{now!r} {line}\n".encode())
+
+    def count_turn(self, now: float, host: str, callbacks: int) -> None:
+        """Include a turn in the digest only: as lines, turns would push out all others."""
+        self._hash.update(f"{now!r} {host} {callbacks}\n".encode())
+
+    def digest(self) -> str:
+        """Return a hash over all that was added so far."""
+        return self._hash.hexdigest()
+
+
+class TurnLimits:
+    """Counts turns, in total and at one instant."""
+
+    def __init__(self, seed: int, max_turns: int) -> None:
+        if max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, not {max_turns}")
+        self.turns = 0
+        self._seed = seed
+        self._max_turns = max_turns
+        self._instant = 0.0
+        self._turns_at_once = 0
+        self._tally: Counter[str] = Counter()
+
+    def before_turn(self, now: float) -> Counter[str] | None:
+        """Count a turn. Return a counter for its callbacks, if a limit is near."""
+        if now > self._instant:
+            self._instant, self._turns_at_once = now, 0
+        self.turns += 1
+        self._turns_at_once += 1
+        near = (
+            self.turns > self._max_turns * NEAR_LIMIT
+            or self._turns_at_once > MAX_TURNS_AT_ONCE * NEAR_LIMIT
+        )
+        if not near:
+            self._tally.clear()
+        return self._tally if near else None
+
+    def after_turn(self, now: float, host: str) -> None:
+        """Raise `Spinning` if the limit is exceeded."""
+        if self.turns > self._max_turns:
+            limit = f"more than {self._max_turns} turns"
+        elif self._turns_at_once > MAX_TURNS_AT_ONCE:
+            limit = f"more than {MAX_TURNS_AT_ONCE} turns at one instant"
+        else:
+            return
+        most = ", ".join(
+            f"{name} ({count}x)" for name, count in self._tally.most_common(MAX_SHOWN_CALLBACKS)
+        )
+        raise Spinning(f"{limit}; ran most: {most}", seed=self._seed, now=now, host=host)
+
+
 class Simulation:
-    """A seeded world of hosts in virtual time. Use it in a `with` block."""
+    """A seeded simulation of hosts in virtual time. Use it in a `with` block."""
 
     def __init__(self, seed: int, *, max_turns: int = MAX_TURNS) -> None:
         self.seed = seed
@@ -42,7 +118,7 @@ class Simulation:
         self._limits = TurnLimits(seed, max_turns)
         self._now = 0.0
         self._hosts: dict[str, Host] = {}
-        # When, a number that keeps the order of equals, whether it is from outside, what.
+        # Time, a number that keeps the order of equals, whether it is external, callback.
         self._events: list[tuple[float, int, bool, Callable[[], object]]] = []
         self._events_made = 0
         self._trace = Trace()
@@ -80,16 +156,16 @@ class Simulation:
 
     @property
     def turns(self) -> int:
-        """How many turns all hosts have taken, and how many events there were outside them."""
+        """How many turns all hosts have taken, plus the number of events outside them."""
         return self._limits.turns
 
     @property
     def trace(self) -> tuple[str, ...]:
-        """The last lines of what happened: time, host, what."""
+        """The last lines of the trace: time, host, event."""
         return self._trace.lines
 
     def digest(self) -> str:
-        """Hash over all that happened: two runs with one seed have the same."""
+        """Return a hash over the whole trace: it is the same for two runs with one seed."""
         return self._trace.digest()
 
     # Building the world.
@@ -97,13 +173,13 @@ class Simulation:
     def host(self, name: str, *, drift_ppm: float = 0.0, wall: float = DEFAULT_WALL_S) -> Host:
         """Add a machine with a running process."""
         if name in self._hosts:
-            raise ValueError(f"there is already a host {name!r}")
-        host = Host(self, self, name, drift_ppm=drift_ppm, wall=wall)
+            raise ValueError(f"host name {name!r} is already in use")
+        host = Host(self, name, drift_ppm=drift_ppm, wall=wall)
         self._hosts[name] = host
         return host
 
     def network(self, faults: Faults | None = None) -> Network:
-        """Make a network that treats all pairs of hosts by `faults` unless told otherwise."""
+        """Make a network; `faults` apply to all pairs of hosts without their own."""
         network = Network(self, faults if faults is not None else Faults())
         self._crash_listeners.append(network.host_crashed)
         return network
@@ -119,11 +195,11 @@ class Simulation:
         self.at(self._now + check_span("delay", delay), callback)
 
     def carry(self, delay: float, callback: Callable[[], object]) -> None:
-        """Like `after`, for what happens inside the world: it goes on while closing."""
+        """Like `after`, for events inside the simulation: they run while closing, too."""
         self._push(self._now + delay, callback, outside=False)
 
     def record(self, what: str, host: str | None = None) -> None:
-        """Write a line into the trace. It must not show addresses or hashes."""
+        """Write a line into the trace. It must not contain addresses or hashes."""
         self._trace.add(self._now, host, what)
 
     # Running it.
@@ -146,7 +222,7 @@ class Simulation:
             )
 
     def close(self) -> None:
-        """Cancel all tasks, run them to their end, and fail with what nobody has noticed."""
+        """Cancel all tasks, run them to their end, and raise errors that were not retrieved."""
         if self._running:
             raise RuntimeError("the simulation is running: it cannot be closed from inside")
         if self._closing:
@@ -157,24 +233,24 @@ class Simulation:
             self._failures.add_unnoticed_tasks()
         finally:
             for host in self._hosts.values():
-                host.lay_to_rest()
+                host.close()
         self._failures.raise_if_any()
 
-    # What hosts report.
+    # Reports of hosts.
 
     def crashed(self, host: Host) -> None:
-        """Tell the networks that a process is gone, and keep what it failed with."""
+        """Notify the networks that a process is gone, and keep its failed tasks."""
         self._failures.keep(host.name)
         for listener in self._crash_listeners:
             listener(host)
 
     def task_failed(self, host: Host, task: asyncio.Task[Any]) -> None:
-        """Remember a failed task until somebody takes its exception."""
+        """Track a failed task until its exception is retrieved."""
         self.record(f"task failed: {name_of(task)}", host.name)
         self._failures.watch(task, self._now, host.name)
 
     def failed(self, host: Host, context: dict[str, Any]) -> None:
-        """Remember what asyncio would have logged, to raise it at the end of this step."""
+        """Record an error that asyncio would have logged, to raise it at the end of this step."""
         what, cause = str(context.get("message", "unhandled error")), context.get("exception")
         self._failures.add(what, now=self._now, host=host.name, cause=cause)
 
@@ -195,7 +271,7 @@ class Simulation:
             self._running = False
 
     def _step(self, end: float) -> bool:
-        """Let one of those who are due next have its turn; False if nobody is due by `end`."""
+        """Run one of the events and turns that are due next; return False if none is by `end`."""
         when = self._events[0][0] if self._events else math.inf
         due: list[Host | None] = []
         for host in self._hosts.values():
@@ -227,7 +303,7 @@ class Simulation:
 
     def _take_turn(self, host: Host) -> None:
         tally = self._limits.before_turn(self._now)
-        ran = host.take_turn(tally)
+        ran = host.loop.turn(tally)
         self._trace.count_turn(self._now, host.name, ran)
         self._limits.after_turn(self._now, host.name)
 
@@ -274,3 +350,47 @@ class Simulation:
             f"simulation: seed {self.seed}, t={self._now:.6f}; "
             f"replay with LEASEHOLD_SEED={self.seed}; last of the trace:{lines}"
         )
+
+
+# A single host, and seeds.
+
+
+def current_host() -> Host:
+    """The host whose code is running."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        loop = None
+    if not isinstance(loop, HostLoop):
+        raise RuntimeError("current_host() was called outside of simulated hosts")
+    return loop.host
+
+
+def run_virtual(function: Callable[..., Coroutine[Any, Any, T]], *args: Any, seed: int = 0) -> T:
+    """Run an async function on a separate host, as `asyncio.run` would in real time."""
+    with Simulation(seed) as sim:
+        task = sim.host("main").start(function, *args)
+        sim.run_until(task.done, within=RUN_WITHIN_S)
+        return task.result()
+
+
+def seeds(count: int) -> list[int]:
+    """Return `count` fixed seeds for `pytest.mark.parametrize`, or those of the environment.
+
+    LEASEHOLD_SEED=7      just that one: replay a failure
+    LEASEHOLD_SEEDS=500   seeds 0 to 499: search for one
+    """
+    if (one := os.environ.get("LEASEHOLD_SEED")) is not None:
+        return [_parse_seed("LEASEHOLD_SEED", one)]
+    if (many := os.environ.get("LEASEHOLD_SEEDS")) is not None:
+        count = _parse_seed("LEASEHOLD_SEEDS", many)
+    if count < 1:
+        raise ValueError(f"a test needs at least one seed, not {count}")
+    return list(range(count))
+
+
+def _parse_seed(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a whole number, not {text!r}") from None

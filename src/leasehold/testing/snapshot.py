@@ -1,10 +1,10 @@
-"""Copies of what goes over the network, so that hosts share no objects.
+"""Copies of messages on the network, so that hosts share no objects.
 
 A snapshot is taken when a message leaves (the sender may change the object afterwards) and a copy
-is made of it at each arrival (two receivers of a duplicate share nothing either). It is a pickle,
-with two liberties. Classes and functions go by reference, so that tests may use local ones. And
-exceptions are rebuilt without calling their class: pickle would pass it the message it has made
-of its arguments, and it would make a message of that.
+of it is made at each arrival (two receivers of a duplicate share nothing either). It is a pickle,
+with two exceptions. Classes and functions go by reference, so that tests may use local ones. And
+exceptions are rebuilt without calling their class: pickle would pass the formatted message as the
+argument, and the class would format it again.
 """
 
 import io
@@ -16,7 +16,7 @@ _BY_REFERENCE = (type, FunctionType, BuiltinFunctionType, ModuleType)
 
 
 class Snapshot:
-    """What `value` is now."""
+    """The state of `value` at creation."""
 
     __slots__ = ("_bytes", "_references")
 
@@ -27,7 +27,7 @@ class Snapshot:
         self._bytes = file.getvalue()
 
     def copy(self) -> Any:
-        """Make a copy of what it was."""
+        """Return a copy of that state."""
         return _Unpickler(io.BytesIO(self._bytes), self._references).load()
 
 
@@ -60,7 +60,7 @@ class _Unpickler(pickle.Unpickler):
 def _rebuild(
     kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
 ) -> BaseException:
-    """Make an exception as its builtin base would, then give it its attributes."""
+    """Make an exception as its builtin base would, then set its attributes."""
     base = next(parent for parent in kind.__mro__ if parent.__module__ == "builtins")
     error: BaseException = base.__new__(kind, *args)
     base.__init__(error, *args)  # type: ignore[misc]  # OSError keeps its errno there

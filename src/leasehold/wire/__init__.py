@@ -1,4 +1,4 @@
-"""Messages: etcd's wire format, gRPC's own services, the journal's; encoders where it must be fast.
+"""Messages of etcd, gRPC's own services and the journal; fast encoders for frequent messages.
 
 The modules that end in `_pb2` are generated from `protos/` by `tools/generate_wire.py`.
 """

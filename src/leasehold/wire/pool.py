@@ -1,7 +1,7 @@
-"""The descriptor pool of our messages, which nobody else can see.
+"""The private descriptor pool of our messages.
 
 Protobuf's default pool holds one definition of a name per process. Every etcd client brings its own
-copy of `mvccpb.KeyValue`, and two that differ in the least cannot both be imported. Ours live here.
+copy of `mvccpb.KeyValue`, and two that differ cannot both be imported. Ours are in this pool.
 """
 
 from typing import Any, Final
@@ -14,11 +14,11 @@ POOL: Final = DescriptorPool()
 
 
 def add_file(serialized: bytes) -> FileDescriptor:
-    """Take in a serialized `FileDescriptorProto`; those that it imports come first."""
+    """Add a serialized `FileDescriptorProto`; its imports must be added before."""
     file: FileDescriptor = POOL.AddSerializedFile(serialized)
     return file
 
 
 def message_class(file: FileDescriptor, name: str) -> Any:
-    """Make the class of a message of this file; the types are in the module's `.pyi`."""
+    """Return the class of a message of this file; the types are in the module's `.pyi`."""
     return GetMessageClass(file.message_types_by_name[name])

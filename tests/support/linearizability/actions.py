@@ -81,7 +81,7 @@ class Read:
         return f"{what} ({', '.join(facts)})" if facts else what
 
     def agrees(self, state: KeyState) -> KeyState | None:
-        """Give the state with what this tells about it; None if it was not read there."""
+        """Return the state with what this tells about it; None if it was not read there."""
         if self.value != state.value or self.version not in {None, state.version}:
             return None
         return state.told(store=self.revision, mod=self.mod_revision, create=self.create_revision)
@@ -104,14 +104,14 @@ class Action(ABC, Generic[R]):
 
     @abstractmethod
     def after(self, state: KeyState, result: R | None, at: Span) -> KeyState | None:
-        """Give the state after it, or None if this cannot have been.
+        """Return the state after it, or None if this cannot have been.
 
-        Without a result it took effect, and nobody was told. If it wrote, then `at` one of these
-        revisions.
+        Without a result it took effect, and its caller got no response. If it wrote, then `at` one
+        of these revisions.
         """
 
     def is_write(self, _result: R | None) -> bool:
-        """Say whether it takes a revision; if it was not answered, whether it may."""
+        """Return whether it takes a revision; if it was not answered, whether it may."""
         return False
 
     def tells_apart(self, _result: R | None) -> Iterable[bytes]:
@@ -123,7 +123,7 @@ class Action(ABC, Generic[R]):
         return None
 
     def writing(self, _value: bytes) -> "Action[R]":
-        """Give the same with another value to write."""
+        """Return the same with another value to write."""
         return self
 
     def fits(self, _put_once: AbstractSet[bytes]) -> Fits:
@@ -203,11 +203,11 @@ class ModIs:
     revision: int
 
     def held(self, state: KeyState) -> KeyState | None:
-        """Give the state with what it tells that this holds, or None if it does not."""
+        """Return the state with what it tells that this holds, or None if it does not."""
         return state.told(mod=self.revision)
 
     def must_hold(self, state: KeyState) -> bool:
-        """Say whether it holds, whatever is unknown about the state."""
+        """Return whether it holds, whatever is unknown about the state."""
         return state.mod == (self.revision, self.revision)
 
 
@@ -218,11 +218,11 @@ class VersionIs:
     version: int
 
     def held(self, state: KeyState) -> KeyState | None:
-        """Give the state if this holds."""
+        """Return the state if this holds."""
         return state if self.must_hold(state) else None
 
     def must_hold(self, state: KeyState) -> bool:
-        """Say whether it holds."""
+        """Return whether it holds."""
         return state.version == self.version
 
 
@@ -233,11 +233,11 @@ class ValueIs:
     value: bytes
 
     def held(self, state: KeyState) -> KeyState | None:
-        """Give the state if this holds."""
+        """Return the state if this holds."""
         return state if self.must_hold(state) else None
 
     def must_hold(self, state: KeyState) -> bool:
-        """Say whether it holds."""
+        """Return whether it holds."""
         return state.value == self.value
 
 

@@ -43,7 +43,7 @@ class _Values:
             self._unseen += b"?"
 
     def seen(self, action: Action[Any]) -> Action[Any]:
-        """Give an action as others can see it: a value that nobody told apart is like any other."""
+        """Return an action as others can see it: values that no read distinguishes are equal."""
         value = action.writes()
         if value is None or value in self._told_apart:
             return action
@@ -95,7 +95,7 @@ class _FreeRevisions:
         self._found: dict[int, int] = {}
 
     def after(self, revision: int) -> int:
-        """Give the lowest free one that is higher."""
+        """Return the lowest free one that is higher."""
         found = self._found.get(revision)
         if found is None:
             found = revision + 1

@@ -1,4 +1,4 @@
-"""The check of a whole history: its revisions, and then each key by itself.
+"""The check of a whole history: its revisions, and then each key separately.
 
 Keys are independent of each other (linearizability is local), so each has its own, small search.
 """
@@ -47,7 +47,7 @@ def check(
     initial: Mapping[bytes, KeyState] = NO_KEYS,
     steps_max: int = STEPS_MAX,
 ) -> Violation | None:
-    """Check a history, and give the first violation, if there is one.
+    """Check a history, and return the first violation, if there is one.
 
     A key is absent at first unless `initial` has it. If the search for one key takes more than
     `steps_max` steps, SearchTooLong is raised.

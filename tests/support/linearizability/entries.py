@@ -17,7 +17,7 @@ class Candidate(Generic[S]):
 
     operation: Operation
     apply: Callable[[S, int], S | None]
-    """Give the state after it (the same object if that is equal), or None if it does not fit.
+    """Return the state after it (the same object if that is equal), or None if it does not fit.
 
     If it writes, its revision is at most the second argument."""
     is_write: bool
@@ -75,7 +75,7 @@ class Entry(Generic[S]):
 
 
 def linked(entries: Iterable[Entry[S]]) -> Entry[S]:
-    """Link a list by time, between two ends, and give the first of these; calls before returns."""
+    """Link a list by time, between two ends, and return the first one; calls before returns."""
     first: Entry[S] = Entry(-inf)
     last = first
     for entry in sorted(entries, key=lambda each: (each.time, each.candidate is None)):

@@ -1,4 +1,4 @@
-"""Who asked what, when, and what was answered.
+"""The operations of clients, with times and answers.
 
     history = History()
     with history.call("client 1", b"key", Put(b"value")) as call:
@@ -6,7 +6,7 @@
         call.returned(Written(answer.header.revision))
 
 An operation is there from its invocation on. One that never gets an answer may take effect at any
-later time, or never; a crash of the server by itself ends nothing.
+later time, or never; a crash of the server alone ends nothing.
 """
 
 import threading

@@ -213,7 +213,7 @@ def check_latest_end(
     pauses: Iterable[Pause] = (),
     unanswered_s: float = inf,
 ) -> LeaseViolation | None:
-    """Check that nobody sees the lease alive later than it can possibly have been.
+    """Check that no call sees the lease alive later than it can possibly have been.
 
     That is a term after the return of the last grant or renewal, and `slack_s`. A request without
     an answer may be heard as late as `unanswered_s` after it was sent: with the default, one that

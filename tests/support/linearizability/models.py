@@ -1,7 +1,7 @@
 """A key as etcd's data model has it, as far as answers have told it.
 
 Every write takes a revision that is higher than any before it, in the whole store. The revision of
-a write that nobody answered is unknown at first, and a later read may tell it. So a state holds
+a write without a response is unknown at first, and a later read may tell it. So a state holds
 spans of revisions, and each answer makes them narrower: a state stands for all keys that agree with
 what was told up to now, and a step gives nothing if none of them agrees with its answer, too.
 """

@@ -54,7 +54,7 @@ class NaiveKey:
                 return False
 
     def after(self, action: Action[Any], revision: int) -> "tuple[NaiveKey, Any]":
-        """Give the key after an action, and its answer; `revision` is the store's after it."""
+        """Return the key after an action, and its answer; `revision` is the store's after it."""
         if not self.is_written_by(action):
             read = Read(self.value, self.mod, self.version, self.create, revision)
             return self, Deleted(0, revision) if isinstance(action, Delete) else read

@@ -22,7 +22,7 @@ class RevisionViolation(Violation):
 
 
 def check_revisions(history: Iterable[Operation]) -> RevisionViolation | None:
-    """Check these rules, and give the first violation.
+    """Check these rules, and return the first violation.
 
     - What was invoked after another operation had returned reports no smaller revision than that
       one; and a higher one, if it is a write.

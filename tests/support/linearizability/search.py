@@ -78,7 +78,7 @@ class Stuck(Generic[S]):
 def search(
     candidates: Sequence[Candidate[S]], initial: S, *, steps_max: int = STEPS_MAX
 ) -> Stuck[S] | None:
-    """Give None if there is an order, and otherwise the longest part of one.
+    """Return None if there is an order, and otherwise the longest part of one.
 
     Raises SearchTooLong after `steps_max` tries.
     """
@@ -143,7 +143,7 @@ class _Search(Generic[S]):
         return None
 
     def _choices(self) -> Iterator[Entry[S]]:
-        """Give the calls that may come next, most promising first.
+        """Return the calls that may come next, most promising first.
 
         Between two of them the lists may change, and must then be as they were.
         """
@@ -160,7 +160,7 @@ class _Search(Generic[S]):
             yield from self._unanswered_until(entry.time)
 
     def _unanswered_until(self, first_return: float) -> Iterator[Entry[S]]:
-        """Give those that fit, but of several with the same effect only what is needed."""
+        """Return those that fit, but of several with the same effect only what is needed."""
         rivals: defaultdict[S, list[Entry[S]]] = defaultdict(list)
         entry = self._unanswered.after
         while entry.time <= first_return:
@@ -221,7 +221,7 @@ class _Search(Generic[S]):
             self._longest = (self._path.copy(), self._state, self._due_next())
 
     def _due_next(self) -> list[Operation]:
-        """Give what must come next or be concurrent to it; what returned first is the last."""
+        """Return what must come next or be concurrent to it; what returned first is the last."""
         entry, due = self._calls.after, []
         while entry.candidate is not None:
             due.append(entry.operation)

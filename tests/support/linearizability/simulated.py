@@ -79,7 +79,7 @@ class Simulation:
     """Writes that were forgotten."""
 
     def run(self) -> list[Operation]:
-        """Run all, and give the history."""
+        """Run all, and return the history."""
         plans = sorted(self._plans(), key=lambda plan: plan.moment)
         crash_after = self.rng.randrange(len(plans)) if self.setting.undone else -1
         copies = []

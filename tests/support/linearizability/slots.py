@@ -32,7 +32,7 @@ class Slots(Generic[S]):
                 self._count_read(call, 1)
 
     def admit(self, call: Entry[S]) -> bool:
-        """Say whether the order that is known allows this call now."""
+        """Return whether the order that is known allows this call now."""
         if call.slot is None:
             return not call.is_write or self.admit_unknown_writes()
         if call.slot != self._written:
@@ -40,7 +40,7 @@ class Slots(Generic[S]):
         return not (call.is_write and self._reads_due[call.slot])
 
     def admit_unknown_writes(self) -> bool:
-        """Say whether a write without a known revision may come now."""
+        """Return whether a write without a known revision may come now."""
         return not self._first_due[self._written]
 
     @property
@@ -61,7 +61,7 @@ class Slots(Generic[S]):
             self._count(call, -1)
 
     def due_after(self, placed: Sequence[Entry[S]]) -> list[Entry[S]]:
-        """Give the calls that must come next if these have a place; a write only if no read must.
+        """Return the calls that must come next if these have a place; a write only if no read must.
 
         This looks through all calls, and is for the end of a search.
         """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule was broken. Its text tells which, where, and by what."""
+    """A violated rule, with the place and the operation."""
 
     text: str
 

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from leasehold.cli.kv_txn import TxnError, condition_of, read_txn, step_of
-from leasehold.client.key import Key
-from leasehold.core.ops import Delete, Put, Range
+from leasehold.engine.key import Key
+from leasehold.keyspace.operations import Delete, Put, Range
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,23 @@ def test_flags_and_lines_are_the_same_words() -> None:
         ("if a value", r"is not a condition"),
         ("if a value = 1 2", r"is not a condition"),
         ("if a value ~ 1", r"is not a condition.*=, !=, < or >"),
-        ("if a mod = 1", r"line 1: keys have no field 'mod': did you mean mod_revision\?"),
-        ("if a valeu = 1", r"keys have no field 'valeu': did you mean value\?"),
-        ("if a zzz = 1", r"keys have no field 'zzz': there are value, version"),
-        ("if a version = x", r"version is compared with a number, got 'x': write one"),
-        ("if a version = -1", r"version is compared with a number"),
-        ("if a version = 9223372036854775808", r"version is compared with a number"),
+        ("if a mod = 1", r"line 1: unknown field 'mod': did you mean mod_revision\?"),
+        ("if a valeu = 1", r"unknown field 'valeu': did you mean value\?"),
+        ("if a zzz = 1", r"unknown field 'zzz': choose from value, version"),
+        ("if a version = x", r"version must be compared with a number, such as 1; got 'x'"),
+        ("if a version = -1", r"version must be compared with a number"),
+        ("if a version = 9223372036854775808", r"version must be compared with a number"),
         ("if a lease = zz", r"'zz' is not a lease id"),
         ("then", r"line 1: '' is not a step: write put, get or del"),
         ("then move a b", r"'move' is not a step: write put, get or del"),
         ("then put a", r"put: the following arguments are required: VALUE"),
         ("then put a b c", r"put: unexpected argument 'c'"),
-        ("then put a b --lase 1", r"put: there is no option --lase: did you mean --lease\?"),
+        ("then put a b --lase 1", r"put: unknown option --lase: did you mean --lease\?"),
         ("then put a b --lease 1 --keep-lease", r"not allowed with"),
-        ("then get a --limit 0", r"'0' is not a whole number of at least 1"),
+        ("then get a --limit 0", r"must be a whole number of at least 1"),
         ("then put a 'b", r"line 1: unclosed quote"),
-        ("", r"the transaction is empty: write --then"),
-        ("# only words", r"the transaction is empty: write --then"),
+        ("", r"the transaction is empty: give --then"),
+        ("# only words", r"the transaction is empty: give --then"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(line: str, said: str) -> None:

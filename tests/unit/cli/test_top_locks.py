@@ -2,11 +2,11 @@
 
 import pytest
 
-from leasehold.cli.top_locks import Contender, Tenure, Tenures, find_locks, lock_of, who_of
+from leasehold.cli.top_reading import HeldTime, HeldTimes, QueueKey, find_locks, lock_of, who_of
 
 
-def contender(key: bytes, revision: int, lease: int) -> Contender:
-    return Contender(key, revision, revision, lease)
+def contender(key: bytes, revision: int, lease: int) -> QueueKey:
+    return QueueKey(key, revision, revision, lease)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_who_came_first_holds_and_the_others_wait() -> None:
 
 
 def test_a_tenure_is_whole_if_its_beginning_was_seen() -> None:
-    tenures = Tenures()
+    held_times = HeldTimes()
     before, after = contender(b"a/1", 4, 1), contender(b"a/2", 9, 2)
-    assert tenures.look(find_locks([before]), 100.0) == [Tenure(0.0, is_whole=False)]
-    assert tenures.look(find_locks([before, after]), 105.0) == [Tenure(5.0, is_whole=False)]
-    assert tenures.look(find_locks([after]), 106.0) == [Tenure(0.0, is_whole=True)]
-    assert tenures.look(find_locks([after]), 108.0) == [Tenure(2.0, is_whole=True)]
-    assert tenures.look([], 109.0) == []
-    assert tenures.look(find_locks([after]), 110.0) == [Tenure(0.0, is_whole=True)]
+    assert held_times.update(find_locks([before]), 100.0) == [HeldTime(0.0, is_whole=False)]
+    assert held_times.update(find_locks([before, after]), 105.0) == [HeldTime(5.0, is_whole=False)]
+    assert held_times.update(find_locks([after]), 106.0) == [HeldTime(0.0, is_whole=True)]
+    assert held_times.update(find_locks([after]), 108.0) == [HeldTime(2.0, is_whole=True)]
+    assert held_times.update([], 109.0) == []
+    assert held_times.update(find_locks([after]), 110.0) == [HeldTime(0.0, is_whole=True)]
 
 
 def test_only_clients_of_ours_say_who_they_are() -> None:

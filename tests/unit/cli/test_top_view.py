@@ -7,35 +7,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.top_leases import Leases
-from leasehold.cli.top_locks import Contender, Lock, Tenure
 from leasehold.cli.top_metrics import Rates, read_page
-from leasehold.cli.top_reading import HeldLock, SeenSession, Sight
+from leasehold.cli.top_reading import (
+    HeldLock,
+    HeldTime,
+    QueueKey,
+    SeenLeases,
+    SeenLock,
+    SeenSession,
+    ServerSnapshot,
+)
 from leasehold.cli.top_view import document, fitted, lines, shared
-from leasehold.engine.remote.lease_service import HolderLease
-from leasehold.engine.remote.servers import Server
+from leasehold.engine.remote.leasehold_leases import HolderLease
+from leasehold.engine.remote.server_version import ServerInfo
 from leasehold.engine.values import LeaseInfo
 
 
-def held(name: bytes, lease: int, who: str, tenure: Tenure, waiting: int) -> HeldLock:
-    return HeldLock(Lock(name, Contender(b"", 40 + lease, 1, lease), waiting), who, tenure)
+def held(name: bytes, lease: int, who: str, held_time: HeldTime, waiting: int) -> HeldLock:
+    return HeldLock(SeenLock(name, QueueKey(b"", 40 + lease, 1, lease), waiting), who, held_time)
 
 
 def lease(number: int, remaining: float, key_count: int, holder: str = "") -> HolderLease:
     return HolderLease(LeaseInfo(number, 10.0, remaining, None, key_count), holder)
 
 
-SIGHT = Sight(
-    server=Server(is_leasehold=True, version="3.5.1"),
+SIGHT = ServerSnapshot(
+    server=ServerInfo(is_leasehold=True, version="3.5.1"),
     endpoint="127.0.0.1:2379",
     revision=12345,
     keys_total=7,
     keys_read=7,
-    leases=Leases([lease(1, 1.25, 5, "anna"), lease(2, 64.0, 0), lease(3, 70.0, 9)], 3),
+    leases=SeenLeases([lease(1, 1.25, 5, "anna"), lease(2, 64.0, 0), lease(3, 70.0, 9)], 3),
     leases_total=3,
     locks=[
-        held(b"cron/backup", 1, "anna@host 7", Tenure(12.9, is_whole=True), 1234),
-        held(b"deploy\x1b", 0x7A12, "", Tenure(75.0, is_whole=False), 0),
+        held(b"cron/backup", 1, "anna@host 7", HeldTime(12.9, is_whole=True), 1234),
+        held(b"deploy\x1b", 0x7A12, "", HeldTime(75.0, is_whole=False), 0),
     ],
     locks_total=2,
     waiting_total=1234,
@@ -47,8 +53,8 @@ SIGHT = Sight(
 )
 
 
-def shown(sight: Sight, height: int | None = None, trouble: str = "") -> list[str]:
-    return [line.text for line in lines(sight, height=height, trouble=trouble)]
+def shown(snapshot: ServerSnapshot, height: int | None = None, trouble: str = "") -> list[str]:
+    return [line.text for line in lines(snapshot, height=height, trouble=trouble)]
 
 
 def test_everything_is_shown() -> None:
@@ -83,7 +89,8 @@ def test_what_is_too_much_is_counted() -> None:
     )
     said = shown(many)
     assert said[3] == (
-        "locks are looked for in 10,000 of 1,000,000 keys: --prefix says where to look"
+        "locks were searched in 10,000 of 1,000,000 keys; "
+        "use --prefix to choose which keys are read"
     )
     assert [line for line in said if line.startswith("and ")] == [
         "and 100 more",
@@ -98,8 +105,8 @@ def test_what_is_too_much_is_counted() -> None:
 def test_nothing_is_shown_in_words() -> None:
     nothing = replace(
         SIGHT,
-        server=Server(is_leasehold=False, version="3.5.20"),
-        leases=Leases([], 0),
+        server=ServerInfo(is_leasehold=False, version="3.5.20"),
+        leases=SeenLeases([], 0),
         leases_total=0,
         locks=[],
         locks_total=0,
@@ -110,7 +117,7 @@ def test_nothing_is_shown_in_words() -> None:
     )
     said = shown(nothing)
     assert said[:2] == ["etcd 3.5.20 at 127.0.0.1:2379", "revision 12,345   revisions -/s"]
-    for words in ("no lock is held", "there is no lease", "no client has a session"):
+    for words in ("no locks", "no leases", "no sessions"):
         assert words in said
 
 
@@ -163,11 +170,11 @@ def test_a_line_is_cut_where_the_terminal_ends(text: str, columns: int, cut: str
 
 
 def test_a_program_has_everything_with_whole_numbers() -> None:
-    told = json.loads(json.dumps(document(SIGHT)))
-    assert told["server"] == "leasehold"
-    assert told["rates"] == {"revisions": 12.34, "requests": 1234.5, "puts": None, "renewals": 0}
-    assert told["keys"] == {"total": 7, "read": 7}
-    assert told["leases"]["next"][0] == {
+    known = json.loads(json.dumps(document(SIGHT)))
+    assert known["server"] == "leasehold"
+    assert known["rates"] == {"revisions": 12.34, "requests": 1234.5, "puts": None, "renewals": 0}
+    assert known["keys"] == {"total": 7, "read": 7}
+    assert known["leases"]["next"][0] == {
         "id": "0000000000000001",
         "ttl": 10,
         "remaining": 1.25,
@@ -175,7 +182,7 @@ def test_a_program_has_everything_with_whole_numbers() -> None:
         "key_count": 5,
         "keys": [{"key": "a"}, {"key": "b"}, {"key": "c"}],
     }
-    assert told["locks"]["first"][1] == {
+    assert known["locks"]["first"][1] == {
         "name": "deploy\x1b",
         "holder": None,
         "lease": "0000000000007a12",
@@ -184,7 +191,7 @@ def test_a_program_has_everything_with_whole_numbers() -> None:
         "is_held_longer": True,
         "waiting": 0,
     }
-    assert told["sessions"]["first"] == [
+    assert known["sessions"]["first"] == [
         {"lease": "0000000000000001", "who": "anna@host 7", "remaining": 1.25},
         {"lease": "0000000000000009", "who": None, "remaining": None},
     ]
@@ -194,7 +201,7 @@ def test_a_program_has_everything_with_whole_numbers() -> None:
 
 
 PAGE = """\
-# HELP leasehold_leases Leases that are alive.
+# HELP leasehold_leases SeenLeases that are alive.
 leasehold_leases 5
 etcd_debugging_lease_renewed_total 7e+3
 grpc_server_started_total{grpc_type="unary",grpc_service="etcdserverpb.KV",grpc_method="Put"} 3
@@ -214,9 +221,9 @@ def test_no_page_is_too_strange(text: str) -> None:
 
 def test_a_rate_is_the_difference_of_two_looks() -> None:
     rates = Rates()
-    assert set(rates.look({"revisions": 5, "requests": 7}, 100.0).values()) == {None}
-    told = rates.look({"revisions": 15, "requests": 7, "puts": 1}, 104.0)
-    assert told == {"revisions": 2.5, "requests": 0, "puts": None, "renewals": None}
-    told = rates.look({"revisions": 1}, 105.0)  # the server has begun anew
-    assert told["revisions"] is None
-    assert rates.look({"revisions": 3}, 106.0)["revisions"] == 2
+    assert set(rates.update({"revisions": 5, "requests": 7}, 100.0).values()) == {None}
+    known = rates.update({"revisions": 15, "requests": 7, "puts": 1}, 104.0)
+    assert known == {"revisions": 2.5, "requests": 0, "puts": None, "renewals": None}
+    known = rates.update({"revisions": 1}, 105.0)  # the server has begun anew
+    assert known["revisions"] is None
+    assert rates.update({"revisions": 3}, 106.0)["revisions"] == 2

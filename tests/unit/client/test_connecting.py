@@ -101,7 +101,7 @@ def test_what_was_made_can_be_made_again_but_not_entered_twice() -> None:
                 await client.kv.put("a", value)
                 await client.close()
             async with pending:
-                with pytest.raises(RuntimeError, match="entered before"):
+                with pytest.raises(RuntimeError, match="already entered"):
                     await pending.__aenter__()
 
         asyncio.run(main())

@@ -8,8 +8,8 @@ import pytest
 
 import leasehold
 from leasehold import Client, DuplicateKey, Key, LeaseLost
-from leasehold.client.texts import octets_of, range_of
-from leasehold.core.ops import Compare, Delete, Put, Range, Relation, Target
+from leasehold.engine.key import octets_of, range_of
+from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, Target
 from leasehold.testing import Host
 from tests.support.scripted_engine import ScriptedEngine, play
 
@@ -130,7 +130,7 @@ def test_steps_are_what_they_say() -> None:
 
 
 def test_wrong_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match="name one key"):
+    with pytest.raises(ValueError, match="put needs one key"):
         Key("a", prefix=True).put("1")
     with pytest.raises(ValueError, match="exclude each other"):
         Key("a").put("1", lease=7, keep_lease=True)
@@ -184,7 +184,7 @@ def test_conditions_and_steps_add_up() -> None:
 @pytest.mark.parametrize("wrong", [False, True, None, "a == 1", Key("a"), Key("a").put("1")])
 def test_what_is_no_condition_is_refused(wrong: Any) -> None:
     async def work(client: Client) -> None:
-        with pytest.raises(TypeError, match="a condition is made with Key"):
+        with pytest.raises(TypeError, match="condition must be made with Key"):
             client.kv.txn(wrong)
 
     run(work)
@@ -193,9 +193,9 @@ def test_what_is_no_condition_is_refused(wrong: Any) -> None:
 @pytest.mark.parametrize("wrong", [None, "a", Key("a"), Key("a").is_missing()])
 def test_what_is_no_step_is_refused(wrong: Any) -> None:
     async def work(client: Client) -> None:
-        with pytest.raises(TypeError, match="a step of a transaction is made with Key"):
+        with pytest.raises(TypeError, match="step of a transaction must be made with Key"):
             client.kv.txn().then(wrong)
-        with pytest.raises(TypeError, match="a step of a transaction is made with Key"):
+        with pytest.raises(TypeError, match="step of a transaction must be made with Key"):
             client.kv.txn().otherwise(wrong)
 
     run(work)
@@ -204,7 +204,7 @@ def test_what_is_no_step_is_refused(wrong: Any) -> None:
 def test_a_call_of_kv_is_no_step_and_is_not_left_lying_about() -> None:
     async def work(client: Client) -> None:
         call: Any = client.kv.put("a", "1")
-        with pytest.raises(TypeError, match="a step of a transaction"):
+        with pytest.raises(TypeError, match="step of a transaction must be"):
             client.kv.txn().then(call)
 
     run(work)  # with warnings as errors, a coroutine that nobody awaits would fail it

@@ -25,8 +25,9 @@ from leasehold import (
     Target,
     prefix_end,
 )
-from leasehold.engine import embedded_watch, housekeeping
-from tests.unit.engine.conftest import Place, asynchronous, until
+from leasehold.engine import embedded_watch
+from leasehold.store import housekeeping
+from tests.support.engine_fixtures import Place, asynchronous, until
 
 
 @asynchronous
@@ -35,7 +36,7 @@ async def test_compaction_leaves_nothing_of_what_it_forgets(place: Place) -> Non
         for number in range(5):
             await engine.put(b"a", b"%d" % number)
         assert await engine.compact(4, wait=True) == 6
-        with pytest.raises(FutureRevision, match="7 is in the future; the current one is 6"):
+        with pytest.raises(FutureRevision, match="7 is in the future; the current revision is 6"):
             await engine.compact(7)
         assert engine._store.keyspace.marks == 2
 
@@ -80,8 +81,8 @@ async def test_a_watch_that_is_not_read_falls_back_to_history_and_loses_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_watch, "MAX_QUEUED", 4)
-    monkeypatch.setattr("leasehold.core.recent.MAX_REVISIONS", 10)
-    monkeypatch.setattr("leasehold.core.recent.DROPPED_AT_ONCE", 5)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 10)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 5)
     async with place.open() as engine:
         watch = engine.watch(b"a", previous=True)
         for number in range(60):
@@ -218,7 +219,7 @@ async def test_beyond_the_quota_only_what_makes_space_goes_on(place: Place) -> N
             for number in range(1_000):
                 await engine.put(b"%d" % number, bytes(1_000), lease=lease.id)
 
-        with pytest.raises(NoSpace, match="the quota is 400,000"):
+        with pytest.raises(NoSpace, match="of 400,000 bytes are used"):
             await fill()
         with pytest.raises(NoSpace):
             await engine.grant(10)
@@ -281,7 +282,7 @@ async def test_in_memory_nothing_is_kept() -> None:
 @asynchronous
 async def test_a_directory_has_one_engine_at_a_time(kept: Place) -> None:
     engine = await leasehold.open_engine(kept.path)
-    with pytest.raises(DirectoryInUse, match="in use by this very process"):
+    with pytest.raises(DirectoryInUse, match="is already open in this process"):
         await leasehold.open_engine(kept.path)
     await engine.close()
     async with kept.open():

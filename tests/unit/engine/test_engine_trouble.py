@@ -17,14 +17,16 @@ from leasehold import (
     StorageError,
     TooBusy,
 )
-from leasehold.core.ops import Grant
-from leasehold.core.recent import MAX_BYTES
-from leasehold.engine import committer, embedded_watch, folding
-from leasehold.engine.checking import check_directory
+from leasehold.engine import embedded_watch
 from leasehold.engine.embedded import EmbeddedEngine
-from leasehold.engine.housekeeping import Housekeeping
-from leasehold.engine.journal import Journal
-from tests.unit.engine.conftest import Place, asynchronous, until
+from leasehold.journal import folding
+from leasehold.journal.journal import Journal
+from leasehold.keyspace.operations import Grant
+from leasehold.keyspace.recent_changes import MAX_BYTES
+from leasehold.store import committer
+from leasehold.store.checking import check_directory
+from leasehold.store.housekeeping import Housekeeping
+from tests.support.engine_fixtures import Place, asynchronous, until
 
 
 class Broken(Exception):
@@ -42,8 +44,8 @@ def break_commits(engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> No
 async def test_whoever_waits_when_a_commit_fails_is_told(
     kept: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold.core.recent.MAX_REVISIONS", 2)
-    monkeypatch.setattr("leasehold.core.recent.DROPPED_AT_ONCE", 50)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 2)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 50)
     engine = await leasehold.open_engine(kept.path)
     for number in range(20):
         await engine.put(b"a", b"%d" % number)
@@ -161,8 +163,8 @@ async def test_catching_up_goes_on_while_callers_are_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "MAX_CHORES", 3)
-    monkeypatch.setattr("leasehold.core.recent.MAX_REVISIONS", 2)
-    monkeypatch.setattr("leasehold.core.recent.DROPPED_AT_ONCE", 50)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 2)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 50)
     async with place.open() as engine:
         for number in range(20):
             await engine.put(b"a", b"%d" % number)
@@ -224,6 +226,7 @@ async def test_a_closing_that_is_given_up_goes_on(kept: Place) -> None:
         pass
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_what_is_kept_in_memory_of_the_past_is_bounded(place: Place) -> None:
     async with place.open() as engine:
@@ -345,9 +348,9 @@ async def test_a_watch_that_raises_ends_alone(place: Place) -> None:
 @asynchronous
 async def test_an_id_that_has_no_place_on_disk_is_refused(lease: int) -> None:
     async with Place("memory:").open() as engine:
-        with pytest.raises(ValueError, match="64 bits"):
+        with pytest.raises(ValueError, match="signed 64-bit integer"):
             await engine.grant(10, lease=lease)
-        with pytest.raises(ValueError, match="64 bits"):
+        with pytest.raises(ValueError, match="signed 64-bit integer"):
             await engine.put(b"a", b"", lease=lease)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import StaleToken, Status, is_definite
 from leasehold.fencing import Fence
-from leasehold.recipes.token import MAX_PART, Token
+from leasehold.fencing.token import MAX_PART, Token
 
 DEADLINE_S = 30.0
 
@@ -54,9 +54,9 @@ def test_the_error_says_what_was_shown_what_was_seen_and_what_to_do() -> None:
         "the warehouse",
     )
     assert str(error) == (
-        "the warehouse refuses token 41-3, since it has seen 58-1: somebody has got the lock "
-        "later. Drop what was to be written, acquire the lock again, and begin anew from what is "
-        "there then"
+        "the warehouse refused token 41-3: it has already seen the higher token 58-1, so another "
+        "holder has acquired the lock since; discard this write, acquire the lock again and start "
+        "over from the current state"
     )
     assert error.status is Status.FAILED_PRECONDITION
     assert is_definite(error)
@@ -121,7 +121,10 @@ def test_a_block_of_a_refused_token_is_not_run() -> None:
 
 def test_no_token_is_admitted_by_a_thread_that_is_in_a_block() -> None:
     fence = Fence(name="the warehouse")
-    with fence.admitted(4), pytest.raises(RuntimeError, match="the warehouse is in a block"):
+    with (
+        fence.admitted(4),
+        pytest.raises(RuntimeError, match="the warehouse is already in a block"),
+    ):
         fence.admit(5)
     assert fence.seen == Token(4, 0)
     fence.admit(5)

@@ -15,7 +15,7 @@ import pytest
 
 from leasehold.errors import StaleToken
 from leasehold.fencing import Fence, FencedFile, fenced, make_fence_table
-from leasehold.recipes.token import Token
+from leasehold.fencing.token import Token
 
 ANNA, BERT = Token(41, 1), Token(58, 1)
 

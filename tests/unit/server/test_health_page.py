@@ -44,7 +44,7 @@ def test_a_commit_that_is_outstanding_for_too_long_is_told_with_the_reason(limit
         patient.outstanding_s = outstanding_s
         assert patient.ask() == WELL
     patient.outstanding_s = limit_s
-    why = f"a commit has been outstanding for {limit_s:.1f} s: the disk does not answer"
+    why = f"a commit has been outstanding for {limit_s:.1f} s: the disk does not respond"
     assert patient.ask() == (HTTPStatus.SERVICE_UNAVAILABLE, "false", why)
     assert patient.ask("exclude=NOSPACE")[1] == "false"
     patient.outstanding_s = 0.0

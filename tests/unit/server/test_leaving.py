@@ -11,7 +11,7 @@ from leasehold.server.app import LeaseholdServer
 from leasehold.server.settings import Settings
 
 HOST = "127.0.0.1"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

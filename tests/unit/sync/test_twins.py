@@ -7,60 +7,71 @@ from typing import Any
 import pytest
 
 import leasehold.client.connecting
-import leasehold.client.held_lease
 import leasehold.client.kv
 import leasehold.client.opening
-import leasehold.recipes.permits
+import leasehold.locks.permits
+import leasehold.sessions.held_lease
 import leasehold.sync
-import leasehold.sync.barrier
-import leasehold.sync.election
-import leasehold.sync.rwlock
-import leasehold.sync.semaphore
-from leasehold.recipes.barrier import Barrier
-from leasehold.recipes.election import Election, Leadership
-from leasehold.recipes.line_guard import LineGuard
-from leasehold.recipes.observation import Observation
-from leasehold.recipes.rwlock import RWLock
-from leasehold.recipes.semaphore import Semaphore
+from leasehold.locks.barrier import Barrier
+from leasehold.locks.election import Election, Leadership, Observation
+from leasehold.locks.queue_acquisition import QueueGuard
+from leasehold.locks.rwlock import RWLock
+from leasehold.locks.semaphore import Semaphore
 from tests.support.scripts import printed_by
 
 TWINS: list[tuple[type, type]] = [
     (leasehold.Client, leasehold.sync.Client),
     (leasehold.client.kv.KV, leasehold.sync.KV),
     (leasehold.client.kv.TxnBuilder, leasehold.sync.TxnBuilder),
-    (leasehold.recipes.permits.Permits, leasehold.sync.Permits),
+    (leasehold.locks.permits.Permits, leasehold.sync.Permits),
     (leasehold.HeldLease, leasehold.sync.HeldLease),
     (leasehold.Watch, leasehold.sync.Watch),
     (leasehold.Lock, leasehold.sync.Lock),
     (leasehold.Guard, leasehold.sync.Guard),
-    (LineGuard, leasehold.sync.Guard),
-    (RWLock, leasehold.sync.rwlock.RWLock),
-    (Semaphore, leasehold.sync.semaphore.Semaphore),
-    (Barrier, leasehold.sync.barrier.Barrier),
-    (Election, leasehold.sync.election.Election),
-    (Leadership, leasehold.sync.election.Leadership),
-    (Observation, leasehold.sync.election.Observation),
+    (QueueGuard, leasehold.sync.Guard),
+    (RWLock, leasehold.sync.RWLock),
+    (Semaphore, leasehold.sync.Semaphore),
+    (Barrier, leasehold.sync.Barrier),
+    (Election, leasehold.sync.Election),
+    (Leadership, leasehold.sync.Leadership),
+    (Observation, leasehold.sync.Observation),
 ]
 
-OF_GUARDS = {"as_lost", "enter", "leave", "lose", "put_back", "put_by", "twin", "was_lost"}
+TWINS += [
+    (leasehold.Lease, leasehold.sync.Lease),
+    (leasehold.Landlord, leasehold.sync.Landlord),
+    (leasehold.RemoteLandlord, leasehold.sync.RemoteLandlord),
+    (leasehold.RenewalManager, leasehold.sync.RenewalManager),
+]
+
+OF_GUARDS = {
+    *("as_lost", "enter", "hand_over", "leave", "lose", "nest", "put_back", "put_by", "reference"),
+    *("settle", "twin", "was_lost"),
+}
 
 INTERNAL: dict[type, set[str]] = {
+    leasehold.Lease: {
+        *("ask_cancel", "ask_cancel_all", "ask_renew", "ask_renew_all", "batch_key"),
+        *("call_limit_key", "holding", "lasts_until", "send", "settle", "unwatch", "watch"),
+    },
+    leasehold.Landlord: {"expire_one", "reap"},
+    leasehold.RemoteLandlord: {"cancel_all", "renew_all"},
     leasehold.HeldLease: {
         *("as_lost", "ask_cancel", "ask_cancel_all", "ask_renew", "ask_renew_all", "batch_key"),
-        *("can_batch", "ended", "gate_key", "has_trouble", "holding", "jeopardy_in_s"),
-        *("lasts_until", "lose", "patience_s", "send", "settle", "unwatch", "watch"),
+        *("call_limit_key", "can_batch", "holding", "kept"),
+        *("lasts_until", "patience_s", "send", "settle", "unwatch", "watch"),
     },
     leasehold.Lock: {
-        *("acquire_cached", "entered", "is_reentrant", "latest", "left", "note", "obtain"),
+        *("acquire_cached", "entered", "latest", "left", "next_held", "note", "obtain"),
     },
-    leasehold.Guard: {*OF_GUARDS, "nest", "note", "options"},
+    leasehold.Guard: {*OF_GUARDS, "options"},
     leasehold.Watch: {"patience_s"},
-    LineGuard: OF_GUARDS,
+    QueueGuard: OF_GUARDS,
     Leadership: OF_GUARDS,
 }
 """Names without an underscore that other modules of the package use, and programs do not."""
 
-OF_ANOTHER_TYPE = {"while_healthy", "on_jeopardy", "on_loss", "lease"}
+OF_ANOTHER_TYPE = {"listener", "while_healthy", "on_jeopardy", "on_loss", "lease"}
 """Parameters that are or get a lease: of the twin's type, and a check that is not awaited."""
 
 
@@ -121,7 +132,7 @@ def test_each_public_method_has_a_docstring(twin: type) -> None:
 
 def test_nothing_public_has_to_be_awaited() -> None:
     for _, twin in TWINS:
-        for name in _public(twin) - {"begin"}:
+        for name in _public(twin):
             assert not inspect.iscoroutinefunction(getattr(twin, name)), name
 
 

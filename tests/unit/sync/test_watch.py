@@ -9,7 +9,7 @@ import pytest
 
 import leasehold
 import leasehold.sync
-from leasehold.sync import watch as watching
+from leasehold.sync.iterators import MAX_FETCHED
 from tests.support.scripts import until
 
 WITHIN_S = 30.0
@@ -27,7 +27,7 @@ def _is_watched(client: leasehold.sync.Client) -> bool:
 
 
 def test_a_watch_tells_each_revision_once_and_in_order(client: leasehold.sync.Client) -> None:
-    many = 3 * watching.FETCHED_AT_ONCE
+    many = 3 * MAX_FETCHED
     with client.kv.watch("a") as watch:
         for number in range(many):
             client.kv.put("a", str(number))
@@ -112,7 +112,7 @@ def test_two_readers_of_one_watch_are_refused(client: leasehold.sync.Client) -> 
     watch = client.kv.watch("a")
     with ThreadPoolExecutor(1) as threads:
         reader = threads.submit(next, watch)
-        until(lambda: watch._watch._reader is not None)  # type: ignore[attr-defined]
+        until(lambda: watch._watch._watch._reader is not None)  # type: ignore[attr-defined]
         with pytest.raises(RuntimeError, match="one reader"):
             watch.next(timeout=WITHIN_S)
         client.kv.put("a", "1")

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 
 from leasehold.sync import workers
-from leasehold.sync.workers import Executor, Lane, Workers
+from leasehold.sync.workers import SerialExecutor, WorkerExecutor, WorkerPool
 from tests.support.scripts import until
 
 WITHIN_S = 30.0
 
 
-def _started(jobs: Workers, count: int, gate: threading.Event) -> list[threading.Thread]:
+def _started(jobs: WorkerPool, count: int, gate: threading.Event) -> list[threading.Thread]:
     """Begin jobs that wait for a gate; give the threads that they are in."""
     seen: list[threading.Thread] = []
     began = threading.Semaphore(0)
@@ -30,7 +30,7 @@ def _started(jobs: Workers, count: int, gate: threading.Event) -> list[threading
     return seen
 
 
-def _do(jobs: Workers) -> threading.Thread:
+def _do(jobs: WorkerPool) -> threading.Thread:
     """Have something done; give the thread that did it, which is idle soon."""
     found: list[threading.Thread] = []
     done = threading.Event()
@@ -46,7 +46,7 @@ def _do(jobs: Workers) -> threading.Thread:
 
 def test_a_job_that_hangs_does_not_hold_up_others() -> None:
     gate = threading.Event()
-    threads = _started(Workers("job", 3), 3, gate)
+    threads = _started(WorkerPool("job", 3), 3, gate)
     gate.set()
     assert len(set(threads)) == 3
     assert all(thread.daemon for thread in threads)
@@ -54,7 +54,7 @@ def test_a_job_that_hangs_does_not_hold_up_others() -> None:
 
 def test_what_is_beyond_the_limit_waits_for_a_thread() -> None:
     gate, last = threading.Event(), threading.Event()
-    jobs = Workers("job", 2)
+    jobs = WorkerPool("job", 2)
     _started(jobs, 2, gate)
     jobs.submit(last.set)
     assert not last.is_set()
@@ -63,7 +63,7 @@ def test_what_is_beyond_the_limit_waits_for_a_thread() -> None:
 
 
 def test_an_idle_thread_is_used_again() -> None:
-    jobs = Workers("job", 100)
+    jobs = WorkerPool("job", 100)
     threads = set()
     for _ in range(100):
         threads.add(_do(jobs))
@@ -75,7 +75,7 @@ def test_threads_that_have_been_idle_for_long_end_but_for_one(
 ) -> None:
     monkeypatch.setattr(workers, "IDLE_S", 0.05)
     gate = threading.Event()
-    jobs = Workers("job", 5)
+    jobs = WorkerPool("job", 5)
     threads = _started(jobs, 5, gate)
     gate.set()
     until(lambda: sum(each.is_alive() for each in threads) == 1)
@@ -88,14 +88,14 @@ def test_a_job_that_fails_does_not_end_its_thread() -> None:
     def fail() -> None:
         raise ValueError("it was to fail")
 
-    jobs = Workers("job", 1)
+    jobs = WorkerPool("job", 1)
     first = _do(jobs)
     jobs.submit(fail)
     assert _do(jobs) is first
 
 
-def test_a_lane_does_one_thing_at_a_time_and_in_order() -> None:
-    lane = Lane(Workers("job", 10))
+def test_a_serial_executor_runs_one_job_at_a_time_and_in_order() -> None:
+    executor = SerialExecutor(WorkerPool("job", 10))
     order: list[int] = []
     running = threading.Lock()
     done = threading.Event()
@@ -108,19 +108,19 @@ def test_a_lane_does_one_thing_at_a_time_and_in_order() -> None:
             done.set()
 
     for number in range(200):
-        lane.submit(partial(job, number))
+        executor.submit(partial(job, number))
     assert done.wait(WITHIN_S)
     assert order == list(range(200))
 
 
-def test_a_job_that_fails_does_not_end_its_lane() -> None:
+def test_a_job_that_fails_does_not_end_its_executor() -> None:
     def fail() -> None:
         raise ValueError("it was to fail")
 
-    lane = Lane(Workers("job", 1))
+    executor = SerialExecutor(WorkerPool("job", 1))
     done = threading.Event()
-    lane.submit(fail)
-    lane.submit(done.set)
+    executor.submit(fail)
+    executor.submit(done.set)
     assert done.wait(WITHIN_S)
 
 
@@ -131,7 +131,7 @@ def test_an_executor_tells_what_became_of_a_job(ends: bool) -> None:
             raise ValueError(text)
         return text
 
-    future = Executor("job", 1).submit(job, "well", is_fine=ends)
+    future = WorkerExecutor("job", 1).submit(job, "well", is_fine=ends)
     if ends:
         assert future.result(WITHIN_S) == "well"
     else:
@@ -141,7 +141,7 @@ def test_an_executor_tells_what_became_of_a_job(ends: bool) -> None:
 def test_no_more_threads_can_be_started_when_the_interpreter_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    jobs = Workers("job", 2)
+    jobs = WorkerPool("job", 2)
     first = _do(jobs)
     gate, done = threading.Event(), threading.Event()
     jobs.submit(partial(gate.wait, WITHIN_S))
@@ -153,7 +153,7 @@ def test_no_more_threads_can_be_started_when_the_interpreter_ends(
         ending.setattr(threading.Thread, "start", refuse)
         jobs.submit(done.set)
         with pytest.raises(RuntimeError):
-            Workers("job", 1).submit(_nothing())
+            WorkerPool("job", 1).submit(_nothing())
     gate.set()
     assert done.wait(WITHIN_S)
     assert first.is_alive()

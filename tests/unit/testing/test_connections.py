@@ -6,8 +6,12 @@ from typing import Any
 import pytest
 
 from leasehold.testing import Connection, Faults, Host, Simulation, seeds
-from leasehold.testing.connection import MAX_UNREAD
-from leasehold.testing.connections import BROKEN_AFTER_S, CONNECT_WITHIN_S, NOTICE_SPREAD
+from leasehold.testing.connections import (
+    BROKEN_AFTER_S,
+    CONNECT_WITHIN_S,
+    MAX_UNREAD,
+    NOTICE_SPREAD,
+)
 
 ROUGH = Faults(loss=0.2, duplicate=0.2, delay=(0.01, 0.1), spike=0.1)
 LATEST_NOTICE_S = BROKEN_AFTER_S * NOTICE_SPREAD

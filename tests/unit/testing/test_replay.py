@@ -65,6 +65,7 @@ def _in_fresh_process(seed: int, hash_seed: str) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_digest_in_processes_with_different_hashing() -> None:
     digests = {_in_fresh_process(3, hash_seed) for hash_seed in ("1", "2")}
     assert digests == {eventful_run(3)}

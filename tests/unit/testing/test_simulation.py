@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from leasehold.testing import NotReached, Simulation, SimulationError, Spinning, limits
+from leasehold.testing import NotReached, Simulation, SimulationError, Spinning, simulation
 
 
 async def _fail() -> None:
@@ -198,7 +198,7 @@ def test_an_error_while_closing_does_not_hide_the_first_one() -> None:
 
 
 def test_code_that_spins_at_one_instant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_TURNS_AT_ONCE", 1000)
+    monkeypatch.setattr(simulation, "MAX_TURNS_AT_ONCE", 1000)
 
     async def spin() -> None:
         while True:  # noqa: ASYNC110
@@ -260,6 +260,7 @@ def test_the_order_of_hosts_at_one_instant_is_drawn_from_the_seed() -> None:
     assert len(orders) == 6
 
 
+@pytest.mark.slow
 def test_three_hours_of_a_hundred_tasks_take_few_turns() -> None:
     ticks = 0
 

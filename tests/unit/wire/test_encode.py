@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leasehold.wire.encode import HeaderEncoder, field, key_value, varint
+from leasehold.wire.codec import ResponseHeaderEncoder, field, key_value, varint
 from leasehold.wire.kv_pb2 import KeyValue
 from leasehold.wire.rpc_pb2 import PutResponse, ResponseHeader
 
@@ -81,7 +81,7 @@ def test_a_key_value_is_protobufs(
 def test_a_header_is_protobufs_whatever_was_encoded_before(
     cluster_id: int, member_id: int, term: int, revisions: list[int]
 ) -> None:
-    encoder = HeaderEncoder(cluster_id, member_id, term)
+    encoder = ResponseHeaderEncoder(cluster_id, member_id, term)
     for revision in [0, *revisions, *revisions[-1:]]:
         header = ResponseHeader(
             cluster_id=cluster_id, member_id=member_id, revision=revision, raft_term=term
@@ -90,7 +90,7 @@ def test_a_header_is_protobufs_whatever_was_encoded_before(
 
 
 def test_the_header_of_the_same_revision_is_made_once() -> None:
-    encoder = HeaderEncoder(1, 2, 3)
+    encoder = ResponseHeaderEncoder(1, 2, 3)
     assert encoder.encode(7) is encoder.encode(7)
 
 
@@ -103,6 +103,6 @@ def test_a_field_is_number_wire_type_length_and_payload(number: int, payload: by
 
 def test_header_and_fields_make_a_response() -> None:
     pair = key_value(b"k", 4, 6, 2, b"v", -9)
-    response = PutResponse.FromString(HeaderEncoder(1, 2, 3).encode(6) + field(2, pair))
+    response = PutResponse.FromString(ResponseHeaderEncoder(1, 2, 3).encode(6) + field(2, pair))
     assert response.header.revision == 6
     assert response.prev_kv.lease == -9

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
 
 from leasehold.wire import journal_pb2, kv_pb2, rpc_pb2
-from leasehold.wire.encode import field, key_value
+from leasehold.wire.codec import field, key_value
 from leasehold.wire.pool import POOL
 from tools import generate_wire
 

@@ -1,4 +1,4 @@
-"""Settings, as people give them: flags, `LEASEHOLD_*` variables and a TOML file.
+"""Settings from flags, `LEASEHOLD_*` variables and a TOML file.
 
-`options` has the one table of what there is; `reading` puts all sources together.
+`options` has the table of all options; `sources` merges the sources.
 """

@@ -1,20 +1,43 @@
-"""Settings from the command line: each option of the table as a flag."""
+"""Settings on the command line: each option of the table as a flag, and the data directory.
+
+Commands other than `serve` use the data directory that `serve` would use. So a backup is of the
+served data, also if a variable or a file names the directory. Other errors in the settings are
+ignored there: a backup may be needed just then.
+"""
 
 import argparse
+import os
+from pathlib import Path
 from typing import Final
 
-from leasehold.cli.settings.kinds import SWITCH
-from leasehold.cli.settings.options import OPTIONS, Option
-from leasehold.cli.settings.reading import CONFIG_FILE, CONFIG_FLAG, Flags
-from leasehold.cli.settings.variables import CONFIG_VARIABLE
+from leasehold.cli.argument_types import path
+from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
+from leasehold.cli.settings.sources import (
+    CONFIG_FILE,
+    CONFIG_FLAG,
+    CONFIG_VARIABLE,
+    DEFAULT,
+    Flags,
+    read_settings,
+)
+from leasehold.cli.settings.value_types import SWITCH
+from leasehold.errors import StorageError
 
 _PREFIX: Final = "setting-"
-"""Keeps what was given for an option apart from what else a command takes."""
+"""Separates the values of options from other arguments of a command."""
+
+_DATA_DIR: Final = BY_NAME["data-dir"]
+IN_FORCE: Final = "(default: that of `leasehold serve`, ./leasehold.data unless set)"
+directory = path("directory", "./leasehold.data")
+
+
+# All options, for `serve` and `config`.
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add all options, and the one that names a file."""
-    groups = {name: parser.add_argument_group(name) for name in dict.fromkeys(_groups())}
+    names = dict.fromkeys(option.group for option in OPTIONS)
+    groups = {name: parser.add_argument_group(name) for name in names}
     for option in OPTIONS:
         _add_flag(groups[option.group], option)
     add_config_flag(parser.add_argument_group("settings"), "TOML file with any of these settings")
@@ -28,10 +51,6 @@ def add_config_flag(parser: argparse._ActionsContainer, what: str) -> None:
         dest=_PREFIX + "config",
         help=f"{what} (default: ${CONFIG_VARIABLE}, or ./{CONFIG_FILE} if it exists)",
     )
-
-
-def _groups() -> list[str]:
-    return [option.group for option in OPTIONS]
 
 
 def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
@@ -51,9 +70,36 @@ def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
 
 
 def flags_of(arguments: argparse.Namespace) -> Flags:
-    """Find what was given, by the names of options."""
+    """Return the given values by option name."""
     return {
         dest.removeprefix(_PREFIX): str(value).lower() if isinstance(value, bool) else value
         for dest, value in vars(arguments).items()
         if dest.startswith(_PREFIX)
     }
+
+
+# The data directory, for `backup`, `restore` and `check`.
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the source of the server's settings."""
+    add_config_flag(parser, "TOML file of the server, which may set the data directory")
+
+
+def directory_in_force(named: Path | None, arguments: argparse.Namespace) -> Path:
+    """Return the named directory, else that of the settings. Raises `StorageError` if neither."""
+    if named is not None:
+        return named
+    reading = read_settings(flags_of(arguments), os.environ)
+    given = reading.values[_DATA_DIR.name]
+    for mistake in reading.mistakes:
+        if mistake.name in (None, _DATA_DIR.name) and given.where == DEFAULT:
+            raise StorageError(f"{mistake.text}; or give the directory on the command line")
+    if given.value is None:
+        raise StorageError(
+            f"{given.where}: the data directory is memory:, which stores "
+            "nothing: name a directory on the "
+            "command line"
+        )
+    assert isinstance(given.value, Path)
+    return given.value

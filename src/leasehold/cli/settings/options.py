@@ -1,4 +1,4 @@
-"""The one table of what can be set: flags, variables, keys of the file and help follow from it.
+"""The table of all options: flags, variables, keys of the file and help are derived from it.
 
 An option has one name: `keys-per-lease` is `--keys-per-lease`, `LEASEHOLD_KEYS_PER_LEASE`, and
 `keys-per-lease = ` in the file.
@@ -7,7 +7,8 @@ An option has one name: `keys-per-lease` is `--keys-per-lease`, `LEASEHOLD_KEYS_
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leasehold.cli.settings.kinds import (
+from leasehold.cli.settings.policy_type import POLICY
+from leasehold.cli.settings.value_types import (
     ADDRESS,
     DIRECTORY,
     FILE,
@@ -20,8 +21,6 @@ from leasehold.cli.settings.kinds import (
     size,
     term,
 )
-from leasehold.cli.settings.policy_kind import POLICY
-from leasehold.engine.housekeeping import AutoCompaction
 from leasehold.server.etcd.lease import MAX_TTL_S
 from leasehold.server.settings import (
     LOG_FORMATS,
@@ -35,6 +34,7 @@ from leasehold.server.settings import (
     Settings,
     TlsFiles,
 )
+from leasehold.store.housekeeping import AutoCompaction
 
 PREFIX: Final = "LEASEHOLD_"
 _STANDARD: Final = Settings()
@@ -43,33 +43,33 @@ _YEAR_MS: Final = 366 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something that can be set."""
+    """An option."""
 
     name: str
     kind: Kind
     default: Any
-    """A value of the kind; for a list, a tuple of them; None if there is none."""
+    """A value of the kind; for a list, a tuple of values; None if there is no default."""
     help: str
     group: str
 
     @property
     def flag(self) -> str:
-        """How it is given on the command line."""
+        """Its name on the command line."""
         return f"--{self.name}"
 
     @property
     def variable(self) -> str:
-        """How it is given in the environment."""
+        """Its name in the environment."""
         return PREFIX + self.name.upper().replace("-", "_")
 
     @property
     def has_default(self) -> bool:
-        """Whether there is something in force if nothing is given."""
+        """Whether there is a default value."""
         return self.default != () and (self.default is not None or self.kind is not FILE)
 
     @property
     def shown_default(self) -> str:
-        """What is in force if nothing is given, as it is written after a flag."""
+        """The default value, as it is written after a flag."""
         values = self.default if self.kind.is_list else (self.default,)
         return " ".join(map(self.kind.show, values))
 
@@ -113,7 +113,7 @@ OPTIONS: Final = (
         "unhealthy-after",
         term("10s", MIN_UNHEALTHY_AFTER_S * 1000, MAX_UNHEALTHY_AFTER_S * 1000),
         _STANDARD.unhealthy_after_s,
-        "how long a commit may be outstanding before /health answers false",
+        "how long a commit may take before /health reports false",
         DATA,
     ),
     Option(
@@ -175,7 +175,7 @@ OPTIONS: Final = (
         "max-streams",
         count("1024", 1, MAX_STREAMS),
         _STANDARD.max_streams,
-        "maximum of concurrent calls on one connection, watches included",
+        "maximum number of concurrent calls on one connection, including watches",
         NETWORK,
     ),
     Option(
@@ -189,7 +189,7 @@ OPTIONS: Final = (
         "keys-per-lease",
         count("100000", 1, MAX_KEYS_PER_LEASE),
         _STANDARD.keys_per_lease,
-        "maximum of keys attached to one lease",
+        "maximum number of keys attached to one lease",
         LEASES,
     ),
     Option(
@@ -201,9 +201,7 @@ OPTIONS: Final = (
         "several times",
         LEASES,
     ),
-    Option(
-        "log-level", choice(LOG_LEVELS), _STANDARD.log_level, "lowest level that is logged", LOG
-    ),
+    Option("log-level", choice(LOG_LEVELS), _STANDARD.log_level, "lowest level to log", LOG),
     Option(
         "log-format",
         choice(LOG_FORMATS),
@@ -217,7 +215,7 @@ BY_NAME: Final = {option.name: option for option in OPTIONS}
 
 
 def settings_of(values: dict[str, Any]) -> Settings:
-    """Put values, by the names of their options, together to what a server takes."""
+    """Build the server's settings from values by option name."""
     cert, key = values["cert"], values["key"]
     return Settings(
         directory=values["data-dir"],

@@ -1,23 +1,37 @@
-"""Settings from a TOML file. All that is wrong with it is told at once, with lines."""
+"""Settings from a TOML file. All errors in it are reported together, with line numbers."""
 
 import os
 import re
 import stat
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from leasehold.cli.settings.given import FAILED, Given, Layer, Mistake, check_number
-from leasehold.cli.settings.nearest import hint, nearest
+from leasehold.cli.settings.error_texts import (
+    hint,
+    nearest,
+    one_line,
+    shown,
+    shown_name,
+    shown_path,
+)
+from leasehold.cli.settings.given_values import FAILED, Given, Layer, Mistake, check_number
 from leasehold.cli.settings.options import BY_NAME, Option
-from leasehold.cli.settings.policy_kind import FIELDS, check_name, policy_of, term_ms
-from leasehold.cli.settings.shown import one_line, shown, shown_name, shown_path
-from leasehold.cli.settings.toml_lines import KeyPath, lines_of
+from leasehold.cli.settings.policy_type import FIELDS, check_name, policy_of, term_ms
+
+KeyPath = tuple[str, ...]
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 MAX_DIGITS: Final = 100
-"""Digits of a number that is looked at; Python itself reads some thousands, and takes long."""
+"""Maximum digits of a number. Python itself parses some thousands, which takes long."""
+
+MAX_DEPTH: Final = 3
+"""Depth of the keys that are searched: policy.NAME.min."""
+
+MAX_READ_CHARS: Final = 2 * 1024 * 1024
+"""Total text that is parsed: enough for the largest file with one statement per line."""
 
 _MAX_BITS: Final = (10**MAX_DIGITS).bit_length() - 1
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9_]{999}")
@@ -31,7 +45,7 @@ _FORM_OF_TERM: Final = 'write a number with ms, s, m, h or d, such as "30s"'
 
 
 def read_file(path: Path, named_by: str) -> Layer:
-    """Read a file; what cannot be read is a mistake like any other, of whoever has named it."""
+    """Read a file. A file that cannot be read is a mistake of the source that names it."""
     layer, shown_as = Layer(), shown_path(path)
     try:
         text = _text_of(path)
@@ -52,7 +66,7 @@ def read_file(path: Path, named_by: str) -> Layer:
 
 def _text_of(path: Path) -> str:
     try:
-        # Whoever opens a pipe has to wait for somebody who writes to it, unless he says otherwise.
+        # Opening a pipe blocks until there is a writer, unless it is opened non-blocking.
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("it is not a regular file; name a TOML file")
@@ -73,7 +87,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _not_toml(path: str, text: str, error: ValueError) -> str:
-    if not isinstance(error, tomllib.TOMLDecodeError):  # one that `int` has raised
+    if not isinstance(error, tomllib.TOMLDecodeError):  # raised by `int`
         found = _LONG_NUMBER.search(text)
         line = text.count("\n", 0, found.start() if found else 0) + 1
         return f"{path}:{line}: a number has too many digits: write at most {MAX_DIGITS}"
@@ -84,7 +98,7 @@ def _not_toml(path: str, text: str, error: ValueError) -> str:
 
 
 class _File:
-    """A file that is TOML."""
+    """A valid TOML file."""
 
     def __init__(self, path: str, lines: dict[KeyPath, int], layer: Layer) -> None:
         self._path = path
@@ -92,7 +106,7 @@ class _File:
         self._layer = layer
 
     def read(self, table: dict[str, Any]) -> None:
-        """Read all keys, in their order."""
+        """Read all keys, in file order."""
         for key, value in table.items():
             if self._layer.is_full:
                 break
@@ -171,7 +185,7 @@ def _joined(path: KeyPath) -> str:
 
 
 def _is_vast(value: Any) -> bool:
-    """Whether it is a number that is not even written."""
+    """Whether it is an integer that is too large to print."""
     return isinstance(value, int) and value.bit_length() > _MAX_BITS
 
 
@@ -192,8 +206,63 @@ def _shown(value: Any) -> str:
     return f"a number of more than {MAX_DIGITS} digits" if _is_vast(value) else str(value)
 
 
+# The line of each key.
+
+
+def lines_of(text: str) -> dict[KeyPath, int]:
+    """Return the line, from 1 on, of each key and table by path.
+
+    `tomllib` does not provide it. But a statement that ends with a line can be parsed alone, under
+    the header of its table: so lines are collected until they parse, and the resulting keys begin
+    on the first of them. The whole text must have been parsed before: errors in it are not detected
+    here. A statement of many lines is parsed once for each of them; `MAX_READ_CHARS` limits the
+    total, and lines after it are not known.
+    """
+    found: dict[KeyPath, int] = {}
+    header, statement, begin, read_chars = "", "", 0, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not statement:
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            begin = number
+        statement += line + "\n"
+        if line.lstrip().startswith("[") and begin == number:
+            header = statement
+        read_chars += len(header) + len(statement)
+        if read_chars > MAX_READ_CHARS:
+            break
+        read = _parsed(statement if statement is header else header + statement)
+        if read is None:
+            continue
+        for path in _paths(read):
+            found.setdefault(path, begin)
+        statement = ""
+    return found
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+
+
+def _paths(table: dict[str, Any], parent: KeyPath = ()) -> Iterator[KeyPath]:
+    for key, value in table.items():
+        path = (*parent, key)
+        yield path
+        if len(path) == MAX_DEPTH:
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                yield from _paths(each, path)
+
+
+# Values in the output of `leasehold config`.
+
+
 def toml_of(option: Option, value: Any) -> str:
-    """Write a value as it would be in a file."""
+    """Format a value as TOML."""
     kind = option.kind
     if kind.is_list:
         return f"[{', '.join(_quoted(kind.show(each)) for each in value)}]"

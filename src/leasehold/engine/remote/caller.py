@@ -1,46 +1,116 @@
-"""Calls to the server: a message out, an answer in, and what both say of history."""
+"""Calls to the server: a request, its answer, and the checks of its keyspace.
+
+Checks of the keyspace (`History`). Every answer has a header with the id of the cluster and a
+revision. The id never changes. A revision that was seen stays: a call that is *linearizable* (it
+changes something, or reads the latest state) and was sent after a revision was seen has at least
+that one in its answer. Answers to calls that were under way at the same time may come in any order,
+so each call keeps the `floor` that there was when it was sent. Other answers (renewals, headers of
+watches) come from one member's own view, which may lag: of them only the id counts.
+
+Once the history is lost, it stays lost: every further call of the engine raises that.
+"""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from leasehold.engine.remote.history import History
-from leasehold.engine.remote.refusals import NOTHING, About, is_useless, refusal_of
-from leasehold.errors import CallFailed, Status
-from leasehold.rpc.backoff import Backoff
-from leasehold.rpc.channel import Channel
-from leasehold.rpc.deadlines import task_limits
-from leasehold.rpc.grpc import RpcError
+from leasehold.basics.backoff import Backoff, exponential
+from leasehold.basics.timers import task_limits
+from leasehold.engine.remote.error_mapping import NOTHING, About, is_useless, refusal_of
+from leasehold.errors import CallFailed, ClusterMismatch, HistoryLost, Status, fresh
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.protocol import RpcError
 from leasehold.wire import rpc_pb2 as pb
 
 RANGE: Final = "/etcdserverpb.KV/Range"
 _LATEST: Final = pb.RangeRequest(key=b"\0", count_only=True)
-"""Asks for nothing but the latest revision."""
+"""Requests only the latest revision."""
 
 HAS_LEADER: Final = (("hasleader", "true"),)
 """Asks a member of a cluster to end a stream once it has lost its leader."""
 
 
 AGAIN: Final = 8
-AGAIN_BASE_S: Final = 0.05
-AGAIN_MAX_S: Final = 1.0
-"""How often a call that only reads is made again where no server can answer it, and the pauses:
-together about as long as the members of a cluster need to find a new leader."""
+RETRIES: Final = exponential(0.05, 1.0)
+"""How often, and after which waits, a read-only call is retried if no server can answer it:
+together about as long as the members of a cluster need to elect a new leader."""
 
 UNANSWERED_S: Final = 0.5
-"""How long a server may be silent until whoever gives up looks for another one."""
+"""How long a server may be silent before a caller that gives up changes to another one."""
 
 
 M = TypeVar("M", bound=Message)
 
 
-class Caller:
-    """Makes calls over a channel. A call waits for a connection, and is not made twice.
+class History:
+    """The id of the cluster, and the last revision seen."""
 
-    Only what is `idempotent` is made again: where it may have been executed, and where a server
-    says that it cannot do it at present.
+    __slots__ = ("_first_address", "_on_lost", "_where", "cluster_id", "floor", "lost")
+
+    def __init__(
+        self, on_lost: Callable[[HistoryLost], None], where: Callable[[], str] = str
+    ) -> None:
+        """`where` returns the address that is connected to, if it is known."""
+        self._on_lost = on_lost
+        self._where = where
+        self._first_address = ""
+        self.cluster_id = 0
+        """0 until the first answer."""
+        self.floor = 0
+        """The last revision that was seen."""
+        self.lost: HistoryLost | None = None
+
+    def check(self) -> None:
+        """Raise the loss of the history, if it was found."""
+        if self.lost is not None:
+            raise fresh(self.lost)
+
+    def saw_cluster(self, cluster_id: int) -> None:
+        """Check the id in an answer, 0 if it has none; raise `HistoryLost`."""
+        if not cluster_id or cluster_id == self.cluster_id:
+            self.check()
+            return
+        address = self._where()
+        if self.cluster_id and address != self._first_address:
+            addresses = self._first_address, address
+            self._lose(ClusterMismatch(addresses, (self.cluster_id, cluster_id)))
+        elif self.cluster_id:
+            self._lose(
+                f"cluster id changed from {self.cluster_id:x} to {cluster_id:x}: the address leads "
+                "to another server, or it was restored from a backup; connect again to use that one"
+            )
+        self.cluster_id, self._first_address = cluster_id, address
+
+    def saw(self, cluster_id: int, revision: int, floor: int = 0) -> None:
+        """Check the header of a linearizable call that was sent at a floor; raise `HistoryLost`."""
+        self.saw_cluster(cluster_id)
+        if revision < floor:
+            self._lose(
+                f"revision went back from {floor} to {revision}: the server has lost acknowledged "
+                "changes; connect again to continue with the remaining data"
+            )
+        self.rise(revision)
+
+    def rise(self, revision: int) -> None:
+        """Record a revision that certainly exists, such as that of an event."""
+        if revision > self.floor:
+            self.floor = revision
+
+    def _lose(self, why: str | HistoryLost) -> None:
+        if self.lost is None:
+            self.lost = HistoryLost(why) if isinstance(why, str) else why
+            self._on_lost(self.lost)
+        self.check()
+
+
+class Caller:
+    """Makes calls over a channel. A call waits for a connection, and is not retried.
+
+    Only `idempotent` calls are retried: where they may have been executed, and where a server
+    reports that it is unavailable.
     """
 
     def __init__(self, channel: Channel, history: History, random: Random | None = None) -> None:
@@ -49,13 +119,13 @@ class Caller:
         self._random = random or Random()  # noqa: S311  spreads retries, keeps no secret
         self._settling = asyncio.Lock()
         self._settled_at: float | None = None
-        """When the connection was made that is known to lead to our keyspace."""
+        """When the connection that is known to lead to our keyspace was made."""
 
     async def settle_in(self) -> None:
-        """Before anything is said on a new connection: does it lead to the keyspace that we know?
+        """Check that a new connection leads to our keyspace, before any other call on it.
 
-        Else a call would be executed in another one, and a renewal believed that a server has
-        answered which knows nothing of the holder's keys. Raises `HistoryLost`.
+        Otherwise a call would be executed in another keyspace, and a renewal trusted from a server
+        that does not have the holder's keys. Raises `HistoryLost`.
         """
         async with self._settling:
             channel = self.channel
@@ -84,12 +154,11 @@ class Caller:
         idempotent: bool = False,
         linearizable: bool = False,
     ) -> M:
-        """Make a call; the answer is checked to come from the keyspace that we know.
+        """Make a call; check that the answer comes from our keyspace.
 
-        A request may be given as the bytes that it is sent as.
+        A request may be given as its encoded bytes.
 
-        Raises errors of ours: those of an engine in this process, or what is wrong with the
-        connection or the answer.
+        Raises the errors of an engine in this process, or those of the connection or the answer.
         """
         self.history.check()
         if self.channel.connected_at != self._settled_at:
@@ -97,7 +166,7 @@ class Caller:
         answer = await self._ask(
             method, request, kind, about, idempotent=idempotent, linearizable=linearizable
         )
-        if self.channel.connected_at not in (self._settled_at, None):  # it may be of that one
+        if self.channel.connected_at not in (self._settled_at, None):  # the answer may be from it
             await self.settle_in()
         return answer
 
@@ -107,7 +176,7 @@ class Caller:
             await self.settle_in()
 
     async def _settle_in_time(self) -> None:
-        """Settle in; whoever gives up meanwhile has the server left, as for any other call."""
+        """Settle in; if the caller gives up meanwhile, change the server as for any other call."""
         asked_at = asyncio.get_running_loop().time()
         try:
             await self.settle_in()
@@ -165,8 +234,8 @@ class Caller:
         idempotent: bool,
         is_settling: bool,
     ) -> bytes:
-        """Raise why a call was refused, unless it may be made again, and is answered then."""
-        backoff = Backoff(self._random, AGAIN_BASE_S, AGAIN_MAX_S)
+        """Retry a call that was refused, if that is allowed; else raise the reason."""
+        backoff = Backoff(RETRIES, self._random)
         for _ in range(AGAIN):
             self.leave_if_useless(error)
             if not idempotent or error.status is not Status.UNAVAILABLE:
@@ -174,7 +243,7 @@ class Caller:
             await asyncio.sleep(backoff.next_s())
             prepare = None if is_settling else self._settle_if_new
             if prepare is not None:
-                await prepare()  # it may be another keyspace that answers now
+                await prepare()  # another keyspace may answer now
             try:
                 return await self.channel.unary(
                     method,
@@ -189,24 +258,24 @@ class Caller:
         raise refusal_of(error, about, len(body)) from error
 
     def leave_if_useless(self, error: BaseException) -> None:
-        """Give up the connection, if an error says that this server will not do."""
+        """Give up the connection, if an error shows that this server is of no use at present."""
         if is_useless(error, has_others=self.channel.has_others):
             self.channel.hang_up(str(error))
 
     def _given_up(self, asked_at: float) -> None:
-        """Learn that nobody waits for an answer any more: was there any sign of the server?"""
+        """Called when a caller has given up: change the server if it has been silent."""
         heard_at = self.channel.heard_at
         if heard_at is not None and heard_at < asked_at:
             self.move_on(asked_at)
 
     def move_on(self, asked_at: float) -> None:
-        """Go to another server, if there is one, because this one has not answered in time."""
+        """Change to another server, if there is one, because this one has not answered in time."""
         connected_at = self.channel.connected_at
         if connected_at is None or not self.channel.has_others:
             return
         silent_s = asyncio.get_running_loop().time() - max(asked_at, connected_at)
         if silent_s >= UNANSWERED_S:
-            self.channel.hang_up(f"no answer for {silent_s:.1f} s")
+            self.channel.hang_up(f"no response for {silent_s:.1f} s")
 
 
 def _limit_of_task(loop: asyncio.AbstractEventLoop) -> float | None:
@@ -216,8 +285,8 @@ def _limit_of_task(loop: asyncio.AbstractEventLoop) -> float | None:
 
 
 def decoded(kind: type[M], message: bytes, method: str) -> M:
-    """Read an answer."""
+    """Decode an answer."""
     try:
         return kind.FromString(message)
     except DecodeError as error:
-        raise CallFailed(f"the answer to {method} cannot be read: {error}") from error
+        raise CallFailed(f"the response to {method} cannot be decoded: {error}") from error

@@ -1,17 +1,17 @@
 """All watches of a remote engine, on one stream at a time.
 
-Theory of operation. As long as there is a watch, a task keeps a stream: it opens one, has every
-watch with room created on it, and hands out what comes in. If the stream is lost all watches are
-detached, and the next stream makes them live again, each from where it was. A watch whose reader is
-slow is cancelled on the stream and created again when there is room: it holds up nobody else.
+Theory of operation. As long as there is a watch, a task keeps a stream: it opens one, creates every
+watch with room on it, and passes on what comes in. If the stream is lost all watches are detached,
+and the next stream makes them live again, each from where it was. A watch whose reader is slow is
+cancelled on the stream and created again when there is room: it does not hold up the others.
 
-Before watches go on after a loss, the server is asked for its latest revision: one that has come
-back with an older state would leave them waiting for revisions that they know already, without a
-word. That is `HistoryLost`. And each is asked for its version, which decides what its progress is
-worth: the members of a cluster need not have the same.
+Before watches continue after a loss, the latest revision of the server is read: a server that has
+come back with an older state would silently leave them waiting for revisions that they already
+have. That is `HistoryLost`. The version is read too, on each stream: it decides whether progress
+can be trusted, and the members of a cluster need not have the same.
 
-Only this ends a watch: what it must tell next was compacted, history is lost, the server refuses it
-for good, or it is cancelled.
+A watch ends only if its next revision was compacted, history is lost, the server refuses it
+permanently, or it is cancelled.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ from itertools import count
 from random import Random
 from typing import Final
 
+from leasehold.basics.backoff import Backoff, exponential
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
-from leasehold.engine.remote.watching import RemoteWatch
+from leasehold.engine.remote.remote_watch import RemoteWatch
 from leasehold.errors import (
     CallRefused,
     Closed,
@@ -33,30 +34,28 @@ from leasehold.errors import (
     LeaseholdError,
     is_definite,
 )
-from leasehold.rpc.backoff import Backoff
-from leasehold.rpc.failures import as_ours
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.streaming_call import StreamingCall
+from leasehold.grpc.call_errors import as_ours
+from leasehold.grpc.client_call import StreamingCall
+from leasehold.grpc.protocol import RpcError
 from leasehold.wire import rpc_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
 METHOD: Final = "/etcdserverpb.Watch/Watch"
 
-AGAIN_BASE_S: Final = 0.05
-AGAIN_MAX_S: Final = 1.0
-"""The pauses between streams that are lost one after the other."""
+RECONNECTS: Final = exponential(0.05, 1.0)
+"""The waits between streams that are lost one after the other."""
 
 PROGRESS_S: Final = 60.0
-"""After so long without a request the server is asked how far it is: a watch that has nothing to
-tell would else go on, after a loss, from where it began, which may be compacted by then."""
+"""The interval without a request after which progress is requested: after a loss, a watch without
+events would otherwise continue from where it began, which may be compacted by then."""
 
 ALL_WATCHES: Final = -1
 """In place of a watch's number: progress of all of them."""
 
 
 class WatchHub:
-    """Keeps the watches of an engine going."""
+    """Keeps the watches of an engine live."""
 
     def __init__(
         self,
@@ -67,11 +66,11 @@ class WatchHub:
         self._caller = caller
         self._ask_trust = ask_trust
         self._is_trusted = False
-        """Whether watches may go on from where the progress of this server says that they are."""
-        self._backoff = Backoff(random or Random(), AGAIN_BASE_S, AGAIN_MAX_S)  # noqa: S311
+        """Whether watches may continue from the revision of this server's progress."""
+        self._backoff = Backoff(RECONNECTS, random or Random())  # noqa: S311
         self._ids = count(1)
         self._watches: dict[RemoteWatch, None] = {}
-        """All that are not over, in the order in which they came."""
+        """All that have not ended, in the order in which they were added."""
         self._live: dict[int, RemoteWatch] = {}
         self._outgoing: deque[pb.WatchRequest] = deque()
         self._has_outgoing = asyncio.Event()
@@ -80,7 +79,7 @@ class WatchHub:
         self._is_interrupted = False
 
     def add(self, request: pb.WatchCreateRequest) -> RemoteWatch:
-        """Begin a watch."""
+        """Add a watch."""
         floor = self._caller.history.floor
         watch = RemoteWatch(request, self._has_room, self._cancelled, floor)
         self._watches[watch] = None
@@ -97,21 +96,21 @@ class WatchHub:
         self._live.clear()
 
     def abandon(self, error: Exception) -> None:
-        """Have every watch refuse to work, in a child process; nobody waits there."""
+        """Make every watch refuse to work, in a child process; there are no waiters there."""
         for watch in self._watches:
             watch.abandon(error)
 
     async def close(self) -> None:
-        """End every watch, and the stream."""
+        """End every watch, and close the stream."""
         self.fail_all(Closed("the engine was closed"))
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
 
-    # What watches ask for.
+    # Called by watches.
 
     def _attach(self, watch: RemoteWatch) -> None:
-        """Have a watch created, if there is a stream; else the next one will."""
+        """Create a watch, if there is a stream; else the next stream will."""
         if not self._is_streaming or watch.live_id:
             return
         creation = watch.creation(next(self._ids))
@@ -119,7 +118,7 @@ class WatchHub:
         self._say(pb.WatchRequest(create_request=creation))
 
     def _has_room(self, watch: RemoteWatch) -> None:
-        """Hear from a watch that it can be told more, or wants to know how far it is."""
+        """Called when a watch has room again, or requests progress."""
         if not watch.live_id:
             if watch.has_room:
                 self._attach(watch)
@@ -128,11 +127,11 @@ class WatchHub:
 
     @property
     def _is_about_to_ask(self) -> bool:
-        """Whether the last request asks for progress already: one answer is for all watches."""
+        """Whether the last request is for progress already: one answer is for all watches."""
         return bool(self._outgoing) and self._outgoing[-1].HasField("progress_request")
 
     def _detach(self, watch: RemoteWatch) -> None:
-        """Have a watch told nothing more for now."""
+        """Cancel a watch on the stream for now."""
         del self._live[watch.live_id]
         if self._is_streaming:
             cancel = pb.WatchCancelRequest(watch_id=watch.live_id)
@@ -156,7 +155,7 @@ class WatchHub:
     # The stream.
 
     async def _keep(self) -> None:
-        """Have a stream, as long as there are watches; the last one takes it along."""
+        """Keep a stream as long as there are watches; it is closed with the last one."""
         try:
             while self._watches:
                 try:
@@ -164,25 +163,25 @@ class WatchHub:
                 except (RpcError, LeaseholdError, OSError) as error:
                     await self._lost(error)
         except Exception as error:
-            logger.exception("watching has failed")
+            logger.exception("watch stream failed")
             self.fail_all(error)
         finally:
             self._keeper = None
 
     async def _lost(self, error: RpcError | LeaseholdError | OSError) -> None:
-        """Note why a stream was lost; wait for a while, unless it will never do."""
+        """Record why a stream was lost; wait for a while, unless the loss is final."""
         ours = as_ours(error) if isinstance(error, RpcError) else error
         if is_definite(ours):
             self.fail_all(ours)
             return
         if not self._is_interrupted:
             self._is_interrupted = True
-            logger.warning("watches are interrupted, and will go on where they were: %s", ours)
+            logger.warning("watches are interrupted, and will be resumed: %s", ours)
         self._caller.leave_if_useless(error)
         await asyncio.sleep(self._backoff.next_s())
 
     async def _stream(self) -> None:
-        """Open a stream, make watches live, and hand out what comes, until it is lost."""
+        """Open a stream, make watches live, and pass answers on, until it is lost."""
         await self._caller.settle_in()
         stream = self._caller.channel.stream(METHOD, metadata=HAS_LEADER, wait_for_ready=True)
         async with stream as call:
@@ -205,7 +204,7 @@ class WatchHub:
                     await writer
 
     async def _write(self, call: StreamingCall) -> None:
-        with suppress(RpcError, ConnectionLost):  # whoever reads hears of it
+        with suppress(RpcError, ConnectionLost):  # raised to the reader
             while True:
                 try:
                     async with asyncio.timeout(PROGRESS_S):
@@ -220,12 +219,12 @@ class WatchHub:
         while self._watches:
             body = await call.receive()
             if body is None:
-                raise ConnectionLost("the server has ended the stream of watches")
+                raise ConnectionLost("the server ended the watch stream")
             answer = decoded(pb.WatchResponse, body, METHOD)
             self._caller.history.saw_cluster(answer.header.cluster_id)
             self._take(answer, len(body))
 
-    # What comes in.
+    # Answers.
 
     def _take(self, answer: pb.WatchResponse, octets: int) -> None:
         watch = self._live.get(answer.watch_id)
@@ -250,7 +249,7 @@ class WatchHub:
         self._backoff.reset()
         if self._is_interrupted:
             self._is_interrupted = False
-            logger.warning("watches go on, from %s", self._caller.channel.address)
+            logger.warning("watches resumed, from %s", self._caller.channel.address)
         watch.created(revision)
         if watch.wants_progress:
             self._has_room(watch)
@@ -261,13 +260,13 @@ class WatchHub:
             self._ended(watch, answer)
 
     def _ended(self, watch: RemoteWatch, answer: pb.WatchResponse) -> None:
-        """Take the end of a watch that nobody here has asked for."""
+        """Handle the end of a watch that was not cancelled here."""
         if answer.compact_revision:
             self._end(watch, Compacted(watch.next_revision, answer.compact_revision))
         elif answer.cancel_reason:
-            self._end(watch, CallRefused(f"the server refuses the watch: {answer.cancel_reason}"))
+            self._end(watch, CallRefused(f"the server refused the watch: {answer.cancel_reason}"))
         else:  # as etcd does when it stops
-            raise ConnectionLost("the server has cancelled a watch")
+            raise ConnectionLost("the server cancelled a watch")
 
     def _progressed(self, revision: int, watches: list[RemoteWatch]) -> None:
         for watch in watches:

@@ -1,1 +1,1 @@
-"""etcd's services, on its wire format: each a plain function of a message."""
+"""etcd's services, on its wire format: each method is a plain function of a message."""

@@ -1,12 +1,12 @@
-"""Alarms: what an operator has to know, and has to switch off.
+"""Alarms: conditions that an operator must see, and must clear.
 
-NOSPACE is raised when something is refused because the quota is used up. From then on whatever
-would make the data larger is refused, even if there is room again: a server that takes some writes
-and refuses others would be harder to understand than one that waits for its operator. CORRUPT is
-raised by operators only, and nothing is changed any more then.
+NOSPACE is raised when a request is refused because the quota is used up. From then on every request
+that would make the data larger is refused, even if there is room again: a server that takes some
+writes and refuses others would be harder to understand than one that waits for its operator.
+CORRUPT is raised by operators only, and blocks all changes.
 
-They are kept as a note in the journal, so they outlive a restart. What an alarm forbids is
-forbidden before the note is on disk, and allowed again after that.
+Alarms are kept as a note in the journal, so they survive a restart. An alarm takes effect before
+the note is on disk, and ends after that.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError
-from leasehold.server.etcd.desk import Desk, invalid
+from leasehold.grpc.protocol import RpcError
+from leasehold.server.etcd.service_context import ServiceContext, invalid
 from leasehold.wire.maintenance_pb2 import (
     CORRUPT,
     NONE,
@@ -28,21 +28,21 @@ from leasehold.wire.maintenance_pb2 import (
 logger = logging.getLogger(__name__)
 
 MAX_ALARMS: Final = 1_000
-"""A client may raise alarms in the name of any member, so there must be an end."""
+"""A client may raise alarms for any member id, so their number is limited."""
 
 NOTE: Final = "alarms"
 
 _NAMES: Final[dict[int, str]] = {NOSPACE: "NOSPACE", CORRUPT: "CORRUPT"}
 
 
-class Alarm(NamedTuple):
-    """An alarm, and whose."""
+class EtcdAlarm(NamedTuple):
+    """An alarm and its member."""
 
     member: int
     kind: int
 
     def __str__(self) -> str:
-        # As Go prints the message; nothing is shown that is zero.
+        # As Go prints the message: zero fields are left out.
         member = f"memberID:{self.member} " if self.member else ""
         return f"{member}alarm:{_NAMES[self.kind]} "
 
@@ -50,31 +50,31 @@ class Alarm(NamedTuple):
 class Alarms:
     """The alarms of one server."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        journal = desk.runtime.journal
-        self._own = Alarm(journal.identity.member_id, NOSPACE)
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        journal = context.runtime.journal
+        self._own = EtcdAlarm(journal.identity.member_id, NOSPACE)
         noted = AlarmResponse.FromString(journal.notes.get(NOTE, b""))
-        self.raised = [Alarm(each.memberID, each.alarm) for each in noted.alarms]
-        """What is known to be raised, and is on disk; the oldest first."""
+        self.raised = [EtcdAlarm(each.memberID, each.alarm) for each in noted.alarms]
+        """The raised alarms that are on disk, the oldest first."""
         self._turn = asyncio.Lock()
         self._raising: asyncio.Task[None] | None = None
-        desk.store.on_no_space = self._no_space
+        context.store.on_no_space = self._no_space
         self._act_on(self.raised)
 
-    def of_kind(self, kind: int) -> list[Alarm]:
-        """Give the alarms of a kind; NONE is all of them."""
+    def of_kind(self, kind: int) -> list[EtcdAlarm]:
+        """Return the alarms of a kind; NONE means all of them."""
         return [alarm for alarm in self.raised if kind in (NONE, alarm.kind)]
 
     def reason(self, excluded: Collection[str] = ()) -> str:
-        """Why this server is not healthy, in etcd's words; empty if it is."""
+        """Return why this server is not healthy, in etcd's words; empty if it is."""
         for alarm in self.raised:
             if _NAMES[alarm.kind] not in excluded:
                 return f"ALARM {_NAMES[alarm.kind]}"
         return ""
 
-    async def activate(self, alarm: Alarm) -> list[Alarm]:
-        """Raise an alarm, if it is not raised already; give it."""
+    async def activate(self, alarm: EtcdAlarm) -> list[EtcdAlarm]:
+        """Raise an alarm, if it is not raised already; return it."""
         check_kind(alarm.kind)
         if alarm.kind == NONE:
             return []
@@ -87,8 +87,8 @@ class Alarms:
                 logger.warning("alarm raised: %s", alarm)
         return [alarm]
 
-    async def deactivate(self, alarm: Alarm) -> list[Alarm]:
-        """Switch an alarm off; give it, if it was raised."""
+    async def deactivate(self, alarm: EtcdAlarm) -> list[EtcdAlarm]:
+        """Clear an alarm; return it, if it was raised."""
         check_kind(alarm.kind)
         async with self._turn:
             if alarm not in self.raised:
@@ -97,41 +97,41 @@ class Alarms:
             logger.warning("alarm disarmed: %s", alarm)
         return [alarm]
 
-    async def _change(self, alarms: list[Alarm]) -> None:
-        """Note what is raised from now on; until that is on disk, old and new alarms count."""
+    async def _change(self, alarms: list[EtcdAlarm]) -> None:
+        """Store the new alarms; until they are on disk, old and new alarms are in effect."""
         self._act_on([*self.raised, *alarms])
         noted = AlarmResponse(alarms=[message_of(alarm) for alarm in alarms]).SerializeToString()
         try:
-            await self._desk.do(lambda journal: journal.note(NOTE, noted))
+            await self._context.do(lambda journal: journal.note(NOTE, noted))
             self.raised = alarms
         finally:
             self._act_on(self.raised)
 
-    def _act_on(self, alarms: list[Alarm]) -> None:
+    def _act_on(self, alarms: list[EtcdAlarm]) -> None:
         kinds = {alarm.kind for alarm in alarms}
-        self._desk.store.cap(is_capped=NOSPACE in kinds)
-        self._desk.is_corrupt = CORRUPT in kinds
+        self._context.store.cap(is_capped=NOSPACE in kinds)
+        self._context.is_corrupt = CORRUPT in kinds
 
     def _no_space(self) -> None:
-        """Raise the alarm for the first refusal; the others find it raised, or on its way."""
+        """Raise the alarm for the first refusal; for later ones it is raised or about to be."""
         if self._raising is None and self._own not in self.raised:
             self._raising = asyncio.get_running_loop().create_task(self._raise_own())
 
     async def _raise_own(self) -> None:
         try:
             await self.activate(self._own)
-        except RpcError as error:  # the next refusal tries again
+        except RpcError as error:  # the next refusal retries
             logger.error("the alarm for lack of space could not be raised: %s", error)
         finally:
             self._raising = None
 
 
-def message_of(alarm: Alarm) -> AlarmMember:
-    """Give an alarm as etcd's message."""
+def message_of(alarm: EtcdAlarm) -> AlarmMember:
+    """Return an alarm as etcd's message."""
     return AlarmMember(memberID=alarm.member, alarm=alarm.kind)  # type: ignore[arg-type]
 
 
 def check_kind(kind: int) -> None:
-    """Refuse an alarm that there is not. A real etcd ends, and cannot be started again."""
+    """Refuse an unknown kind of alarm. A real etcd crashes, and cannot be restarted."""
     if kind not in (NONE, NOSPACE, CORRUPT):
-        raise invalid(f"there is no alarm {kind}, only NOSPACE (1) and CORRUPT (2)")
+        raise invalid(f"unknown alarm {kind}; use NOSPACE (1) or CORRUPT (2)")

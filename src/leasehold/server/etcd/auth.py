@@ -1,28 +1,27 @@
-"""etcd's Auth service, as long as there is none: it says so."""
+"""etcd's Auth service, without authentication: it reports that authentication is off."""
 
 from typing import Final
 
 from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Method
-from leasehold.server.etcd.desk import Desk
+from leasehold.grpc.protocol import RpcError, parse
+from leasehold.grpc.routes import Answer, Exchange, Method
+from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.wire.auth_pb2 import DESCRIPTOR, AuthStatusRequest
 
 NOT_ENABLED: Final = "etcdserver: authentication is not enabled"
 
 FIRST_REVISION: Final = b"\x18\x01"
-"""The field of the revision of users and roles, which nobody has ever changed."""
+"""The field of the revision of users and roles, which never changes."""
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["Auth"]
 _parse_status = AuthStatusRequest.FromString
 
 
-class Auth:
-    """Says that everybody may do everything."""
+class AuthService:
+    """Reports that authentication is off; every client may do everything."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
@@ -33,10 +32,10 @@ class Auth:
         return {**refused, path + "AuthStatus": Exchange(self.status)}
 
     def status(self, message: bytes) -> Answer:
-        """Say that authentication is off."""
+        """Return that authentication is off."""
         parse(_parse_status, message)
-        return self._desk.durable_header() + FIRST_REVISION, 0
+        return self._context.durable_header() + FIRST_REVISION, 0
 
     def refuse(self, message: bytes) -> Answer:
-        """Refuse what would mean nothing, or would be forgotten."""
+        """Refuse calls that would have no effect, or would not be stored."""
         raise RpcError(Status.FAILED_PRECONDITION, NOT_ENABLED)

@@ -1,4 +1,4 @@
-"""etcd's Cluster service, of a cluster that has one member and will have no other."""
+"""etcd's Cluster service, of a cluster that always has exactly one member."""
 
 import asyncio
 import ipaddress
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from leasehold.basics.addresses import Address, TcpAddress, UnixAddress
 from leasehold.errors import Status
-from leasehold.rpc.addresses import Address, TcpAddress, UnixAddress
-from leasehold.rpc.grpc import RpcError
-from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Later, Method
-from leasehold.server.etcd.desk import Desk, invalid
+from leasehold.grpc.protocol import RpcError, parse
+from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, Method
+from leasehold.server.etcd.service_context import ServiceContext, invalid
 from leasehold.wire.cluster_pb2 import (
     Member,
     MemberAddRequest,
@@ -29,7 +28,7 @@ NOTE: Final = "peer-urls"
 
 MAX_URLS: Final = 16
 MAX_URL_CHARS: Final = 1024
-"""Where a member may be reached: every client is told all of it, again and again."""
+"""Of a member's URLs, which are sent to every client repeatedly."""
 
 BAD_URLS: Final = "given member URLs are invalid"
 NOT_FOUND: Final = "etcdserver: member not found"
@@ -37,7 +36,7 @@ NOT_ENOUGH: Final = "etcdserver: re-configuration failed due to not enough start
 NOT_A_LEARNER: Final = "etcdserver: can only promote a learner member"
 
 _UNROUTED: Final = {4: "192.0.2.1", 6: "2001:db8::1"}
-"""Addresses for documentation: asking how to get there sends nothing."""
+"""Addresses for documentation: looking up a route to them sends nothing."""
 
 _parse_add = MemberAddRequest.FromString
 _parse_list = MemberListRequest.FromString
@@ -46,19 +45,19 @@ _parse_remove = MemberRemoveRequest.FromString
 _parse_update = MemberUpdateRequest.FromString
 
 
-class Cluster:
-    """Lists the one member, and refuses to have others."""
+class ClusterService:
+    """Lists the one member, and refuses others."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._member = desk.runtime.journal.identity.member_id
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._member = context.runtime.journal.identity.member_id
         self.client_urls: list[str] = []
-        """Where clients reach this server; whoever starts it says so."""
-        noted = desk.runtime.journal.notes.get(NOTE)
+        """Where clients reach this server; set when it is started."""
+        noted = context.runtime.journal.notes.get(NOTE)
         self._peer_urls = None if noted is None else list(Member.FromString(noted).peerURLs)
         self._turn = asyncio.Lock()
-        # Headers of this service have no revision, in etcd as well.
-        self._header = desk.header(0)
+        # Headers of this service have no revision, as in etcd.
+        self._header = context.header(0)
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
@@ -77,15 +76,15 @@ class Cluster:
         return self._listed(), 0
 
     def add(self, message: bytes) -> Answer:
-        """Refuse another member, in the words for one that would cost the cluster its quorum."""
+        """Refuse another member, with etcd's error for one that would cost the quorum."""
         urls = parse(_parse_add, message).peerURLs
         _check_urls(urls)
         if not urls or not all(map(_is_peer_url, urls)):
             raise invalid(BAD_URLS)
         raise RpcError(Status.UNKNOWN, NOT_ENOUGH)
 
-    def update(self, message: bytes) -> Later:
-        """Note where the member is to be reached by others: nobody does, so it is never used."""
+    def update(self, message: bytes) -> DeferredAnswer:
+        """Store the peer URLs of the member. There are no peers, so they are never used."""
         request = parse(_parse_update, message)
         self._check(request.ID)
         _check_urls(request.peerURLs)
@@ -93,19 +92,19 @@ class Cluster:
 
     async def _update(self, urls: list[str]) -> Answer:
         noted = Member(peerURLs=urls).SerializeToString()
-        self._desk.check_room(len(noted))
+        self._context.check_room(len(noted))
         async with self._turn:
-            await self._desk.do(lambda journal: journal.note(NOTE, noted))
+            await self._context.do(lambda journal: journal.note(NOTE, noted))
             self._peer_urls = urls
         return self._listed(), 0
 
     def remove(self, message: bytes) -> Answer:
-        """Refuse to be nobody."""
+        """Refuse to remove the only member."""
         self._check(parse(_parse_remove, message).ID)
         raise RpcError(Status.UNKNOWN, NOT_ENOUGH)
 
     def promote(self, message: bytes) -> Answer:
-        """Refuse: the member is no learner."""
+        """Refuse: the member is not a learner."""
         self._check(parse(_parse_promote, message).ID)
         raise RpcError(Status.FAILED_PRECONDITION, NOT_A_LEARNER)
 
@@ -125,7 +124,7 @@ def _check_urls(urls: Sequence[str]) -> None:
 
 
 def _is_peer_url(url: str) -> bool:
-    """Say whether etcd would take this for where a member is: with a port, and without a path."""
+    """Return whether etcd would accept this as a peer URL: with a port, and without a path."""
     try:
         parts = urlsplit(url)
         is_tcp = parts.scheme in {"http", "https"} and bool(parts.hostname) and bool(parts.port)
@@ -138,7 +137,7 @@ def _is_peer_url(url: str) -> bool:
 
 
 def client_urls(bound: Iterable[Address], *, is_tls: bool) -> list[str]:
-    """Say where clients reach what listens on these addresses, each once."""
+    """Return where clients reach the listeners on these addresses, without duplicates."""
     return list(dict.fromkeys(_url(address, is_tls=is_tls) for address in bound))
 
 
@@ -149,7 +148,7 @@ def _url(address: Address, *, is_tls: bool) -> str:
 
 
 def _reachable(host: str) -> str:
-    """Give the address that others see, for one that stands for all of this machine's."""
+    """Return the address that others see, for a wildcard address."""
     try:
         number = ipaddress.ip_address(host)
     except ValueError:
@@ -160,7 +159,7 @@ def _reachable(host: str) -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((_UNROUTED[number.version], 9))
-        except OSError:  # there is no way out of this machine
+        except OSError:  # there is no route out of this machine
             return "127.0.0.1" if number.version == 4 else "::1"
         name: str = probe.getsockname()[0]
         return name

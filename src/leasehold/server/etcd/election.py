@@ -1,9 +1,22 @@
-"""etcd's Election service: a key for each candidate; the oldest one leads, and has the say."""
+"""etcd's Election service: a key for each candidate; the oldest one leads, and its value counts."""
 
 from typing import Any, Final
 
-from leasehold.core.keyspace import Item
-from leasehold.core.ops import (
+from leasehold.errors import UnknownLease
+from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.protocol import parse
+from leasehold.grpc.routes import (
+    Answer,
+    DeferredAnswer,
+    Exchange,
+    Listener,
+    Method,
+    Speaker,
+    Subscription,
+)
+from leasehold.journal import records
+from leasehold.keyspace.keyspace import Item
+from leasehold.keyspace.operations import (
     Compare,
     Delete,
     Found,
@@ -17,23 +30,19 @@ from leasehold.core.ops import (
     Target,
     Txn,
 )
-from leasehold.core.txn import check_key
-from leasehold.engine import records
-from leasehold.errors import UnknownLease
-from leasehold.rpc.gate import Gate
-from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Exchange, Later, Listener, Method, Speaker, Subscription
-from leasehold.server.etcd.claims import (
+from leasehold.keyspace.transaction_rules import check_key
+from leasehold.server.etcd.name_queues import NameQueue, NameQueues, bounds
+from leasehold.server.etcd.queued_calls import (
     SESSION_TTL_S,
-    Claim,
     Claimed,
-    OneRequest,
-    Wanted,
+    ClaimRequest,
+    QueuedCall,
+    SingleRequestCall,
     refusing,
     unknown,
 )
-from leasehold.server.etcd.desk import Desk
-from leasehold.server.etcd.lines import Line, Lines, bounds
+from leasehold.server.etcd.service_context import ServiceContext
+from leasehold.wire.codec import field
 from leasehold.wire.election_pb2 import (
     CampaignRequest,
     LeaderKey,
@@ -41,7 +50,6 @@ from leasehold.wire.election_pb2 import (
     ProclaimRequest,
     ResignRequest,
 )
-from leasehold.wire.encode import field
 
 NOT_LEADER: Final = "election: not leader"
 NO_LEADER: Final = "election: no leader"
@@ -53,70 +61,70 @@ _parse_leader = LeaderRequest.FromString
 _parse_resign = ResignRequest.FromString
 
 
-class Election:
+class ElectionService:
     """Lets candidates lead, one after the other."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._store = desk.store
-        self._lines = Lines(desk.runtime)
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._store = context.store
+        self._queues = NameQueues(context.runtime)
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
         path = "/v3electionpb.Election/"
         return {
-            path + "Campaign": Subscription(self.campaign, reads_metadata=False),
+            path + "Campaign": Subscription(self.campaign, reads_context=False),
             path + "Proclaim": Exchange(self.proclaim),
             path + "Leader": Exchange(self.leader, hold=Gate.hold_read),
-            path + "Observe": Subscription(self.observe, reads_metadata=False),
+            path + "Observe": Subscription(self.observe, reads_context=False),
             path + "Resign": Exchange(self.resign),
         }
 
     def campaign(self, speaker: Speaker) -> Listener:
-        """Begin a call that waits until its candidate leads, for as long as it takes."""
-        return CampaignCall(self._desk, self._lines, speaker)
+        """Begin a call that waits, without limit, until its candidate leads."""
+        return CampaignCall(self._context, self._queues, speaker)
 
     def observe(self, speaker: Speaker) -> Listener:
-        """Begin a call that tells who leads, and what that one says."""
-        return Observation(self._desk, self._lines, speaker)
+        """Begin a call that reports the leader and its value."""
+        return ObserveCall(self._context, self._queues, speaker)
 
-    def proclaim(self, message: bytes) -> Answer | Later:
-        """Say something else, as a candidate."""
+    def proclaim(self, message: bytes) -> Answer | DeferredAnswer:
+        """Change the value of a candidate."""
         if self._store.is_busy:
-            return self._desk.when_idle(self.proclaim, message)
+            return self._context.when_idle(self.proclaim, message)
         request = parse(_parse_proclaim, message)
         if not request.HasField("leader"):
             raise unknown(NO_LEADER_KEY)
         leader = request.leader
-        with refusing(self._desk):
+        with refusing(self._context):
             if not self._is_ready(leader, message):
-                return self._desk.when_idle(self.proclaim, message)
+                return self._context.when_idle(self.proclaim, message)
             lease = leader.lease
             if not lease and self._is_current(leader):
                 (lease, _), _ = self._store.apply(Grant(0, SESSION_TTL_S))
             outcome, position = self._as_candidate(leader, Put(leader.key, request.value, lease))
         if not outcome.succeeded:
             raise unknown(NOT_LEADER, position)
-        return self._desk.header(outcome.revision), position
+        return self._context.header(outcome.revision), position
 
-    def resign(self, message: bytes) -> Answer | Later:
-        """Give up leading, or being a candidate; it is no error if one is none."""
+    def resign(self, message: bytes) -> Answer | DeferredAnswer:
+        """Resign as leader or candidate; a key that does not exist is not an error."""
         if self._store.is_busy:
-            return self._desk.when_idle(self.resign, message)
+            return self._context.when_idle(self.resign, message)
         request = parse(_parse_resign, message)
         if not request.HasField("leader"):
             raise unknown(NO_LEADER_KEY)
-        with refusing(self._desk):
+        with refusing(self._context):
             if not self._is_ready(request.leader, message):
-                return self._desk.when_idle(self.resign, message)
+                return self._context.when_idle(self.resign, message)
             outcome, position = self._as_candidate(request.leader, Delete(request.leader.key))
-        return self._desk.header(outcome.revision), position
+        return self._context.header(outcome.revision), position
 
     def _is_ready(self, leader: LeaderKey, message: bytes) -> bool:
-        """Do what comes first; False if a lease goes with very many keys, which takes a while."""
+        """Do pending cleanup tasks; return False if a lease with very many keys is still ending."""
         check_key(leader.key)
-        self._desk.check_room(len(message))
-        self._lines.chores.do_now(leader.key)
+        self._context.check_room(len(message))
+        self._queues.cleanup.do_now(leader.key)
         return not self._store.is_busy
 
     def _is_current(self, leader: LeaderKey) -> bool:
@@ -124,14 +132,14 @@ class Election:
         return leader.rev == (0 if item is None else item[1])
 
     def _as_candidate(self, leader: LeaderKey, step: Step) -> tuple[Outcome, int]:
-        """Do something if the key is still the one that the candidate was told of."""
+        """Execute a step if the key is still the one that the candidate was given."""
         condition = Compare(leader.key, Target.CREATE_REVISION, Relation.EQUAL, leader.rev)
         return self._store.apply(Txn([condition], [step]))
 
-    def leader(self, message: bytes) -> Answer | Later:
-        """Tell who leads."""
+    def leader(self, message: bytes) -> Answer | DeferredAnswer:
+        """Return the leader."""
         if self._store.is_busy:
-            return self._desk.when_idle(self.leader, message)
+            return self._context.when_idle(self.leader, message)
         request = parse(_parse_leader, message)
         query = Range(*bounds(request.name), sort_by=SortBy.CREATE_REVISION, limit=1)
         read = self._store.read(query)
@@ -140,87 +148,87 @@ class Election:
         return self._leader(*read)
 
     async def _leader_of_many(self, query: Range) -> Answer:
-        return self._leader(*await self._desk.runtime.reader.scan(query))
+        return self._leader(*await self._context.runtime.reader.scan(query))
 
     def _leader(self, found: Found, position: int) -> Answer:
         if not found.items:
             raise unknown(NO_LEADER, position)
-        return self._desk.header(found.revision) + field(2, found.items[0][0]), position
+        return self._context.header(found.revision) + field(2, found.items[0][0]), position
 
 
-class CampaignCall(Claim):
+class CampaignCall(QueuedCall):
     """A call that waits until its candidate leads."""
 
     OUT = NOT_LEADER
 
-    def read(self, message: bytes) -> Wanted:
+    def read(self, message: bytes) -> ClaimRequest:
         """Read the request."""
         request = parse(_parse_campaign, message)
-        return Wanted(request.name, request.lease, request.value)
+        return ClaimRequest(request.name, request.lease, request.value)
 
     def reclaim(self, key: bytes, lease: int, item: Item, value: bytes) -> int:
-        """Proclaim the value, if the candidate is there with another one."""
+        """Proclaim the value, if the candidate exists with another one."""
         if records.value_of(item) == value:
             return 0
         try:
             _, position = self._store.apply(Put(key, value, lease))
-        except UnknownLease:  # it is none of this lease's, and etcd deletes it then
-            if not self._store.is_busy:  # else it goes with the lease
+        except UnknownLease:  # it is not attached to this lease, and etcd then deletes it
+            if not self._store.is_busy:  # otherwise it is deleted with the lease
                 self._store.apply(Delete(key))
             raise
         return position
 
     def answer(self, claimed: Claimed, revision: int) -> bytes:
-        """Tell the candidate its key, and the revision from before it had to wait, as etcd does."""
+        """Return the candidate's key, and the revision from before it had to wait, as etcd does."""
         leader = LeaderKey(
             name=claimed.name, key=claimed.key, rev=claimed.created, lease=claimed.lease
         )
-        return self._desk.header(claimed.at_revision) + field(2, leader.SerializeToString())
+        return self._context.header(claimed.at_revision) + field(2, leader.SerializeToString())
 
 
-class Observation(OneRequest):
-    """A call that tells who leads.
+class ObserveCall(SingleRequestCall):
+    """A call that reports the leader.
 
-    A client that does not take what it is told is told the latest when it does.
+    A client that does not read gets only the latest state once it reads again.
     """
 
     def __init__(self, *call: Any) -> None:
         super().__init__(*call)
-        self._line: Line | None = None
+        self._queue: NameQueue | None = None
         self._has_missed = False
 
     def begin(self, message: bytes) -> None:
-        """Look on."""
+        """Start observing."""
         request = parse(_parse_leader, message)
-        with refusing(self._desk):
-            self._lines.check_room(request.name)
-        self._line = self._lines.of(request.name)
-        self._line.observe(self)
+        with refusing(self._context):
+            self._queues.check_room(request.name)
+        self._queue = self._queues.of(request.name)
+        self._queue.observe(self)
         self._tell_now()
 
     def _tell_now(self) -> None:
-        first = self._line.first if self._line is not None else None
+        first = self._queue.first if self._queue is not None else None
         if first is not None:
             revision = self._store.revision
             self.leads(first, revision, self._store.position_of(revision))
 
     def leads(self, first: Item, revision: int, position: int) -> None:
-        """Tell the client, or remember that it has to be told."""
+        """Send the leader to the client, or record that it must be sent."""
         if not self._speaker.has_room:
             self._has_missed = True
             return
-        self._speaker.say(self._desk.header(revision) + field(2, first[0]), position)
-        if position <= self._desk.gate.released:
+        self._speaker.say(self._context.header(revision) + field(2, first[0]), position)
+        if position <= self._context.gate.released:
             self._speaker.flush_soon()
 
     def relieved(self) -> None:
-        """Tell the client what it has missed."""
+        """Send the state that the client has missed."""
         if self._has_missed:
             self._has_missed = False
             self._tell_now()
 
     def gone(self) -> None:
-        """Look on no longer."""
+        """Stop observing."""
         super().gone()
-        if self._line is not None:
-            self._line.ignore(self)
+        if self._queue is not None:
+            self._queue.ignore(self)

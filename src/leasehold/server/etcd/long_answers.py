@@ -1,40 +1,40 @@
 """Long answers: with very many items, or with large ones.
 
-Each generator gives the pieces of an answer without its header. They give the very bytes that
-`ranges`, `txns` and `lease` give at once for short answers. If there are very many items it is
-others' turn between any two steps; if there are but few, all steps are done `at_once`: what is
-large is not copied, but is a piece of its own.
+Each generator returns the pieces of an answer without its header: exactly the bytes that
+`kv_messages` and `lease` return in one piece for short answers. With very many items, other work
+runs between any two steps; with few, all steps are done `at_once`. A large item is not copied, but
+is a separate piece.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from leasehold.core.keyspace import Item
-from leasehold.core.ops import Deleted, Found, Outcome
-from leasehold.core.ordering import in_order
-from leasehold.core.ranges import SLICE, Steps, pausing
-from leasehold.server.etcd.ranges import encode_totals, pairs_of
-from leasehold.server.etcd.txns import (
+from leasehold.keyspace.keyspace import Item
+from leasehold.keyspace.operations import Deleted, Found, Outcome
+from leasehold.keyspace.ranges import SLICE, Steps, sort_steps
+from leasehold.server.etcd.kv_messages import (
     encode_step,
     encode_succeeded,
+    encode_totals,
     inner_header,
+    pairs_of,
     steps_taken,
 )
-from leasehold.wire.encode import field, varint
+from leasehold.wire.codec import field, varint
 from leasehold.wire.rpc_pb2 import RequestOp, TxnRequest
 
 LARGE_BYTES: Final = 256 * 1024
-"""An answer with more than this leaves in pieces, however few items it has."""
+"""A larger answer is sent in pieces, however few items it has."""
 
 LARGE_ITEM_BYTES: Final = 4 * 1024
-"""An item that has more is a piece of its own: then it costs less than a copy."""
+"""A larger item is a separate piece: that costs less than a copy."""
 
 T = TypeVar("T")
 _LENGTH_DELIMITED = 2
 
 
 def found_steps(found: Found, *, keys_only: bool) -> Steps[list[bytes]]:
-    """Encode what a range has found."""
+    """Encode the result of a range."""
 
     def encode(items: Sequence[Item]) -> list[bytes]:
         return _fields(2, pairs_of(items, keys_only=keys_only))
@@ -44,7 +44,7 @@ def found_steps(found: Found, *, keys_only: bool) -> Steps[list[bytes]]:
 
 
 def deleted_steps(deleted: Deleted, *, with_previous: bool) -> Steps[list[bytes]]:
-    """Encode what a delete has deleted."""
+    """Encode the result of a delete."""
     if not deleted.previous:
         return []
     count = b"\x10" + varint(len(deleted.previous))
@@ -58,7 +58,7 @@ def _previous(items: Sequence[Item]) -> list[bytes]:
 
 
 def outcome_steps(outcome: Outcome, request: TxnRequest) -> Steps[list[bytes]]:
-    """Encode what a transaction has done."""
+    """Encode the result of a transaction."""
     pieces: list[bytes] = []
     small = [encode_succeeded(outcome)]
     size = 0
@@ -67,7 +67,7 @@ def outcome_steps(outcome: Outcome, request: TxnRequest) -> Steps[list[bytes]]:
         length = sum(map(len, encoded))
         small += (_head(3, length), *encoded)
         size += length
-        if size >= LARGE_ITEM_BYTES:  # else an answer would have as many pieces as operations
+        if size >= LARGE_ITEM_BYTES:  # otherwise an answer would have as many pieces as operations
             pieces += _joined(small)
             small.clear()
             size = 0
@@ -76,7 +76,7 @@ def outcome_steps(outcome: Outcome, request: TxnRequest) -> Steps[list[bytes]]:
 
 
 def _joined(parts: list[bytes]) -> list[bytes]:
-    """Join what is small, and leave what is large as it is."""
+    """Join small parts, and leave large ones as they are."""
     pieces: list[bytes] = []
     small: list[bytes] = []
     for part in parts:
@@ -105,8 +105,8 @@ def _step_steps(result: Any, operation: RequestOp) -> Steps[list[bytes]]:
 
 
 def keys_steps(head: bytes, names: list[bytes]) -> Steps[list[bytes]]:
-    """Encode the keys of a lease, in order, behind what else is said of it."""
-    ordered = yield from pausing(in_order(names, bytes, SLICE))
+    """Encode the keys of a lease, in order, after its other fields."""
+    ordered = yield from sort_steps(names, bytes)
     return [head, *(yield from _in_slices(ordered, _keys))]
 
 
@@ -115,7 +115,7 @@ def _keys(names: Sequence[bytes]) -> list[bytes]:
 
 
 def leases_steps(listing: Steps[list[tuple[float, bytes]]]) -> Steps[list[bytes]]:
-    """Put together a list of leases, each of them encoded already."""
+    """Assemble a list of leases that are encoded already."""
     listed = yield from listing
     return (yield from _in_slices(listed, _leases))
 
@@ -135,7 +135,7 @@ def _in_slices(
 
 
 def _fields(number: int, payloads: Sequence[bytes]) -> list[bytes]:
-    """Make a field of each payload: one piece of all that are small, none of what is large."""
+    """Make a field of each payload: small ones are joined into one piece, large ones are not."""
     pieces: list[bytes] = []
     small: list[bytes] = []
     for payload in payloads:
@@ -149,7 +149,7 @@ def _fields(number: int, payloads: Sequence[bytes]) -> list[bytes]:
 
 
 def _within(number: int, pieces: list[bytes]) -> list[bytes]:
-    """Make a field of some pieces."""
+    """Make a field of several pieces."""
     return [_head(number, sum(map(len, pieces))), *pieces]
 
 
@@ -161,12 +161,12 @@ def _head(number: int, length: int) -> bytes:
 
 
 def is_large(items: Sequence[Item]) -> bool:
-    """Say whether these items make an answer long, though there may be few of them."""
+    """Return whether these items make a long answer, though they may be few."""
     return sum([len(item[0]) for item in items]) > LARGE_BYTES
 
 
 def outcome_bytes(outcome: Outcome) -> int:
-    """Count the octets of all items that a transaction has read, replaced or deleted."""
+    """Count the bytes of all items that a transaction has read, replaced or deleted."""
     octets = 0
     for result in outcome.results:
         kind = type(result)

@@ -1,4 +1,4 @@
-"""etcd's JSON gateway, on the port that speaks gRPC: what a request is for, and who does it."""
+"""etcd's JSON gateway, on the same port as gRPC: routes requests to their handlers."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -12,35 +12,34 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from leasehold.errors import Status
-from leasehold.rpc.grpc import RpcError, too_large
-from leasehold.rpc.limits import Limits
-from leasehold.rpc.metadata import Metadata
-from leasehold.rpc.pages import Pages, Reply, find_page
-from leasehold.rpc.routes import Methods, Subscription
-from leasehold.rpc.timeouts import parse_timeout
-from leasehold.rpc.web import Ask, Visit, Visitor
-from leasehold.server.gateway.access import WebAccess
-from leasehold.server.gateway.answers import refused
-from leasehold.server.gateway.calls import Call
-from leasehold.server.gateway.documents import Documents, Unreadable
-from leasehold.server.gateway.reading import fill_steps
-from leasehold.server.gateway.replies import JSON, empty, plain
-from leasehold.server.gateway.routes import OLD_PREFIX, PREFIX, Route, find_routes
-from leasehold.server.version import CLUSTER_VERSION, ETCD_VERSION
+from leasehold.grpc.call_context import CallContext
+from leasehold.grpc.call_errors import as_rpc_error
+from leasehold.grpc.http_handlers import Ask, Pages, Reply, Visit, Visitor, find_page
+from leasehold.grpc.metadata import Metadata, parse_timeout
+from leasehold.grpc.protocol import RpcError, too_large
+from leasehold.grpc.routes import Methods
+from leasehold.http2.limits import ConnectionLimits
+from leasehold.server.etcd.maintenance import CLUSTER_VERSION, ETCD_VERSION
+from leasehold.server.gateway.gateway_routes import OLD_PREFIX, PREFIX, Route, find_routes
+from leasehold.server.gateway.http_answers import JSON, empty, plain, refused
+from leasehold.server.gateway.json_call import JsonCall
+from leasehold.server.gateway.json_documents import Documents, Unreadable
+from leasehold.server.gateway.json_reader import fill_steps
+from leasehold.server.gateway.web_access import WebAccess
 
 _VERSIONS: Final = {"etcdserver": ETCD_VERSION, "etcdcluster": CLUSTER_VERSION}
-"""What clients take us for, to know what they can ask."""
+"""The reported versions, by which clients choose their requests."""
 
-MAX_MESSAGE_BYTES: Final = Limits().max_message_bytes
+MAX_MESSAGE_BYTES: Final = ConnectionLimits().max_message_bytes
 
 MAX_DEPTH: Final = 100
-"""Messages within messages that protobuf reads."""
+"""Depth of nested messages that protobuf parses."""
 
 LONG_BODY_BYTES: Final = 16 * 1024
-"""A body that is longer is made a message of in steps."""
+"""A longer body is converted to a message in steps."""
 
 STEPS_AT_ONCE: Final = 250
-"""Messages within a message that are read between two pauses: in a millisecond or two."""
+"""Nested messages that are parsed between two pauses: in a millisecond or two."""
 
 _HEALTH: Final = "/health"
 _WITHOUT_HEAD: Final = (_HEALTH, "/version")
@@ -62,7 +61,7 @@ class Gateway:
     ) -> None:
         """Serve the methods, and pages; `health` is called with the query of its request.
 
-        Without methods there are pages only. `access` decides which requests of web browsers are
+        Without methods it serves pages only. `access` decides which requests of web browsers are
         answered.
         """
         self._access = access or WebAccess()
@@ -71,7 +70,7 @@ class Gateway:
         self._health = health
 
     def too_large(self, body_bytes: int) -> Reply:
-        """Refuse a body as etcd refuses a message; how long that would be nobody knows."""
+        """Refuse a body as etcd refuses a message; the length of that message is unknown."""
         return refused(too_large(body_bytes, MAX_MESSAGE_BYTES))
 
     def handle(self, ask: Ask, visit: Visit) -> Visitor | None:
@@ -119,7 +118,7 @@ def _version() -> Reply:
 
 
 def _cleaned(path: str) -> str:
-    """Give the path without empty, `.` and `..` parts."""
+    """Return the path without empty, `.` and `..` parts."""
     if not path.startswith("/"):
         return path
     cleaned = normpath(path).replace("//", "/")
@@ -128,15 +127,24 @@ def _cleaned(path: str) -> str:
 
 def _call(route: Route, ask: Ask, visit: Visit) -> Visitor | None:
     try:
-        timeout_s = _timeout_s(ask.fields)
+        context = _context(route, ask, visit)
+        if route.method is not None and route.method.interceptor is not None:
+            route.method.interceptor(context)
         messages = _Messages(route, ask.body)
-    except RpcError as error:
-        visit.reply(refused(error))
+    except Exception as error:  # noqa: BLE001  every failure is sent to the client
+        visit.reply(refused(as_rpc_error(error, route.path)))
         return None
-    reads_metadata = isinstance(route.method, Subscription) and route.method.reads_metadata
-    call = Call(route, visit, _metadata(ask.fields) if reads_metadata else ())
-    call.begin(iter(messages), timeout_s)
+    call = JsonCall(route, visit, context)
+    call.begin(iter(messages))
     return call
+
+
+def _context(route: Route, ask: Ask, visit: Visit) -> CallContext:
+    method = route.method
+    needs_metadata = method is not None and (method.reads_context or method.interceptor is not None)
+    metadata = _metadata(ask.fields) if needs_metadata else ()
+    timeout_s = _timeout_s(ask.fields)
+    return CallContext(route.path, metadata, visit.peer, timeout_s, visit.host.now())
 
 
 def _timeout_s(fields: Sequence[tuple[bytes, bytes]]) -> float | None:
@@ -152,7 +160,7 @@ def _timeout_s(fields: Sequence[tuple[bytes, bytes]]) -> float | None:
 
 
 def _metadata(fields: Sequence[tuple[bytes, bytes]]) -> Metadata:
-    """Give what the handler of a call may know of the fields: what gRPC's clients would send."""
+    """Return the fields that are passed to a handler: those that a gRPC client would send."""
     return tuple(
         [
             (name.removeprefix(_METADATA).decode(), value.decode("latin-1"))
@@ -163,10 +171,10 @@ def _metadata(fields: Sequence[tuple[bytes, bytes]]) -> Metadata:
 
 
 class _Messages:
-    """The messages of a body, with None where it is others' turn.
+    """The messages of a body, with None where other work should run.
 
-    Of several the first is read at once, so that it can be refused. If a later one cannot be read,
-    it counts as the end of the body, for the answer has begun.
+    The first of several is parsed immediately, so that it can be refused. If a later one cannot be
+    parsed, it counts as the end of the body, because the answer has begun.
     """
 
     def __init__(self, route: Route, body: bytes) -> None:
@@ -184,7 +192,7 @@ class _Messages:
         try:
             yield
         except Unreadable as error:
-            # Go's gateway takes what is wrong in a stream of requests for a failure of its own.
+            # Go's gateway reports an error in a stream of requests as an internal error.
             status = Status.UNKNOWN if self._route.takes_many else Status.INVALID_ARGUMENT
             raise RpcError(status, str(error)) from None
 
@@ -194,7 +202,7 @@ class _Messages:
         return octets
 
     def _read_steps(self) -> Iterator[bytes | None]:
-        """Read the next message in steps, and give it behind the last of them."""
+        """Parse the next message in steps, and yield it after the last of them."""
         message = self._route.request()
         try:
             for count, _ in enumerate(fill_steps(message, self._documents.read()), 1):

@@ -1,23 +1,23 @@
-"""Very many leases in one message: renewed, or revoked, each by itself.
+"""Very many leases in one message: each is renewed, or revoked, separately.
 
-The answer is what they have in common plus the exceptions, by their places in the request: to renew
-50,000 leases of the same term is a short answer. A long batch is done in slices, between which
-others have their turn. Renewals touch memory only, so nothing of a batch waits for the disk but the
-answer, and that only if it tells of a live lease that is not on disk yet.
+The answer has the common result and the exceptions, by their indexes in the request: the answer to
+a renewal of 50,000 leases of the same TTL is short. A long batch is executed in slices, between
+which other work runs. Renewals change memory only, so only the answer waits for the disk, and only
+if it includes a live lease that is not on disk yet.
 """
 
 from typing import Final
 
-from leasehold.core.duration import WIRE_FOREVER_MS, to_wire_ms
-from leasehold.core.ops import Revoke
-from leasehold.core.ranges import LONG
-from leasehold.engine.slices import Slicer
+from leasehold.basics.durations import WIRE_FOREVER_MS, to_wire_ms
 from leasehold.errors import EndReason, UnknownLease
-from leasehold.rpc.messages import parse
-from leasehold.rpc.routes import Answer, Later
-from leasehold.server.etcd.desk import Desk
-from leasehold.server.leases.outcomes import Outcomes
-from leasehold.server.leases.refusals import check_room, enter, invalid
+from leasehold.grpc.protocol import parse
+from leasehold.grpc.routes import Answer, DeferredAnswer
+from leasehold.keyspace.operations import Revoke
+from leasehold.keyspace.ranges import LONG
+from leasehold.landlord.batch_messages import Outcomes
+from leasehold.server.etcd.service_context import ServiceContext
+from leasehold.server.leases.request_checks import check_room, enter, invalid
+from leasehold.store.slices import Slicer
 from leasehold.wire.leases_pb2 import RenewAllRequest, RevokeAllRequest
 
 MAX_BATCH: Final = 50_000
@@ -25,10 +25,10 @@ MAX_BATCH: Final = 50_000
 
 RENEWED_AT_ONCE: Final = LONG
 REVOKED_AT_ONCE: Final = 32
-"""Leases between two looks at the clock: about a quarter of a millisecond."""
+"""Leases between two reads of the clock: about a quarter of a millisecond."""
 
 GUESSES: Final = 100
-"""Leases that are looked at to find out which term most of them have."""
+"""Leases that are examined to guess the most common TTL."""
 
 _parse_renew_all = RenewAllRequest.FromString
 _parse_revoke_all = RevokeAllRequest.FromString
@@ -37,23 +37,23 @@ _parse_revoke_all = RevokeAllRequest.FromString
 class Batches:
     """Renews and revokes many leases at a time."""
 
-    def __init__(self, desk: Desk, grantor: str) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, grantor: str) -> None:
+        self._context = context
         self._grantor = grantor
-        self._store = desk.store
-        self._leases = desk.store.leases
+        self._store = context.store
+        self._leases = context.store.leases
 
     # Renewing.
 
-    def renew_all(self, message: bytes) -> Answer | Later:
-        """Begin a new full term of each lease."""
+    def renew_all(self, message: bytes) -> Answer | DeferredAnswer:
+        """Renew each lease for its full TTL."""
         request = parse(_parse_renew_all, message)
         leases = _ids_of(request)
         _check_terms(request)
-        header = self._desk.durable_header()
+        header = self._context.durable_header()
         if self._is_of_others(request):
             return header + _all_unknown(leases).renewed(), 0
-        gate = self._desk.gate
+        gate = self._context.gate
         if gate.renewals and self._store.leases_position(leases):
             gate.check_renewal_room()
         renewing = Renewing(self._first_ttl_s(leases))
@@ -66,7 +66,7 @@ class Batches:
         return request.grantor not in ("", self._grantor)
 
     def _first_ttl_s(self, leases: list[int]) -> float:
-        """Guess which term they have in common: that of the first one that is there."""
+        """Guess the common TTL: that of the first lease that exists."""
         found = (self._leases.table.find(lease) for lease in leases[:GUESSES])
         return next((leased.resource.ttl_s for leased in found if leased is not None), 0.0)
 
@@ -79,7 +79,7 @@ class Batches:
         return header + renewing.outcomes.renewed(), renewing.position
 
     def _renew(self, leases: list[int], renewing: "Renewing") -> None:
-        """Renew some. What is said of those that have ended need not be on disk: holders stop."""
+        """Renew some. The end of a lease need not be on disk to be reported: its holder stops."""
         exceptions = self._leases.renew_all(leases, renewing.ttl_s)
         renewing.take(len(leases), exceptions)
         position = self._store.leases_position(leases)
@@ -92,13 +92,13 @@ class Batches:
 
     # Revoking.
 
-    def revoke_all(self, message: bytes) -> Answer | Later:
-        """End each lease, and its keys with it."""
+    def revoke_all(self, message: bytes) -> Answer | DeferredAnswer:
+        """Revoke each lease, and delete its keys."""
         request = parse(_parse_revoke_all, message)
         leases = _ids_of(request)
         if self._is_of_others(request):
-            return self._desk.durable_header() + _all_unknown(leases).revoked(), 0
-        check_room(self._desk, len(message))
+            return self._context.durable_header() + _all_unknown(leases).revoked(), 0
+        check_room(self._context, len(message))
         return self._revoke_slices(leases)
 
     async def _revoke_slices(self, leases: list[int]) -> Answer:
@@ -107,27 +107,27 @@ class Batches:
         for start in range(0, len(leases), REVOKED_AT_ONCE):
             await self._until_room()
             for place, lease in enumerate(leases[start : start + REVOKED_AT_ONCE], start):
-                if self._store.is_busy:  # the last one went with very many keys
-                    await enter(self._desk)
+                if self._store.is_busy:  # the last one had very many keys
+                    await enter(self._context)
                 try:
                     self._store.apply(Revoke(lease))
                 except UnknownLease as error:
                     outcomes.add(place, error)
             await slicer.pause()
         if self._store.is_busy:
-            await enter(self._desk)
-        header = self._desk.header(self._store.revision)
+            await enter(self._context)
+        header = self._context.header(self._store.revision)
         return header + outcomes.revoked(), self._store.position
 
     async def _until_room(self) -> None:
-        await enter(self._desk)
+        await enter(self._context)
         while self._store.is_full:
-            await self._desk.runtime.until_durable(self._store.position)
-            await enter(self._desk)
+            await self._context.runtime.until_durable(self._store.position)
+            await enter(self._context)
 
 
 class Renewing:
-    """A renewal of many leases that is under way."""
+    """A renewal of many leases that is in progress."""
 
     __slots__ = ("outcomes", "position", "ttl_s")
 
@@ -137,7 +137,7 @@ class Renewing:
         self.position = 0
 
     def take(self, count: int, exceptions: dict[int, float | UnknownLease]) -> None:
-        """Take what has become of the next ones."""
+        """Add the results of the next ones."""
         for place, outcome in exceptions.items():
             self.outcomes.add(self.outcomes.count + place, outcome)
         self.outcomes.count += count
@@ -152,21 +152,20 @@ def _all_unknown(leases: list[int]) -> Outcomes:
 
 def _ids_of(request: RenewAllRequest | RevokeAllRequest) -> list[int]:
     if request.cookies:
-        raise invalid("the leases of a server have numbers: name them by `ids`, not by `cookies`")
+        raise invalid("cookies must be empty: leases of a server are identified by `ids`")
     if len(request.ids) > MAX_BATCH:
-        raise invalid(
-            f"{len(request.ids):,} leases in one message; send at most {MAX_BATCH:,} at a time"
-        )
+        raise invalid(f"ids must have at most {MAX_BATCH:,} leases, got {len(request.ids):,}")
     return list(request.ids)
 
 
 def _check_terms(request: RenewAllRequest) -> None:
     if request.ttls_ms and len(request.ttls_ms) != len(request.ids):
         raise invalid(
-            f"{len(request.ttls_ms):,} terms for {len(request.ids):,} leases; one for each, or none"
+            f"ttls_ms must have one term per lease or none, got {len(request.ttls_ms):,} for "
+            f"{len(request.ids):,} leases"
         )
     terms_ms = [*request.ttls_ms, *([request.ttl_ms] if request.HasField("ttl_ms") else ())]
     if 0 in terms_ms:
-        raise invalid("a term of 0 would end the lease: that is what RevokeAll is for")
+        raise invalid("a term must not be 0, which would end the lease; use RevokeAll for that")
     if (least := min(terms_ms, default=1)) < WIRE_FOREVER_MS:
-        raise invalid(f"a term is from 1 ms on, -1 (any) or -2 (no end), not {least}")
+        raise invalid(f"a term must be at least 1 ms, or -1 (any) or -2 (no end), got {least}")

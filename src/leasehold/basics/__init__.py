@@ -1,0 +1,1 @@
+"""Small parts that all packages use. They import nothing of Leasehold."""

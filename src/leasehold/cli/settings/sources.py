@@ -1,0 +1,164 @@
+"""All sources merged: flags override variables, which override the file, then the defaults.
+
+Every mistake is reported, also in an overridden value; all are reported together.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from leasehold.basics.addresses import Address, is_local
+from leasehold.cli.settings.error_texts import nearest, shown_name
+from leasehold.cli.settings.given_values import Given, Layer, Mistake
+from leasehold.cli.settings.options import BY_NAME, OPTIONS, PREFIX, settings_of
+from leasehold.cli.settings.toml_file import read_file
+from leasehold.engine.embedded import MEMORY
+from leasehold.server.settings import Settings
+
+CONFIG_FLAG: Final = "--config"
+CONFIG_FILE: Final = "leasehold.toml"
+"""Read if it is in the working directory and no other file is named."""
+
+CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
+
+DEFAULT: Final = "default"
+
+_OF_OTHERS: Final = re.compile(
+    PREFIX + r"(?:ENDPOINTS|SEEDS?|(?:\w+_)?SERVICE_HOST|(?:\w+_)?SERVICE_PORT(?:_\w+)?|"
+    r"(?:\w+_)?PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)"
+)
+"""Of clients, of `leasehold.testing`, and of Kubernetes."""
+
+Flags = Mapping[str, str | list[str] | None]
+"""The text of each flag by option name, and of the file as `config`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The result: a value for each option with its source, and the mistakes."""
+
+    values: dict[str, Given]
+    mistakes: list[Mistake]
+    warnings: list[str]
+
+    @property
+    def settings(self) -> Settings:
+        """The server's settings, if there are no mistakes."""
+        return settings_of({name: given.value for name, given in self.values.items()})
+
+
+def read_settings(flags: Flags, environ: Mapping[str, str]) -> Reading:
+    """Read all sources. The path of the file is relative to the working directory."""
+    layers = [_read_flags(flags), _read_variables(environ), _read_file(flags, environ)]
+    values = {
+        option.name: next(
+            (layer.given[option.name] for layer in layers if option.name in layer.given),
+            Given(option.default, DEFAULT),
+        )
+        for option in OPTIONS
+    }
+    mistakes = [mistake for layer in layers for mistake in layer.mistakes]
+    mistakes += _contradictions(values) if not mistakes else []
+    warnings = [warning for layer in layers for warning in layer.warnings]
+    warnings += _likely_slips(values)
+    return Reading(values, mistakes, warnings)
+
+
+def _read_file(flags: Flags, environ: Mapping[str, str]) -> Layer:
+    named = {CONFIG_FLAG: flags.get("config"), CONFIG_VARIABLE: environ.get(CONFIG_VARIABLE)}
+    for where, name in named.items():
+        if name is not None and (name or where == CONFIG_FLAG):
+            return read_file(Path(str(name)), where)
+    return read_file(Path(CONFIG_FILE), "default") if Path(CONFIG_FILE).exists() else Layer()
+
+
+def _read_flags(flags: Flags) -> Layer:
+    layer = Layer()
+    for option in OPTIONS:
+        given = flags.get(option.name)
+        if given is not None:
+            texts = given if isinstance(given, list) else [given]
+            layer.take_texts(option, option.flag, texts)
+    return layer
+
+
+def _read_variables(environ: Mapping[str, str]) -> Layer:
+    """Read all variables with our prefix; an empty one counts as not set.
+
+    Unknown variables cause a warning, not an error: they may not be meant for us. Kubernetes sets
+    some for each service that is called leasehold.
+    """
+    layer = Layer()
+    for option in OPTIONS:
+        text = environ.get(option.variable, "").strip()
+        if text:
+            texts = text.split() if option.kind.is_list else [text]
+            layer.take_texts(option, option.variable, texts)
+    known = {option.variable for option in OPTIONS} | {CONFIG_VARIABLE}
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known and not _OF_OTHERS.fullmatch(name):
+            near = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+            meant = "" if near is None else f": did you mean {PREFIX}{near}?"
+            layer.warnings.append(
+                f"{shown_name(name)} is set, but is not a setting of the server{meant}"
+            )
+    return layer
+
+
+def _likely_slips(values: Mapping[str, Given]) -> list[str]:
+    """Return warnings for values that are valid but probably not intended."""
+    directory, where = values["data-dir"]
+    if directory == Path(MEMORY.removesuffix(":")) and not directory.exists():
+        return [(f"{where}: {directory} names a directory: did you mean {MEMORY}, with a colon?")]
+    return []
+
+
+# Values that are valid alone but not in combination.
+
+
+def _contradictions(values: Mapping[str, Given]) -> list[Mistake]:
+    return [*_half_tls(values), *_wrong_schemes(values), *_open_to_all(values)]
+
+
+def _half_tls(values: Mapping[str, Given]) -> list[Mistake]:
+    needed = {"client-ca": ("cert", "key"), "cert": ("key",), "key": ("cert",)}
+    for name, others in needed.items():
+        missing = [BY_NAME[each].flag for each in others if values[each].value is None]
+        if values[name].value is not None and missing:
+            wanted = " and ".join(f"{flag} FILE" for flag in missing)
+            why = f"{name} requires {wanted} as well"
+            return [Mistake(f"{values[name].where}: {why}", name)]
+    return []
+
+
+def _wrong_schemes(values: Mapping[str, Given]) -> list[Mistake]:
+    has_tls = values["cert"].value is not None
+    why = (
+        "is without TLS, but a certificate was given: write https://, or omit cert and key"
+        if has_tls
+        else "needs TLS, but no certificate was given: add --cert FILE and --key FILE"
+    )
+    return _about_addresses(values, why, lambda each: each.is_tls not in (None, has_tls))
+
+
+def _open_to_all(values: Mapping[str, Given]) -> list[Mistake]:
+    if values["cert"].value is not None or values["insecure"].value:
+        return []
+    why = (
+        "can be reached from other machines without TLS: add --cert FILE and --key FILE, listen on "
+        "127.0.0.1, or add --insecure"
+    )
+    return _about_addresses(values, why, lambda each: not each.is_tls and not is_local(each))
+
+
+def _about_addresses(
+    values: Mapping[str, Given], why: str, is_wrong: Callable[[Address], bool]
+) -> list[Mistake]:
+    listen = values["listen"]
+    return [
+        Mistake(f"{listen.where}: {each} {why}", "listen")
+        for each in listen.value
+        if is_wrong(each)
+    ]

@@ -1,0 +1,248 @@
+"""Kinds of values: how each is parsed from a text, and formatted to be parsed again.
+
+An invalid value raises a `ValueError` that quotes it and ends with the right form.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from leasehold.basics.addresses import Address, parse_address
+from leasehold.cli.settings.error_texts import shown
+from leasehold.http1.authority import ANY, parse_origin
+
+OFF: Final = "off"
+
+MAX_ADDRESS_CHARS: Final = 300
+"""A host name has up to 253, and the path of a Unix socket fewer."""
+
+_ANY_ADDRESS: Final = "127.0.0.1:2379"
+_ANY_HOST: Final = "leasehold.example.org"
+_ANY_ORIGIN: Final = "https://app.example.org"
+
+_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+
+_SIZE: Final = re.compile(r"([0-9]{1,18}) ?([A-Za-z]*)")
+_SIZE_UNITS: Final = {
+    "": 1, "B": 1,
+    "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4,
+    "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
+}  # fmt: skip
+_KNOWN_SIZES: Final = {unit.lower(): octets for unit, octets in _SIZE_UNITS.items()}
+
+_TERM_PART: Final = r"([0-9]{1,12}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)"
+_TERM: Final = re.compile(f"(?:{_TERM_PART})+")
+_PART: Final = re.compile(_TERM_PART)
+_TERM_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+_COUNT: Final = re.compile(r"[0-9]{1,3}(?:[_,][0-9]{3})+|[0-9]{1,15}")
+
+_SWITCH: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value."""
+
+    metavar: str
+    """Its placeholder in the help."""
+    example: str
+    """A valid value, as it is written after a flag."""
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+    takes: tuple[type, ...] = (str,)
+    """Its possible types in TOML."""
+    is_bare: bool = False
+    """Whether it is written without quotes in TOML."""
+    is_list: bool = False
+
+
+def _directory(text: str) -> Path | None:
+    if not text or "\0" in text:
+        raise ValueError(
+            f"{shown(text)} is not a directory name: write one, such as ./leasehold.data"
+        )
+    return None if text == _memory() else Path(text)
+
+
+def _memory() -> str:
+    from leasehold.engine.embedded import MEMORY
+
+    return MEMORY
+
+
+def _file(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(f"{shown(text)} is not a file name: write one, such as ./server.pem")
+    return Path(text)
+
+
+def _address(text: str) -> Address:
+    if len(text) > MAX_ADDRESS_CHARS:
+        raise ValueError(
+            f"{shown(text)} is not an address: write HOST:PORT, such as {_ANY_ADDRESS}"
+        )
+    if not text.startswith("unix:"):
+        _refuse_comma(text, "addresses", "listen")
+    return parse_address(text)
+
+
+def _refuse_comma(text: str, what: str, name: str) -> None:
+    if "," in text:
+        raise ValueError(
+            f"{shown(text)} has a comma: write several {what} as --{name} "
+            f"A --{name} B, with spaces "
+            "between them in a variable, or as a list in the file"
+        )
+
+
+def _origin(text: str) -> str:
+    _refuse_comma(text, "origins", "cors")
+    if text == ANY:
+        return text
+    try:
+        return str(parse_origin(text))
+    except ValueError:
+        why = "is not an origin: write SCHEME://HOST or SCHEME://HOST:PORT without a path"
+        raise ValueError(f"{shown(text)} {why}, such as {_ANY_ORIGIN}, or *") from None
+
+
+def _host(text: str) -> str:
+    _refuse_comma(text, "hosts", "host-whitelist")
+    host = text.lower().removesuffix(".")
+    if host != ANY and not _HOST.fullmatch(host):
+        why = "is not a host name without a port"
+        raise ValueError(f"{shown(text)} {why}: write one such as {_ANY_HOST}, or *")
+    return host
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError(f"{shown(text)} is not a boolean: write true or false")
+    return _SWITCH[text.lower()]
+
+
+DIRECTORY: Final = Kind(
+    "DIR", "./leasehold.data", _directory, lambda path: _memory() if path is None else str(path)
+)
+FILE: Final = Kind("FILE", "./server.pem", _file)
+ADDRESS: Final = Kind("ADDRESS", _ANY_ADDRESS, _address, is_list=True)
+ORIGIN: Final = Kind("ORIGIN", _ANY_ORIGIN, _origin, is_list=True)
+HOST: Final = Kind("HOST", _ANY_HOST, _host, is_list=True)
+SWITCH: Final = Kind(
+    "", "true", _switch, lambda value: str(value).lower(), takes=(bool,), is_bare=True
+)
+
+
+def choice(names: Sequence[str]) -> Kind:
+    """One of several words."""
+    several = f"{', '.join(names[:-1])} or {names[-1]}"
+
+    def parse(text: str) -> str:
+        if text.lower() not in names:
+            raise ValueError(f"{shown(text)} is not a valid choice: write {several}")
+        return text.lower()
+
+    return Kind("|".join(names), names[0], parse)
+
+
+def size(example: str, least: int, most: int) -> Kind:
+    """A size in bytes."""
+
+    def parse(text: str) -> int:
+        found = _SIZE.fullmatch(text)
+        if found is None or found[2].lower() not in _KNOWN_SIZES:
+            raise ValueError(
+                f"{shown(text)} is not a size: write a whole number of bytes, or one with KiB, "
+                f"MiB, GiB, TiB, kB, MB, GB or TB, such as {example}"
+            )
+        octets = int(found[1]) * _KNOWN_SIZES[found[2].lower()]
+        return _within(text, octets, least, most, show_size, example)
+
+    return Kind("SIZE", example, parse, show_size, takes=(str, int))
+
+
+def show_size(octets: int) -> str:
+    """Format a size exactly, in the largest possible unit."""
+    units = sorted(_SIZE_UNITS.items(), key=lambda unit: unit[1], reverse=True)
+    return next(
+        f"{octets // each}{unit}" if each > 1 else str(octets)
+        for unit, each in units
+        if (octets and not octets % each) or each == 1
+    )
+
+
+def count(example: str, least: int, most: int, *, may_be_off: bool = False) -> Kind:
+    """An integer, or None for `off` if `may_be_off`."""
+    form = f"write a whole number, such as {example}" + (f", or {OFF}" if may_be_off else "")
+
+    def parse(text: str) -> int | None:
+        if may_be_off and text.lower() == OFF:
+            return None
+        if not _COUNT.fullmatch(text):
+            raise ValueError(f"{shown(text)} is not a number: {form}")
+        number = int(re.sub("[_,]", "", text))
+        return _within(text, number, least, most, "{:,}".format, example)
+
+    def show(value: int | None) -> str:
+        return OFF if value is None else str(value)
+
+    takes = (str, int) if may_be_off else (int,)
+    return Kind("N|off" if may_be_off else "N", example, parse, show, takes=takes, is_bare=True)
+
+
+def term(
+    example: str, least_ms: int, most_ms: int, *, may_be_off: bool = False, unit_ms: int = 1
+) -> Kind:
+    """A duration in seconds, or None for `off` if that is allowed."""
+    form = f"write a number with ms, s, m, h or d, such as {example}" + (
+        f", or {OFF}" if may_be_off else ""
+    )
+
+    def parse(text: str) -> float | None:
+        if may_be_off and text.lower() == OFF:
+            return None
+        length_ms = parse_term_ms(text, form)
+        if length_ms % unit_ms:
+            raise ValueError(
+                f"{shown(text)} is not a whole number of seconds: write one, such as {example}"
+            )
+        return _within(text, length_ms, least_ms, most_ms, show_term_ms, example) / 1000
+
+    def show(value: float | None) -> str:
+        return OFF if value is None else show_term_ms(round(value * 1000))
+
+    return Kind("TIME|off" if may_be_off else "TIME", example, parse, show)
+
+
+def parse_term_ms(text: str, form: str) -> int:
+    """Parse a duration, such as 1h30m; an error ends with `form`."""
+    if not _TERM.fullmatch(text):
+        raise ValueError(f"{shown(text)} is not a duration: {form}")
+    parts_ms = [float(number) * _TERM_UNITS_MS[unit] for number, unit in _PART.findall(text)]
+    length_ms = sum(parts_ms)
+    if length_ms != int(length_ms):
+        raise ValueError(f"{shown(text)} is not a whole number of milliseconds: {form}")
+    return int(length_ms)
+
+
+def show_term_ms(length_ms: int) -> str:
+    """Format a duration exactly, such as 1h30m."""
+    shown = ""
+    for unit, each_ms in _TERM_UNITS_MS.items():
+        number, length_ms = divmod(length_ms, each_ms)
+        shown += f"{number}{unit}" if number else ""
+    return shown or "0s"
+
+
+def _within(
+    text: str, value: int, least: int, most: int, show: Callable[[int], str], example: str
+) -> int:
+    if not least <= value <= most:
+        is_less = value < least
+        wanted = f"at least {show(least)}" if is_less else f"at most {show(most)}"
+        what = "small" if is_less else "large"
+        raise ValueError(f"{shown(text)} is too {what}: write {wanted}, such as {example}")
+    return value

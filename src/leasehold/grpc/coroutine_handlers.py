@@ -1,0 +1,176 @@
+"""Methods whose handlers are coroutines: each call has a task that receives and sends messages.
+
+They may wait, in any of gRPC's four kinds. `one_to_one`, `one_to_many`, `many_to_one` and
+`conversation` make a method of a coroutine function:
+
+    async def hello(request: bytes, call: Conversation) -> bytes: ...
+    methods = {"/demo.Greeter/Hello": one_to_one(hello)}
+
+An exception of the coroutine ends the call: `RpcError` and Leasehold's own errors with their
+status, anything else as INTERNAL. When the client goes away, or the deadline passes, the task is
+cancelled.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
+from typing import Any, Self
+
+from leasehold.errors import Status
+from leasehold.grpc.call_context import CallContext
+from leasehold.grpc.change_waiter import ChangeWaiter
+from leasehold.grpc.metadata import MetadataLike, encode_metadata
+from leasehold.grpc.protocol import QUEUED_BYTES, RpcError
+from leasehold.grpc.routes import Speaker, Subscription
+
+Run = Callable[["Conversation"], Coroutine[Any, Any, None]]
+
+
+class Conversation:
+    """A call, as its coroutine sees it; `async for` iterates over the client's messages."""
+
+    def __init__(self, run: Run, speaker: Speaker) -> None:
+        self.trailing_metadata: MetadataLike = ()
+        """Sent with the end of a call that succeeds."""
+        self._speaker = speaker
+        self._messages: deque[bytes] = deque()
+        self._is_ended = False
+        self._is_gone = False
+        """Whether the call is over."""
+        self._hearing = ChangeWaiter("receiving")
+        self._saying = ChangeWaiter("sending")
+        self._task = asyncio.get_running_loop().create_task(self._run(run))
+
+    async def _run(self, run: Run) -> None:
+        speaker = self._speaker
+        try:
+            await run(self)
+            self._is_gone = True
+            speaker.end(metadata=encode_metadata(self.trailing_metadata))
+        except asyncio.CancelledError:  # the call is over, or the coroutine has cancelled itself
+            self._is_gone = True
+            speaker.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
+            raise
+        except BaseException as error:
+            self._is_gone = True
+            speaker.fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            speaker.flush_soon()
+
+    # Called by the coroutine.
+
+    @property
+    def context(self) -> CallContext:
+        """The context of the call: metadata, peer, deadline."""
+        return self._speaker.context
+
+    async def receive(self) -> bytes | None:
+        """Return the next message; None if the client has no more."""
+        while not self._messages:
+            if self._is_ended:
+                return None
+            await self._hearing.wait()
+        message = self._messages.popleft()
+        self._speaker.taken(len(message) + QUEUED_BYTES)
+        self._speaker.flush_soon()
+        return message
+
+    def __aiter__(self) -> Self:
+        """Iterate over the client's messages."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next message."""
+        message = await self.receive()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def send(self, message: bytes) -> None:
+        """Send a message; wait while the client does not read earlier ones."""
+        if not isinstance(message, bytes):
+            raise TypeError(f"a message is bytes, not {message!r}")
+        if self._is_gone:
+            await asyncio.sleep(0)  # raises CancelledError if the task is cancelled
+        while not self._speaker.has_own_room:
+            await self._saying.wait()
+        self._speaker.say(message, 0)
+        self._speaker.flush_soon()
+
+    def send_metadata(self, metadata: MetadataLike) -> None:
+        """Send metadata before the first message."""
+        self._speaker.send_head(encode_metadata(metadata))
+        self._speaker.flush_soon()
+
+    # Called by the transport.
+
+    def heard(self, message: bytes) -> None:
+        """Called with a message of the client."""
+        self._speaker.defer(len(message) + QUEUED_BYTES)
+        self._messages.append(message)
+        self._hearing.wake()
+
+    def ended(self) -> None:
+        """Called when the client has ended its side."""
+        self._is_ended = True
+        self._hearing.wake()
+
+    def relieved(self) -> None:
+        """Called when there is room again."""
+        self._saying.wake()
+
+    def gone(self) -> None:
+        """Called when the call is over."""
+        if not self._is_gone:
+            self._is_gone = True
+            self._task.cancel()
+
+
+def conversation(run: Run, *, ends_by_itself: bool = False) -> Subscription:
+    """Make a method of a coroutine that receives and sends any number of messages.
+
+    `Server.close` waits a while for methods with `ends_by_itself`, and for no others.
+    """
+    return Subscription(
+        lambda speaker: Conversation(run, speaker), ends_by_itself, waits_for_room=True
+    )
+
+
+def one_to_one(answer: Callable[[bytes, Conversation], Awaitable[bytes]]) -> Subscription:
+    """Make a method of a coroutine that answers one message with one message."""
+
+    async def run(call: Conversation) -> None:
+        await call.send(await answer(await only_message(call), call))
+
+    return conversation(run, ends_by_itself=True)
+
+
+def one_to_many(answer: Callable[[bytes, Conversation], AsyncIterable[bytes]]) -> Subscription:
+    """Make a method of an async generator that answers one message with any number of them."""
+
+    async def run(call: Conversation) -> None:
+        async for message in answer(await only_message(call), call):
+            await call.send(message)
+
+    return conversation(run, ends_by_itself=True)
+
+
+def many_to_one(answer: Callable[[Conversation], Awaitable[bytes]]) -> Subscription:
+    """Make a method of a coroutine that answers any number of messages with one message."""
+
+    async def run(call: Conversation) -> None:
+        await call.send(await answer(call))
+
+    return conversation(run, ends_by_itself=True)
+
+
+async def only_message(call: Conversation) -> bytes:
+    """Return the message of a call that has one; raise if there is none, or a second one."""
+    message = await call.receive()
+    if message is None:
+        raise RpcError(Status.INTERNAL, "a unary call without a message")
+    if await call.receive() is not None:
+        raise RpcError(Status.INTERNAL, "a second message in a unary call")
+    return message

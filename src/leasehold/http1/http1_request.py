@@ -1,0 +1,271 @@
+"""Requests of HTTP/1.1: the head, and the body behind it, of a known length or in chunks.
+
+An ambiguous head is refused: see RFC 9112, 11.2. A body takes its bytes from the front of the
+connection's buffer, and leaves the rest.
+"""
+
+import re
+from http import HTTPMethod, HTTPStatus
+from typing import Final, NamedTuple
+
+from leasehold.grpc.http_handlers import MAX_BODY_BYTES
+from leasehold.http1.authority import parse_authority
+from leasehold.http2.hpack import MAX_FIELDS
+
+MAX_HEAD_BYTES: Final = 8 * 1024
+"""The request line and header fields of one request, or the trailers behind a body in chunks."""
+
+HEAD_END: Final = b"\r\n\r\n"
+BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n")
+"""Some implementations take it for the end of a line, and others do not."""
+
+MAX_CHUNK_LINE_BYTES: Final = 256
+"""The line before a chunk: eight digits, and extensions, which are ignored."""
+
+MAX_CHUNKS: Final = 65_536
+"""Chunks of one body: 64 bytes each for the largest body."""
+
+
+class RequestRefused(Exception):
+    """A request that is refused; the connection ends with it."""
+
+    def __init__(self, status: HTTPStatus, why: str = "") -> None:
+        super().__init__(status, why)
+        self.status = status
+        self.why = why
+
+
+class NotHttp(Exception):
+    """The client does not speak HTTP."""
+
+
+class RequestHead(NamedTuple):
+    """The head of a request."""
+
+    method: bytes
+    target: bytes
+    fields: list[tuple[bytes, bytes]]
+    """Names in lower case, values without the spaces around them."""
+    length: int | None
+    """The length of the body; None if it is in chunks."""
+    is_old: bool
+    """Whether the client speaks HTTP/1.0, and so no chunks."""
+    keeps_alive: bool
+    wants_continue: bool
+    """Whether the client waits for `100 Continue` before it sends the body."""
+
+
+def parse_head(head: bytes) -> RequestHead:
+    """Parse a head, without the empty line at its end."""
+    line, _, rest = head.partition(b"\r\n")
+    parts = line.split(b" ")
+    if parts[0] not in _METHODS and not parts[-1].startswith(b"HTTP/"):
+        raise NotHttp
+    if len(parts) != _PARTS or parts[2] not in _VERSIONS or not _TOKEN.fullmatch(parts[0]):
+        raise RequestRefused(HTTPStatus.BAD_REQUEST)
+    method, target, version = parts
+    if not _TARGET.fullmatch(target) and (target, method) != (b"*", b"OPTIONS"):
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, "a target is a path, with no control characters"
+        )
+    is_old = version == b"HTTP/1.0"
+    fields = parse_fields(rest)
+    _check_host(fields, is_old=is_old)
+    absolute = _ABSOLUTE.match(target)
+    if absolute is not None:  # its host overrides the field's (RFC 9112, 3.2.2)
+        fields = [field for field in fields if field[0] != b"host"]
+        fields.append((b"host", absolute[1]))
+        _check_host(fields, is_old=is_old)
+    wishes = _wishes(fields, b"connection")
+    keeps_alive = b"keep-alive" in wishes if is_old else b"close" not in wishes
+    expected = _wishes(fields, b"expect")
+    if expected not in ([], [b"100-continue"]):
+        raise RequestRefused(HTTPStatus.EXPECTATION_FAILED)
+    return RequestHead(
+        method,
+        _ABSOLUTE.sub(b"", target) or b"/",
+        fields,
+        _length(fields, is_old=is_old),
+        is_old,
+        keeps_alive and not (is_old and b"close" in wishes),
+        bool(expected) and not is_old,
+    )
+
+
+def parse_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Parse header fields, or trailers."""
+    fields = []
+    if lines.count(b"\r\n") >= MAX_FIELDS:
+        raise RequestRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    for line in lines.split(b"\r\n") if lines else ():
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "malformed header field")
+        fields.append((match[1].lower(), match[2].strip(b" \t")))
+    return fields
+
+
+def _check_host(fields: list[tuple[bytes, bytes]], *, is_old: bool) -> None:
+    """Refuse a request without `Host`, with several, and with one that is malformed."""
+    hosts = [value for name, value in fields if name == b"host"]
+    if len(hosts) > 1 or not (hosts or is_old):
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "a request has one Host field")
+    try:
+        for host in hosts:
+            parse_authority(host.decode("ascii"))
+    except ValueError:
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "malformed Host field") from None
+
+
+def _wishes(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    """Return the elements of a list that may be spread over several fields."""
+    values = [value.lower() for each, value in fields if each == name]
+    return [wish for value in values for part in value.split(b",") if (wish := part.strip())]
+
+
+def _length(fields: list[tuple[bytes, bytes]], *, is_old: bool) -> int | None:
+    """Return the length of the body; a head that has it twice is an attempt at smuggling."""
+    lengths = {value for name, value in fields if name == b"content-length"}
+    codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
+    if codings:
+        if lengths or is_old:
+            why = "a body has a length or comes in chunks, and not with HTTP/1.0"
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, why)
+        if codings != [b"chunked"]:
+            raise RequestRefused(
+                HTTPStatus.NOT_IMPLEMENTED, "the only transfer encoding is chunked"
+            )
+        return None
+    if not lengths:
+        return 0
+    length = lengths.pop()
+    if lengths or not _LENGTH.fullmatch(length):
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "a content length is one number")
+    return int(length)
+
+
+# Bodies.
+
+
+class BodyTooLarge(Exception):
+    """A body above the limit."""
+
+    def __init__(self, body_bytes: int) -> None:
+        super().__init__(body_bytes)
+        self.body_bytes = body_bytes
+
+
+class SizedBody:
+    """A body whose length is known."""
+
+    def __init__(self, length: int) -> None:
+        if length > MAX_BODY_BYTES:
+            raise BodyTooLarge(length)
+        self._left = length
+        self.octets = bytearray()
+
+    def take(self, buffer: bytearray) -> bool:
+        """Take the available bytes; return whether the body is complete."""
+        piece = buffer[: self._left]
+        del buffer[: self._left]
+        self.octets += piece
+        self._left -= len(piece)
+        return not self._left
+
+
+class ChunkedBody:
+    """A body in chunks, each after its size, with trailers behind the last."""
+
+    def __init__(self) -> None:
+        self.octets = bytearray()
+        self._left = 0
+        """The missing bytes of the current chunk, and of the line end behind it."""
+        self._chunks = 0
+        self._is_last = False
+
+    def take(self, buffer: bytearray) -> bool:
+        """Take the available bytes; return whether the body is complete."""
+        at = 0
+        try:
+            while not self._is_last:
+                if self._left:
+                    at = self._data(buffer, at)
+                    if self._left:
+                        return False
+                line_end = buffer.find(b"\r\n", at, at + MAX_CHUNK_LINE_BYTES)
+                if line_end < 0:
+                    if len(buffer) - at >= MAX_CHUNK_LINE_BYTES:
+                        raise RequestRefused(
+                            HTTPStatus.BAD_REQUEST, "the size of a chunk has no end"
+                        )
+                    return False
+                self._size(bytes(buffer[at:line_end]))
+                at = line_end + 2
+        finally:
+            del buffer[:at]
+        return self._trailers(buffer)
+
+    def _data(self, buffer: bytearray, at: int) -> int:
+        """Take the available bytes of the current chunk, with the line end behind it."""
+        data_bytes = max(0, self._left - 2)
+        piece = buffer[at : at + data_bytes]
+        self.octets += piece
+        self._left -= len(piece)
+        at += len(piece)
+        if self._left <= 2 and len(buffer) - at >= 2:
+            if buffer[at : at + 2] != b"\r\n":
+                raise RequestRefused(HTTPStatus.BAD_REQUEST, "a chunk that is longer than its size")
+            self._left = 0
+            at += 2
+        return at
+
+    def _size(self, line: bytes) -> None:
+        match = _CHUNK.fullmatch(line)
+        if match is None:
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, "the size of a chunk is a hexadecimal number"
+            )
+        size = int(match[1], 16)
+        self._chunks += 1
+        if len(self.octets) + size > MAX_BODY_BYTES:
+            raise BodyTooLarge(len(self.octets) + size)
+        if self._chunks > MAX_CHUNKS:
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, f"a body has at most {MAX_CHUNKS} chunks")
+        self._is_last = not size
+        self._left = size + 2 if size else 0
+
+    def _trailers(self, buffer: bytearray) -> bool:
+        """Skip the trailers; they must be fields, but are ignored."""
+        if buffer.startswith(b"\r\n"):
+            del buffer[:2]
+            return True
+        end = buffer.find(HEAD_END, 0, MAX_HEAD_BYTES + len(HEAD_END))
+        if end < 0:
+            if len(buffer) >= MAX_HEAD_BYTES + len(HEAD_END):
+                raise RequestRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            return False
+        parse_fields(bytes(buffer[:end]))
+        del buffer[: end + len(HEAD_END)]
+        return True
+
+
+def body_of(length: int | None) -> SizedBody | ChunkedBody:
+    """Return an empty body of this length, or in chunks."""
+    return ChunkedBody() if length is None else SizedBody(length)
+
+
+_PARTS: Final = 3
+_VERSIONS: Final = (b"HTTP/1.1", b"HTTP/1.0")
+_TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
+"""Without the spaces around a value: to match them here takes quadratic time, or worse."""
+_TARGET: Final = re.compile(
+    rb"(?:/|https?://)(?:[^\x00-\x20\x7f%?]|%[0-9A-Fa-f]{2})*(?:\?[^\x00-\x20\x7f]*)?",
+    re.IGNORECASE,
+)
+"""The targets that etcd accepts: bytes from 0x80 on too, and in a query anything after a percent
+sign."""
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_ABSOLUTE: Final = re.compile(rb"\Ahttps?://([^/?]*)", re.IGNORECASE)
+_METHODS: Final = frozenset(method.value.encode() for method in HTTPMethod)
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")

@@ -1,0 +1,1 @@
+"""HTTP/2 without I/O: frames, header compression, flow control, limits."""

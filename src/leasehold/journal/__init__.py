@@ -1,0 +1,1 @@
+"""The journal: batches of changes in an SQLite database, and its files."""

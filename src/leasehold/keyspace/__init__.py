@@ -1,0 +1,1 @@
+"""The keyspace, pure: keys and revisions, ranges, transactions, watchers."""

@@ -1,0 +1,1 @@
+"""`Landlord`: leases on any resource, in one process or served over gRPC."""

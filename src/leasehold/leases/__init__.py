@@ -1,0 +1,1 @@
+"""Leases: policies, lease time, expiry, the lease table, `Lease` and `RenewalManager`."""

@@ -1,0 +1,1 @@
+"""Locks and the recipes built on them. They run in the client, on any engine."""

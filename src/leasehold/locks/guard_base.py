@@ -1,0 +1,198 @@
+"""Base of all guards, and the blocks of a handle that tasks or threads share.
+
+Blocking code uses both, too: there a guard is checked in any thread, and only the rest of a release
+is left to the loop. Threads enter and exit the blocks of a handle at the same time, and each exits
+the block it has entered. So nothing there uses an index, which another thread could invalidate: an
+entry that is found is removed by value in one step, or another thread has removed it.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from leasehold.errors import Forked, LockLost
+from leasehold.fencing.token import Token
+from leasehold.sessions.loss_signals import CancelScope, Signal
+
+logger = logging.getLogger(__name__)
+
+G = TypeVar("G")
+
+
+class AnyGuard(ABC):
+    """Base of guards: the owner of this object holds the lock or place, until `release`."""
+
+    __slots__ = ("_cancel_scope", "token", "twin")
+
+    def __init__(self, token: Token) -> None:
+        self.token = token
+        """The fencing token."""
+        self._cancel_scope: CancelScope | None = None
+        self.twin: Any = None
+        """Its counterpart in the blocking API."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the held lock or place."""
+
+    @property
+    @abstractmethod
+    def key(self) -> bytes:
+        """Its key at the server, which exists while it is held."""
+
+    @property
+    @abstractmethod
+    def lost(self) -> Signal:
+        """Set once it is lost. It only notifies; `check` decides."""
+
+    @property
+    @abstractmethod
+    def jeopardy(self) -> Signal:
+        """Set while there is no contact to the server, and it may yet be lost."""
+
+    @property
+    @abstractmethod
+    def is_released(self) -> bool:
+        """Whether it was released."""
+
+    @property
+    @abstractmethod
+    def is_held(self) -> bool:
+        """Whether it is held now, by the clock."""
+
+    @property
+    @abstractmethod
+    def remaining(self) -> float:
+        """How long it is still held unless it is renewed, in seconds; 0.0 once it is not held."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `LockLost` unless it is held now: by the clock, whatever was reported."""
+
+    def release(self) -> None:
+        """Release it, without waiting.
+
+        Raises `NotHeld` if it was released before, and `LockLost` if it was lost in the meantime:
+        work done under it since then was not protected.
+        """
+        if not self.put_back():
+            self.put_by()
+
+    @abstractmethod
+    def put_back(self) -> bool:
+        """Release it in any thread; False if the loop has to complete the release."""
+
+    @abstractmethod
+    def put_by(self) -> None:
+        """Have the loop complete the release that `put_back` has begun."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Release it, or complete a release that was interrupted; on the loop."""
+
+    @abstractmethod
+    def as_lost(self) -> LockLost:
+        """Return the error for a caller that relies on it after its end."""
+
+    # The options of its recipe.
+
+    @property
+    @abstractmethod
+    def _on_loss(self) -> Callable[[Any, BaseException | None], object] | None:
+        """Called with the guard and the cause if it is lost."""
+
+    @property
+    @abstractmethod
+    def _cancel_on_loss(self) -> bool:
+        """Whether its block is cancelled on a loss."""
+
+    def was_lost(self, error: BaseException | None) -> None:
+        """Mark it as lost; on the loop."""
+        if self.is_released:
+            return
+        if self._cancel_scope is not None:
+            self._cancel_scope.cancel()
+        on_loss = self._on_loss
+        if on_loss is None:
+            return
+        try:
+            on_loss(self, error)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # also a CancelledError: it is not this task that was cancelled
+            logger.exception("a callback for %r has failed", self.name)
+
+    # Its block.
+
+    async def __aenter__(self) -> Self:
+        self.check()
+        self.enter()
+        return self
+
+    def enter(self) -> None:
+        """Enter its block, in the running task."""
+        if self._cancel_on_loss:
+            self._cancel_scope = CancelScope()
+            self._cancel_scope.enter()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave(exc_type)
+
+    def leave(self, exc_type: type[BaseException] | None) -> None:
+        """Exit its block; raises `LockLost` if it was lost, unless the block has raised."""
+        is_cancelled = self._cancel_scope is not None and self._cancel_scope.leave()
+        if self.is_released:
+            return  # released in the block
+        try:
+            if not self.put_back():
+                self.put_by()
+        except Forked:
+            return  # the parent process still holds it
+        except LockLost:
+            if exc_type is None or (is_cancelled and exc_type is asyncio.CancelledError):
+                raise
+
+    def __repr__(self) -> str:
+        state = "held" if self.is_held else "not held"
+        return f"<{type(self).__name__} of {self.name!r}, token {self.token}: {state}>"
+
+
+def take_block(entered: list[tuple[object, G]], who: object) -> G:
+    """Remove and return the guard of a task's or thread's latest block; without one, any guard."""
+    while True:
+        for entry in reversed(entered.copy()):
+            if entry[0] == who:
+                break
+        else:
+            return entered.pop()[1]
+        try:
+            entered.remove(entry)
+        except ValueError:
+            continue  # another thread without a block of its own has taken it
+        return entry[1]
+
+
+class Blocks(Generic[G]):
+    """Guards of entered blocks, and their tasks or threads."""
+
+    __slots__ = ("_entered",)
+
+    def __init__(self) -> None:
+        self._entered: list[tuple[object, G]] = []
+
+    def enter(self, who: object, guard: G) -> None:
+        """Record the guard of a block, and the task or thread that is in it."""
+        self._entered.append((who, guard))
+
+    def leave(self, who: object) -> G:
+        """Return the guard of the latest block of a task or thread; if it has none, of any."""
+        return take_block(self._entered, who)

@@ -1,0 +1,118 @@
+"""Keys of locks: their names, which of them count, and their values.
+
+The layout is etcd's own: `<name>/<lease id in hexadecimal>`, so that `etcdctl lock` and Go's
+`concurrency.Mutex` queue for the same lock. Only keys of exactly this form count: lock `a` does not
+include those of lock `a/b`. Lease ids are signed, and Go's `%x` writes a negative one with a minus
+sign: `<name>/-7a` counts as well.
+
+The value of a key of ours names the client that put it. The queue is ordered by create revisions
+alone: values only inform other clients, and no lock depends on them.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from leasehold.basics.lease_ids import shown_lease
+from leasehold.engine.key import Octets, octets_of
+from leasehold.engine.values import KeyValue
+from leasehold.sessions.session import SESSIONS
+
+MAX_NAME: Final = 4_096
+"""Limit for the name of a lock or another recipe: one transaction contains it several times."""
+
+MAX_WHO: Final = 200
+"""Limit for the name of a client, in characters."""
+
+MAX_NUMBER: Final = 2**63 - 1
+"""The highest possible revision, and the highest count that is accepted."""
+
+_RESERVED: Final = SESSIONS.rstrip(b"/")
+
+LEASE_HEX: Final = rb"-?[1-9a-f][0-9a-f]{0,15}"
+"""Pattern of a lease id in a key, as Go's `%x` writes it: lower case, no leading zeros. Sixteen
+digits from `8` on are accepted, too: some clients print a negative id as an unsigned number."""
+
+
+def name_of(name: Octets) -> bytes:
+    """Check the name of a lock, or of another recipe."""
+    octets = octets_of(name, "name")
+    if not octets:
+        raise ValueError("name must not be empty")
+    if len(octets) > MAX_NAME:
+        raise ValueError(f"name must have {MAX_NAME} bytes at most, not {len(octets)}")
+    if octets.startswith(_RESERVED) and prefix_of(octets).startswith(SESSIONS):
+        raise ValueError(
+            f"name must not be {text_of(_RESERVED)!r} or begin with it and a slash, which is "
+            f"reserved for sessions; got {text_of(octets)!r}"
+        )
+    return octets
+
+
+def text_of(name: bytes) -> str:
+    """Return a name as text for people."""
+    return name.decode(errors="backslashreplace")
+
+
+def prefix_of(name: bytes) -> bytes:
+    """Return the prefix of the keys of a lock."""
+    return name + b"/"
+
+
+def contender_span(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return key and end of the smallest range with every key that has a lease id after `prefix`.
+
+    Other keys may be in it, such as those of lock `a/b` for lock `a`.
+    """
+    return prefix + b"-", prefix + b"g"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The value of a key of one of our clients."""
+
+    who: str
+    count: int = 0
+    """How often the lock was acquired, by its holder and by those it got it from."""
+    tries: bool = False
+    """Whether the client waits for a definite refusal."""
+    denies: int = 0
+    """The create revision of the waiter that is refused."""
+
+    def encode(self) -> bytes:
+        """Encode it."""
+        said: dict[str, Any] = {"who": self.who}
+        if self.count:
+            said["count"] = self.count
+        if self.tries:
+            said["tries"] = True
+        if self.denies:
+            said["denies"] = self.denies
+        return json.dumps(said, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self | None:
+        """Decode it; None if the value is not one of ours."""
+        try:
+            said = json.loads(value)
+            who, count = said["who"], said.get("count", 0)
+            tries, denies = said.get("tries", False), said.get("denies", 0)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        if not isinstance(who, str) or not _is_number(count) or not _is_number(denies):
+            return None
+        who = who[:MAX_WHO]
+        if not who.isprintable():
+            who = ascii(who)[1:-1]  # text shown to people must not break their terminals
+        return cls(who, count, tries is True, denies)
+
+
+def _is_number(said: object) -> bool:
+    """Return whether this is a valid count."""
+    return type(said) is int and 0 <= said <= MAX_NUMBER
+
+
+def who_has(pair: KeyValue) -> str:
+    """Return the name of the client that has put a key, for people."""
+    claim = Claim.decode(pair.value)
+    return claim.who if claim is not None else f"lease {shown_lease(pair.lease)}"

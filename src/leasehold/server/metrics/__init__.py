@@ -1,1 +1,0 @@
-"""What the server shows of itself on `/metrics`, for Prometheus."""

@@ -1,0 +1,1 @@
+"""The store: keyspace and leases in memory, commits to the journal, backups."""

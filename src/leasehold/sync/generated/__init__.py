@@ -1,0 +1,1 @@
+"""Blocking classes that tools/generate_sync.py has made from the async ones."""

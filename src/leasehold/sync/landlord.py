@@ -1,0 +1,398 @@
+"""`Landlord` for threads: any thread may call it; and `Lease`, the blocking twin of its leases.
+
+A landlord is not async, so this one does not run on the loop's thread. A lock protects a
+`leasehold.Landlord`, and a call costs little more than it does there. States and threads:
+
+- *Expiry*. A thread ends the leases that are due. It runs while a lease can end, and keeps lease
+  time: every `IDLE_TICK_S` it advances the clock, so a longer gap means that the process did not
+  run. Then nothing ends until the other threads had one more tick to renew (`LeaseClock`).
+- *Hooks*. They are queued while the lock is held, and called without it, one at a time and in
+  order, in another thread. So a hook may block, take locks, and call the landlord.
+- *Policy, cookies*. They are called with the lock held, because they are part of a grant. They may
+  call the landlord in their own thread, but not `Lease.renew`, which would wait for the lock on the
+  loop. Nor may a signal handler or a finalizer call the landlord: it may interrupt a change.
+
+A forked child is refused: it has the table, but the leases are those of its parent.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, Self, TypeVar, cast
+
+from leasehold.basics.callbacks import check_plain_callback
+from leasehold.basics.durations import ANY, NEVER, Duration, DurationLike, End
+from leasehold.basics.fork_hooks import call_in_child
+from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.errors import EndReason, Forked
+from leasehold.landlord import landlord as one_thread
+from leasehold.landlord.landlord import LeaseView, R, unguessable_cookie
+from leasehold.landlord.landlord_lease import BatchResult, LandlordLease
+from leasehold.leases import lease as on_loop
+from leasehold.leases.expiry_strategies import SLICE, ExpiryStrategy, Reapable, Reaper, exact, lazy
+from leasehold.leases.lease import Form
+from leasehold.leases.lease_clock import IDLE_TICK_S
+from leasehold.leases.lease_table import LeasedResource
+from leasehold.leases.policies import LeasePolicy
+from leasehold.sync.loop_thread import LoopThread, loop_thread
+from leasehold.sync.workers import SerialExecutor, WorkerPool
+
+logger = logging.getLogger(__name__)
+
+HOOKS_S: Final = 5.0
+"""How long leaving a `with` block waits for hooks."""
+
+MIN_WAIT_S: Final = 0.0005
+"""How long the expiry thread leaves the lock to other threads between two slices of work."""
+
+T = TypeVar("T")
+
+
+class Lease:
+    """A lease of a landlord, on the side of its holder. Thread-safe.
+
+    Its state is read in the caller's thread; `renew` and `cancel` run on the loop's thread. Two
+    leases are equal if they are the same lease of the same grantor.
+    """
+
+    __slots__ = ("__weakref__", "_lease", "_thread")
+
+    def __init__(self, lease: on_loop.Lease, thread: LoopThread | None = None) -> None:
+        """Wrap a lease; `thread` is the loop that it belongs to, if it belongs to one already."""
+        self._lease = lease
+        self._thread = thread
+
+    @property
+    def on_loop(self) -> on_loop.Lease:
+        """The lease on the loop. Raises `Forked` in a child process, if it belongs to a loop."""
+        if self._thread is not None:
+            self._thread.check_process()
+        return self._lease
+
+    @property
+    def grantor(self) -> Hashable:
+        """The name of the grantor."""
+        return self._lease.grantor
+
+    @property
+    def cookie(self) -> Hashable:
+        """The name of this lease at its grantor."""
+        return self._lease.cookie
+
+    @property
+    def remaining(self) -> Duration:
+        """How long the holder may still rely on the lease; 0.0 once it may not."""
+        return self.on_loop.remaining
+
+    @property
+    def expires_at(self) -> End:
+        """The end as the holder sees it, as an aware datetime, or FOREVER."""
+        return self.on_loop.expires_at
+
+    @property
+    def term(self) -> Duration:
+        """The length of the current term, as it was granted."""
+        return self.on_loop.term
+
+    def renew(self, duration: DurationLike = ANY) -> Duration:
+        """Request a new term of `duration` from now; return the granted one.
+
+        If it fails the lease keeps the end it had. Raise `LeaseDenied` if the grantor refuses, and
+        `UnknownLease` if the lease has ended. After a connection error the outcome is unknown; if a
+        shorter term was requested, the lease assumes that it was granted.
+        """
+        return (self._thread or loop_thread()).run(lambda: self._lease.renew(duration))
+
+    def cancel(self) -> None:
+        """End the lease now, as if it had expired."""
+        (self._thread or loop_thread()).run(self._lease.cancel)
+
+    def can_batch(self, other: object) -> bool:
+        """Return whether one call can renew both: an equivalence relation."""
+        return isinstance(other, Lease) and self._lease.can_batch(other.on_loop)
+
+    def to_bytes(self, form: Form) -> bytes:
+        """Encode the lease as bytes.
+
+        "duration" carries the time that remains, counted again on arrival: for transport.
+        "absolute" carries the wall-clock end: for storage.
+        """
+        return self.on_loop.to_bytes(form)
+
+    def __eq__(self, other: object) -> bool:
+        return self._lease == other._lease if isinstance(other, Lease) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._lease)
+
+    def __repr__(self) -> str:
+        return repr(self._lease)
+
+
+class Landlord(Generic[R]):
+    """Grants leases on resources of type R, and takes the resources back when the leases end.
+
+    Any thread may call it. `leasehold.Landlord` is the same for one thread.
+    """
+
+    def __init__(
+        self,
+        policy: LeasePolicy,
+        *,
+        on_granted: Callable[[R, LeaseView[R]], object] | None = None,
+        on_renewed: Callable[[R, LeaseView[R]], object] | None = None,
+        on_ended: Callable[[R, EndReason], object] | None = None,
+        expiry: ExpiryStrategy | None = None,
+        cookies: Callable[[], Hashable] = unguessable_cookie,
+        name: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Create a landlord; it has no thread until it grants its first lease.
+
+        The hooks are those of `leasehold.Landlord`. They are called in a thread of their own, one
+        at a time and in order, so they may come after the call that caused them has returned.
+        `expiry` is `exact()`, the default, for a thread that ends leases, or `lazy()` for none.
+        """
+        if not isinstance(expiry, exact | lazy | None):
+            raise ValueError(f"expiry of a landlord for threads: exact() or lazy(), not {expiry!r}")
+        self._lock = threading.RLock()  # a policy may call back
+        self._hooks = SerialExecutor(WorkerPool("leasehold landlord hooks", 1))
+        self._hook_thread: int | None = None
+        self._opened_by = os.getpid()
+        self._is_forked = False
+        self._landlord: one_thread.Landlord[R] = one_thread.Landlord(
+            policy,
+            on_granted=self._queued("on_granted", on_granted),
+            on_renewed=self._queued("on_renewed", on_renewed),
+            on_ended=self._queued("on_ended", on_ended),
+            expiry=expiry if isinstance(expiry, lazy) else _InThread(self._lock),
+            lease_factory=self._make_lease,
+            cookies=cookies,
+            name=name,
+            clock=clock,
+        )
+        self.name = self._landlord.name
+        self.clock = clock
+        call_in_child(self, Landlord._forked)
+
+    def _make_lease(
+        self, _: one_thread.Landlord[R], cookie: Hashable, granted: Duration, sent_at: float
+    ) -> LandlordLease:
+        # `Landlord` has all that a lease calls; only `grant` returns something else.
+        return LandlordLease(cast(Any, self), cookie, granted, sent_at)
+
+    def __repr__(self) -> str:
+        return repr(self._landlord)
+
+    def __len__(self) -> int:
+        """The number of leases in the table; some may be due to leave it."""
+        return len(self._landlord)
+
+    @property
+    def policy(self) -> LeasePolicy:
+        """The policy that decides the length of terms; a new one applies to later calls."""
+        return self._landlord.policy
+
+    @policy.setter
+    def policy(self, policy: LeasePolicy) -> None:
+        self._check_process()
+        with self._lock:
+            self._landlord.policy = policy
+
+    @property
+    def now(self) -> float:
+        """Lease time."""
+        self._check_process()
+        with self._lock:
+            return self._landlord.now
+
+    @property
+    def lag_s(self) -> float:
+        """How far lease time is behind, from all stalls together."""
+        return self._landlord.lag_s
+
+    def grant(self, resource: R, duration: DurationLike = ANY, *, pending: bool = False) -> Lease:
+        """Lease `resource` out, for `duration` at most, as the policy decides.
+
+        The term of a `pending` lease begins when `answer` is called.
+        """
+        self._check_process()
+        with self._lock:
+            return Lease(self._landlord.grant(resource, duration, pending=pending))
+
+    def answer(self, cookie: Hashable) -> None:
+        """Begin the term of a pending lease: its grant is being answered now."""
+        self._check_process()
+        with self._lock:
+            self._landlord.answer(cookie)
+
+    def renew(self, cookie: Hashable, duration: DurationLike = ANY) -> Duration:
+        """Begin a new term of `duration` from now, as the policy decides; return its length."""
+        self._check_process()
+        with self._lock:
+            return self._landlord.renew(cookie, duration)
+
+    def cancel(self, cookie: Hashable) -> None:
+        """End a lease now."""
+        self._check_process()
+        with self._lock:
+            self._landlord.cancel(cookie)
+
+    def renew_all(self, wants: Iterable[tuple[Hashable, DurationLike]]) -> BatchResult:
+        """Renew many leases; each succeeds or fails independently.
+
+        A bad duration is refused before any lease is renewed.
+        """
+        self._check_process()
+        listed = list(wants)  # without the lock: it may be a generator that takes long
+        with self._lock:
+            return self._landlord.renew_all(listed)
+
+    def cancel_all(self, cookies: Iterable[Hashable]) -> BatchResult:
+        """End many leases; each succeeds, with the outcome 0.0, or fails independently."""
+        return self.renew_all([(cookie, 0.0) for cookie in cookies])
+
+    def resource(self, cookie: Hashable) -> LeaseView[R]:
+        """Return a live lease; raise `UnknownLease` from its end on."""
+        self._check_process()
+        with self._lock:
+            return self._landlord.resource(cookie)
+
+    def lease_from_bytes(self, data: bytes) -> Lease:
+        """Return a lease of this landlord from the bytes of `Lease.to_bytes`."""
+        self._check_process()
+        with self._lock:
+            return Lease(self._landlord.lease_from_bytes(data))
+
+    def close(self) -> None:
+        """Stop: no lease is ended any more, and every further call is refused.
+
+        Hooks are still called for what has happened already. Does nothing in a forked child.
+        """
+        if not self._is_forked:
+            with self._lock:
+                self._landlord.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close it, and wait for its hooks, for at most `HOOKS_S`."""
+        self.close()
+        if not self._is_forked and threading.get_ident() != self._hook_thread:
+            done = threading.Event()
+            self._hooks.submit(done.set)
+            done.wait(HOOKS_S)
+
+    # Hooks.
+
+    def _queued(
+        self, name: str, hook: Callable[[R, T], object] | None
+    ) -> Callable[[R, T], object] | None:
+        """Return a hook for use with the lock held: it queues the call of the one given."""
+        check_plain_callback(hook, name)
+        if hook is None:
+            return None
+        return lambda resource, detail: self._hooks.submit(
+            partial(self._call, name, hook, resource, detail)
+        )
+
+    def _call(self, name: str, hook: Callable[[R, T], object], resource: R, detail: T) -> None:
+        self._hook_thread = threading.get_ident()
+        try:
+            hook(resource, detail)
+        except BaseException:  # sys.exit as well: there are further hooks to call
+            logger.exception("%s of landlord %r failed", name, self.name)
+
+    # Forks.
+
+    def _check_process(self) -> None:
+        if self._is_forked:
+            raise Forked(self._opened_by)
+
+    def _forked(self) -> None:
+        self._is_forked = True
+
+
+@dataclass(frozen=True, slots=True)
+class _InThread(ExpiryStrategy):
+    """Ends leases at their deadlines, in a thread; `lock` protects the landlord."""
+
+    lock: Any
+
+    def reaper_for(self, grantor: Reapable) -> Reaper:
+        return _ThreadReaper(grantor, self.lock)
+
+
+class _ThreadReaper(Reaper):
+    """Keeps lease time and ends leases in a thread, which runs while a lease can end.
+
+    All methods are called with the lock held.
+    """
+
+    def __init__(self, grantor: Reapable, lock: Any) -> None:
+        super().__init__(grantor)
+        self._changed = threading.Condition(lock)
+        self._cuts_seen = 0
+        self._is_urgent = False
+        self._is_closed = False
+
+    def enter(self) -> None:
+        clock, monotonic = self.grantor.table.clock, self.grantor.monotonic()
+        if self.keeps_time:
+            clock.advance(monotonic)
+        else:
+            clock.elapse(monotonic)
+
+    def prepare(self) -> None:
+        if not self.keeps_time and not self._is_closed:
+            threading.Thread(target=self._run, name="leasehold expiry", daemon=True).start()
+            self.keeps_time = True
+
+    def placed(self, leased: LeasedResource[Any]) -> None:
+        self.prepare()
+        if self.needs_earlier_timer(leased):
+            self._changed.notify()
+
+    def reap_soon(self) -> None:
+        self._is_urgent = True
+        self.prepare()
+        self._changed.notify()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._changed.notify()
+
+    def _run(self) -> None:
+        with self._changed:
+            try:
+                while not self._is_closed and self._can_end():
+                    self._changed.wait(self._wait_s())
+                    if not self._is_closed:
+                        self._tick()
+            finally:
+                self.keeps_time = False
+
+    def _can_end(self) -> bool:
+        return self._is_urgent or self.grantor.table.next_at() != NEVER
+
+    def _wait_s(self) -> float:
+        table = self.grantor.table
+        if self._is_urgent:
+            return MIN_WAIT_S
+        if not table.clock.may_end:
+            return IDLE_TICK_S
+        return min(max(table.next_at() - table.clock.now, MIN_WAIT_S), IDLE_TICK_S)
+
+    def _tick(self) -> None:
+        self.enter()
+        clock = self.grantor.table.clock
+        if not clock.may_end:
+            if clock.cuts == self._cuts_seen:  # a whole tick ago: all threads had time to renew
+                clock.polled(clock.cuts)
+            self._cuts_seen = clock.cuts
+        self._is_urgent = False
+        self.grantor.reap(SLICE)

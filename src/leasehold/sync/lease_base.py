@@ -1,0 +1,282 @@
+"""State, block and callbacks of a held lease: the part of `HeldLease` that is not generated.
+
+Its state is read from the clock in the caller's own thread: so it is correct also while the loop's
+thread is busy or stuck. Its callbacks and its health check run in other threads.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from weakref import ref
+
+from leasehold.basics.durations import Duration
+from leasehold.basics.lease_ids import shown_lease
+from leasehold.basics.pending import Pending
+from leasehold.engine.time_limits import Timeout
+from leasehold.errors import Forked, LeaseLost
+from leasehold.sessions import held_lease as on_loop
+from leasehold.sync.block_exit import begin, block_exit
+from leasehold.sync.blocking_call import BlockingCall, LossScope
+from leasehold.sync.loop_thread import LoopThread
+from leasehold.sync.signal import Signal
+from leasehold.sync.workers import SerialExecutor
+
+logger = logging.getLogger(__name__)
+
+AnyCallback: TypeAlias = Callable[[Any, BaseException | None], object]
+"""Called with a lease, and with the error of its last renewal."""
+
+Check: TypeAlias = Callable[[], bool]
+"""Returns whether the holder is healthy."""
+
+
+class LeaseBase:
+    """A lease on the loop: made before it is granted, so that its callbacks exist by then."""
+
+    __slots__ = (
+        "__weakref__",
+        "_executor",
+        "_held",
+        "_on_jeopardy",
+        "_on_loss",
+        "_scope",
+        "_thread",
+        "jeopardy",
+        "lost",
+    )
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        on_jeopardy: AnyCallback | None,
+        on_loss: AnyCallback | None,
+        *,
+        cancel_on_loss: bool,
+        executor: SerialExecutor | None = None,
+    ) -> None:
+        self._thread = thread
+        self._held: on_loop.HeldLease
+        self._on_jeopardy = on_jeopardy
+        self._on_loss = on_loss
+        self._executor = executor or SerialExecutor(thread.callbacks)
+        self._scope = LossScope(self._as_lost) if cancel_on_loss else None
+        self.lost = Signal(self, "lost")
+        """Set once it is lost; not when it is ended."""
+        self.jeopardy = Signal(self, "jeopardy")
+        """Set while there is no contact to the server, and it may yet be lost; and once it is."""
+
+    # How it begins.
+
+    def callbacks(self) -> tuple[on_loop.Callback, on_loop.Callback]:
+        """Return the callbacks for jeopardy and loss of the lease on the loop.
+
+        They refer to this object weakly: one that its program drops must be found by the garbage
+        collector. A callback of the program then gets another object for the same lease.
+        """
+        reference = ref(self)
+        another = partial(
+            type(self),
+            self._thread,
+            self._on_jeopardy,
+            self._on_loss,
+            cancel_on_loss=False,
+            executor=self._executor,
+        )
+
+        def on_jeopardy(held: on_loop.HeldLease, error: BaseException | None) -> None:
+            (reference() or another()).in_jeopardy(held, error)
+
+        def on_loss(held: on_loop.HeldLease, error: BaseException | None) -> None:
+            (reference() or another()).was_lost(held, error)
+
+        return on_jeopardy, on_loss
+
+    def granted(self, pending: Pending[on_loop.HeldLease]) -> Self:
+        """Wait until it is granted. If the caller is interrupted, it is ended."""
+
+        async def end(_lease: object) -> None:
+            await self.held.end()
+
+        return self._thread.run(lambda: self._begin(pending), undo=end)
+
+    def adopted(self, pending: Pending[on_loop.HeldLease]) -> Self:
+        """Wait until an existing lease is kept. If the caller is interrupted, it is released."""
+
+        async def release(_lease: object) -> None:
+            self.held.release()
+
+        return self._thread.run(lambda: self._begin(pending), undo=release)
+
+    async def _begin(self, pending: Pending[on_loop.HeldLease]) -> Self:
+        self._held = await pending
+        return self
+
+    # Its state, read in the caller's thread.
+
+    @property
+    def held(self) -> on_loop.HeldLease:
+        """The lease on the loop. Raises `Forked` in a child process."""
+        self._thread.check_process()
+        return self._held
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its holder has ended it."""
+        return self.held.is_ended
+
+    @property
+    def remaining(self) -> Duration:
+        """How long it is still held unless it is renewed; 0.0 once it is not held."""
+        return self.held.remaining
+
+    def check(self) -> None:
+        """Raise `LeaseLost` unless it is held now, by the clock of this process.
+
+        After the client was closed the cause of that error is `Closed`, in a child process
+        `Forked`, and in another keyspace `HistoryLost`.
+        """
+        try:
+            self._thread.check_process()
+        except Forked as error:
+            raise LeaseLost(self._held.id, str(error)) from error
+        self._held.check()
+
+    def is_signalled(self, name: str) -> bool:
+        """Return whether a signal is set. "lost" also counts as set once the end has passed."""
+        held = self.held
+        if name == "jeopardy":
+            return held.jeopardy.is_set()
+        return held.lost.is_set() or (held.remaining == 0.0 and not held.is_ended)
+
+    def _as_lost(self) -> LeaseLost:
+        return self.held.as_lost()
+
+    # How it ends.
+
+    def end(self, *, timeout: Timeout = None) -> None:
+        """Revoke it now, and its keys with it; does nothing if it is over.
+
+        If there is no answer within `timeout`, by default two seconds, retries continue in the
+        background.
+        """
+        self._thread.run_to_end(lambda: self._end(self.held, timeout))
+
+    async def _end(self, held: on_loop.HeldLease, timeout: Timeout) -> None:  # noqa: ASYNC109
+        try:
+            await held.end(timeout=timeout)
+        finally:
+            self._wake_waiters()
+
+    def release(self) -> None:
+        """Stop keeping it without revoking it: another holder may continue, or it expires."""
+        self._thread.run_to_end(lambda: self._release(self.held))
+
+    async def _release(self, held: on_loop.HeldLease) -> None:
+        held.release()
+        self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        self.lost.wake_waiters()
+        self.jeopardy.wake_waiters()
+
+    # Its block.
+
+    def __enter__(self) -> Self:
+        try:
+            self.check()
+            if self._scope is not None:
+                self._scope.enter()
+            begin(self, self)
+        except BaseException:  # of a signal handler, for instance: no block will end it
+            self.abandon()
+            raise
+        return self
+
+    def abandon(self) -> None:
+        """Have the loop end it, unless it is over: its block was interrupted."""
+        if self._scope is not None:
+            self._scope.leave()
+        self._thread.post(BlockingCall(lambda: self._end(self._held, None)).start)
+
+    @block_exit
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._thread.is_forked:
+            return  # the parent process still holds it
+        is_lost = self.lost.is_set()
+        if self._scope is not None:
+            self._scope.leave()
+        self.end()
+        if self._scope is not None and exc_type is None:
+            self._scope.raise_loss(is_lost=is_lost)
+
+    # Called by the loop.
+
+    def in_jeopardy(self, held: on_loop.HeldLease, error: BaseException | None) -> None:
+        """Report that there is no contact to the server."""
+        self._held = held
+        self.jeopardy.wake_waiters()
+        self._submit(self._on_jeopardy, error)
+
+    def was_lost(self, held: on_loop.HeldLease, error: BaseException | None) -> None:
+        """Mark it as lost."""
+        self._held = held
+        if self._scope is not None:
+            self._scope.lose()
+        self._wake_waiters()
+        self._submit(self._on_loss, error)
+
+    def _submit(self, callback: AnyCallback | None, error: BaseException | None) -> None:
+        if callback is not None:
+            self._executor.submit(partial(self._call, callback, error))
+
+    def _call(self, callback: AnyCallback, error: BaseException | None) -> None:
+        try:
+            callback(self, error)
+        except BaseException:
+            if self._thread.is_ending:
+                return  # and so is this thread
+            logger.exception("a callback for lease %s has failed", shown_lease(self._held.id))
+
+    def __eq__(self, other: object) -> bool:
+        return self._held == other._held if isinstance(other, LeaseBase) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._held)
+
+    def __repr__(self) -> str:
+        return repr(self._held)
+
+
+def lease_on_loop(lease: LeaseBase | int) -> on_loop.HeldLease | int:
+    """Return the lease on the loop for one of ours; return anything else unchanged."""
+    return lease.held if isinstance(lease, LeaseBase) else lease
+
+
+def check_in_thread(check: Check | None) -> Callable[[], Awaitable[bool]] | None:
+    """Return a health check for the loop that runs a blocking one in a separate thread."""
+    if check is None:
+        return None
+    blocking_check = check
+
+    def run() -> bool:
+        try:
+            return blocking_check()
+        except Exception:
+            raise
+        except BaseException as error:  # sys.exit would end the loop
+            raise RuntimeError(
+                f"a health check must return a bool, but it raised {error!r}"
+            ) from error
+
+    async def run_in_thread() -> bool:
+        return await asyncio.get_running_loop().run_in_executor(None, run)
+
+    return run_in_thread

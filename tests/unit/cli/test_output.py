@@ -1,0 +1,53 @@
+"""What the commands for clients print."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.cli import output
+
+
+@given(st.binary())
+def test_bytes_in_json_are_text_or_base64_and_come_back(octets: bytes) -> None:
+    shown = json.loads(json.dumps(output.named("value", octets), ensure_ascii=False))
+    if "value" in shown:
+        assert shown["value"].encode() == octets
+    else:
+        assert base64.b64decode(shown["value_base64"], validate=True) == octets
+        with pytest.raises(UnicodeDecodeError):
+            octets.decode()
+
+
+@given(st.binary())
+def test_bytes_for_people_are_one_line_without_controls(octets: bytes) -> None:
+    shown = output.shown_octets(octets)
+    assert shown.isprintable() or not any(ord(each) < 32 or ord(each) == 127 for each in shown)
+    assert len(shown) < output.MAX_SHOWN_CHARS + 30
+
+
+def test_a_table_is_aligned_and_says_nothing_with_a_dash() -> None:
+    assert output.table(("A", "LONG", "C"), [(1, None, "x y"), ("much", "", 0)]) == [
+        "A     LONG  C",
+        "1     -     x y",
+        "much  -     0",
+    ]
+
+
+def test_numbers_in_json_have_no_needless_fraction() -> None:
+    assert json.dumps([output.number(30.0), output.number(1.5)]) == "[30, 1.5]"
+
+
+def test_json_is_a_document_a_line_in_utf_8(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    output.emit_json({"key": "grüße\n"}, {"n": 1})
+    assert capsysbinary.readouterr().out == '{"key": "grüße\\n"}\n{"n": 1}\n'.encode()
+
+
+def test_what_a_person_sees_harms_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert output.raw_or_shown(b"\x1b[2J") == b"\x1b[2J\n"
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    assert output.raw_or_shown(b"\x1b[2J") == b"\\x1b[2J\n"

@@ -1,0 +1,44 @@
+"""The window of recent changes: what is dropped from it, and what never is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.keyspace import recent_changes
+from leasehold.keyspace.keyspace import Change
+from leasehold.keyspace.recent_changes import Recent
+
+FIRST = 5
+
+
+@given(
+    octets=st.lists(st.integers(0, 10), max_size=30),
+    max_bytes=st.integers(0, 60),
+    durable=st.integers(0, FIRST + 31),
+)
+def test_the_oldest_are_dropped_until_it_is_small_enough_but_none_that_is_not_on_disk(
+    octets: list[int], max_bytes: int, durable: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in (
+            ("MAX_REVISIONS", 8),
+            ("MAX_BYTES", max_bytes),
+            ("DROPPED_AT_ONCE", 3),
+            ("MOST_AT_ONCE", 20),
+        ):
+            patched.setattr(recent_changes, name, value)
+        window = Recent(FIRST)
+        for number, size in enumerate(octets):
+            window.add((Change(b"k", FIRST + number, None, None),), size)
+        window.drop(durable)
+        dropped = window.first - FIRST
+        droppable = min(20, len(octets), max(0, durable + 1 - FIRST))
+        least = min(droppable, max(3, len(octets) - 8))
+        assert least <= dropped <= droppable
+        assert dropped in (least, droppable) or sum(octets[dropped - 1 :]) > max_bytes
+        assert dropped == droppable or sum(octets[dropped:]) <= max_bytes
+        assert window.is_over == (len(window) > 8 or sum(octets[dropped:]) > max_bytes)
+        kept = [window.at(revision) for revision in range(window.first, FIRST + len(octets))]
+        found = [changes[0].revision for changes in kept if changes is not None]
+        assert found == list(range(window.first, FIRST + len(octets)))
+        assert window.at(window.first - 1) is None

@@ -1,0 +1,218 @@
+"""The table of `generate_sync`: which async classes have a blocking twin, and how they differ.
+
+A class or method that is renamed in `leasehold.locks`, `leasehold.sessions` or `leasehold.client`
+is renamed here, too. A new public method needs a line here only if it does not follow the rules.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twin:
+    """A blocking class, and where it does not follow the rules."""
+
+    base: str = ""
+    """Its hand-written base class, if it has one."""
+    on_loop: str = "self._on_loop"
+    """The async object. A base class may have it under another name."""
+    narrows: bool = False
+    """Whether the base class declares the async object with a wider type."""
+    by_hand: tuple[str, ...] = ()
+    """Public names that the base class has."""
+    internal: tuple[str, ...] = ()
+    """Names without an underscore that programs do not use."""
+    only: tuple[str, ...] = ()
+    """The names to generate, for a class in which most are by hand or internal."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Attributes that `__init__` sets without declaring a type, and their types."""
+    same_as: Mapping[str, str] = field(default_factory=dict)
+    """Methods that do the same as one of the base class."""
+    undo: Mapping[str, str] = field(default_factory=dict)
+    """What undoes a method that was executed although its caller was interrupted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """What is generated from one async module."""
+
+    classes: Mapping[str, Twin] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
+    """Functions that return a pending client."""
+    aliases: tuple[str, ...] = ()
+    """Type aliases that are copied: they name a class of this module."""
+
+
+NAMED: Final = Twin(attributes={"name": "str"})
+
+MODULES: Final[Mapping[str, Module]] = {
+    "leasehold.client.client": Module(
+        classes={
+            "Client": Twin(
+                base="ClientBase",
+                on_loop="self._client",
+                by_hand=("close",),
+                internal=("engine", "who"),
+                undo={"lease": "granted", "keep": "adopted"},
+            )
+        }
+    ),
+    "leasehold.client.connecting": Module(functions=("connect",)),
+    "leasehold.client.opening": Module(functions=("open_client",)),
+    "leasehold.client.kv": Module(classes={"KV": Twin(), "TxnBuilder": Twin()}),
+    "leasehold.sessions.held_lease": Module(
+        classes={
+            "HeldLease": Twin(
+                base="LeaseBase",
+                on_loop="self.held",
+                only=(
+                    *("id", "is_held", "loss", "expires_at", "term", "grantor", "cookie"),
+                    *("to_bytes", "renew", "cancel", "detach"),
+                ),
+                attributes={"id": "int"},
+                same_as={"cancel": "end"},
+            )
+        },
+        aliases=("Callback",),
+    ),
+    "leasehold.locks.rwlock": Module(classes={"RWLock": NAMED}),
+    "leasehold.locks.semaphore": Module(
+        classes={
+            "Semaphore": Twin(
+                base="GuardedHandle", narrows=True, attributes={"name": "str", "limit": "int"}
+            )
+        }
+    ),
+    "leasehold.locks.barrier": Module(
+        classes={"Barrier": Twin(attributes={"name": "str", "parties": "int"})}
+    ),
+    "leasehold.locks.election": Module(
+        classes={
+            "Leadership": Twin(
+                base="Guard",
+                on_loop="self._guard",
+                narrows=True,
+                attributes={"value": "bytes"},
+                same_as={"resign": "release"},
+            ),
+            "Election": NAMED,
+        }
+    ),
+    "leasehold.locks.permits.permits": Module(
+        classes={
+            "Permits": Twin(
+                base="PermitChecks",
+                on_loop="self._permits",
+                by_hand=("check",),
+                internal=("cache", "grants"),
+                undo={"grant": "self._permits.grants.undo"},
+            )
+        }
+    ),
+}
+"""The async modules, and the classes and functions that have a generated counterpart."""
+
+BY_HAND: Final[Mapping[str, str]] = {
+    "Check": "leasehold.sync.lease_base",
+    "Guard": "leasehold.sync.guard",
+    "Lock": "leasehold.sync.lock",
+    "Observation": "leasehold.sync.iterators",
+    "OnLoss": "leasehold.sync.guard",
+    "Watch": "leasehold.sync.iterators",
+}
+"""Types that an async signature names, and the modules of their hand-written counterparts."""
+
+TWINS: Final[Mapping[str, str]] = {
+    **BY_HAND,
+    **{
+        name: f"leasehold.sync.generated.{source.rpartition('.')[2]}"
+        for source, module in MODULES.items()
+        for name in (*module.classes, *module.aliases)
+    },
+}
+"""All blocking types, and their modules."""
+
+RENAMED: Final[Mapping[str, str]] = {"QueueGuard": "Guard"}
+"""Types of an async signature whose counterpart has another name."""
+
+HELPERS: Final[Mapping[str, str]] = {
+    "ClientBase": "leasehold.sync.client_base",
+    "GuardedHandle": "leasehold.sync.guard",
+    "LeaseBase": "leasehold.sync.lease_base",
+    "LoopThread": "leasehold.sync.loop_thread",
+    "PermitChecks": "leasehold.sync.permit_checks",
+    "Self": "typing",
+    "begin_watch": "leasehold.sync.iterators",
+    "check_in_thread": "leasehold.sync.lease_base",
+    "check_plain_callback": "leasehold.basics.callbacks",
+    "lease_on_loop": "leasehold.sync.lease_base",
+    "make_client": "leasehold.sync.client_base",
+    "obtain": "leasehold.sync.guard",
+    "report_loss": "leasehold.sync.guard",
+}
+"""Names in generated bodies, and their modules."""
+
+ENDED_BY: Final[Mapping[str, str]] = {
+    "Client": "closed",
+    "Guard": "released",
+    "HeldLease": "ended",
+    "Leadership": "resigned",
+}
+"""What a program does with the result of a call that the async client awaits or enters."""
+
+CALLBACKS: Final = ("while_healthy", "on_jeopardy", "on_loss")
+"""Parameters that are functions of the program, called in other threads."""
+
+LOST: Final = "in which the block waits raises `{}` then, or else its next call, or its end"
+
+PHRASES: Final[Mapping[str, str]] = {
+    "to be awaited, or entered": "to be {ended_by}, or entered",
+    "`async with`": "`with`",
+    "an async iterator": "an iterator",
+    "is cancelled, a lease": "is interrupted, a lease",
+    "A caller that is cancelled": "A caller that is interrupted",
+    "If the caller is cancelled": "If the caller is interrupted",
+    "is called if": "is called in a separate thread if",
+    "`cancel_on_loss` the block is cancelled then, and raises `LockLost`": (
+        "`cancel_on_loss` the call of this package " + LOST.format("LockLost")
+    ),
+    "`cancel_on_loss` the block is cancelled, and raises `LockLost`": (
+        "`cancel_on_loss` the call of this package " + LOST.format("LockLost")
+    ),
+    "a check, a plain or an async function, that": "a check that",
+    (
+        "are callbacks; with `cancel_on_loss` the block is cancelled if the lease is lost, and "
+        "raises `LeaseLost`."
+    ): (
+        "are callbacks. All three run in separate threads, and may block: renewals of other leases "
+        "do not wait for them.\n\nIf the lease is lost, with `cancel_on_loss` the call of this "
+        f"package {LOST.format('LeaseLost')}."
+    ),
+    (
+        "It belongs to the event loop and the process that made it. Calls from another event loop "
+        "raise `RuntimeError`, calls in a child process raise `Forked`; neither has any other "
+        "effect."
+    ): (
+        "Any number of threads may use it at the same time. It belongs to the process that made "
+        "it: calls in a child process raise `Forked`, and have no other effect."
+    ),
+    "first change after the block is entered": "first change after this returns",
+    "It ends with `Compacted` or `HistoryLost` only. `timeout` is for entering the block": (
+        "It ends if it is cancelled, also by another thread, and with `Compacted` or "
+        "`HistoryLost`. `timeout` is for the start"
+    ),
+    "It ends with `HistoryLost` or `Closed`.": (
+        "It ends with `HistoryLost` or `Closed`, and when it is cancelled."
+    ),
+    "leasehold.connect": "leasehold.sync.connect",
+    "leasehold.open": "leasehold.sync.open",
+    "async with ": "with ",
+    "async for ": "for ",
+    "await ": "",
+}
+"""Wording of async docstrings, and of blocking ones, replaced in this order."""
+
+UNWANTED: Final = re.compile(r"await|async|event loop|coroutine|\btask\b")
+"""Words of async code: a docstring that has one needs another line in `PHRASES`."""
