@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 from leasehold.engine.remote import caller, etcd_leases, server_version, watch_hub
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.errors import ConnectionLost, Status
+from leasehold.grpc.call_context import Metadata
 from leasehold.grpc.channel import Channel
-from leasehold.grpc.metadata import Metadata
 from leasehold.grpc.protocol import RpcError
 from leasehold.testing import current_host
 from leasehold.wire import leases_pb2

@@ -30,7 +30,7 @@ from leasehold.server.etcd import watch
 from leasehold.server.etcd.kv import KVService
 from leasehold.store import committer, runtime, store, store_leases, watch_catch_up
 from leasehold.store.lease_record import LeaseRecord
-from leasehold.store.revision_writer import RevisionWriter
+from leasehold.store.transactions import RevisionWriter
 
 SYNC_S: Final = 0.05
 VFS_NAME: Final = "slow-disk"

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from leasehold.cli import parser_for
-from leasehold.cli.exit_codes import MEANINGS
+from leasehold.cli.parser import MEANINGS
 from leasehold.engine.embedded import open_engine
 from leasehold.store.backup import back_up_directory
 from tests.support.client_command import VARIABLE, Command

@@ -22,7 +22,7 @@ from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.errors import CallFailed, Status
 from leasehold.grpc.protocol import RpcError
 from leasehold.server.etcd.lease import LeaseService as EtcdLeaseService
-from leasehold.server.leases.batches import Batches
+from leasehold.server.leases.service import Batches
 from leasehold.testing.local_server import LocalServer
 
 TTL_S = 2.0

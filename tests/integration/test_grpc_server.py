@@ -23,7 +23,7 @@ from leasehold.errors import Status
 from leasehold.grpc.durability_gate import Gate
 from leasehold.grpc.http_handlers import PagesOnly, Reply
 from leasehold.grpc.protocol import RpcError, framed
-from leasehold.http1.http1_request import MAX_HEAD_BYTES
+from leasehold.http1.http1_messages import MAX_HEAD_BYTES
 from leasehold.http2 import frames
 from leasehold.serving.server_protocol import ServerProtocol, Site
 from tests.support.h2_peer import MANY, ONCE, WATCH, RawPeer, Service, split_frames

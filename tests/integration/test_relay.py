@@ -17,8 +17,7 @@ import pytest
 
 from leasehold.testing import Wire
 from leasehold.testing import relay as wires
-from leasehold.testing.relay import Direction
-from leasehold.testing.relayed_connection import HELD_MAX_BYTES
+from leasehold.testing.relay import HELD_MAX_BYTES, Direction
 from tests.support.scripts import until
 
 DEADLINE_S = 20.0

@@ -35,8 +35,8 @@ from leasehold import (
 )
 from leasehold.basics.durations import seconds_of
 from leasehold.errors import STATUS_IS_DEFINITE
-from leasehold.grpc.call_errors import as_ours
 from leasehold.grpc.channel import Channel
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.landlord import batch_messages
 from leasehold.wire import leases_pb2 as pb

@@ -6,9 +6,9 @@ from typing import Any
 
 from leasehold import ConnectFailed, ConnectionLost
 from leasehold.errors import Status
+from leasehold.grpc.call_context import decode_metadata
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.client_call import StreamingCall
-from leasehold.grpc.metadata import decode_metadata
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2.hpack import Field
 from tests.interop.callers import Call, Caller, Outcome, Request

@@ -11,6 +11,7 @@ import uvloop
 
 from leasehold.basics.addresses import Address, TcpAddress
 from leasehold.errors import Status
+from leasehold.grpc.call_context import encode_metadata
 from leasehold.grpc.coroutine_handlers import (
     Conversation,
     conversation,
@@ -19,7 +20,6 @@ from leasehold.grpc.coroutine_handlers import (
     one_to_one,
 )
 from leasehold.grpc.http_handlers import Reply
-from leasehold.grpc.metadata import encode_metadata
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Answer, Exchange, Methods
 from leasehold.http2.limits import ConnectionLimits, Rate

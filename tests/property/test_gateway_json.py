@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 
 from leasehold.basics.rope import Rope
 from leasehold.server.gateway import json_reader as ours
-from leasehold.server.gateway import long_json_answers
+from leasehold.server.gateway import json_writer
 from leasehold.server.gateway.gateway_routes import find_routes
-from leasehold.server.gateway.json_documents import Documents, Unreadable
-from leasehold.server.gateway.json_reader import fill
-from leasehold.server.gateway.json_writer import quoted, written
-from leasehold.server.gateway.long_json_answers import MAX_HEAD_BYTES
+from leasehold.server.gateway.json_reader import Documents, Unreadable, fill
+from leasehold.server.gateway.json_writer import MAX_HEAD_BYTES, quoted, written
 from leasehold.wire import kv_pb2, leases_pb2, rpc_pb2
 from leasehold.wire.pool import POOL
 
@@ -131,8 +129,8 @@ def test_in_pieces_it_is_the_same_and_no_piece_is_long(
         "_OCTETS_AT_ONCE": 30,
         "_CHARACTERS_AT_ONCE": 10,
     }
-    with mock.patch.multiple(long_json_answers, **sizes):
-        texts = list(long_json_answers.pieces(type(message), Rope(ropes), len(octets)))
+    with mock.patch.multiple(json_writer, **sizes):
+        texts = list(json_writer.pieces(type(message), Rope(ropes), len(octets)))
     assert "".join(texts) == written(message)
     assert max(map(len, texts)) < 30 * field_bytes + 100
 
@@ -141,9 +139,9 @@ def test_in_pieces_it_is_the_same_and_no_piece_is_long(
 def test_what_is_no_message_is_refused_or_written(message: Message, at: int, octet: int) -> None:
     octets = bytearray(message.SerializeToString())
     octets[at % len(octets) :] = bytes([octet]) if at % 2 else b""
-    sizes = mock.patch.multiple(long_json_answers, LONG_FIELD_BYTES=10, PART_BYTES=50)
+    sizes = mock.patch.multiple(json_writer, LONG_FIELD_BYTES=10, PART_BYTES=50)
     with sizes, suppress(ValueError, DecodeError):
-        "".join(long_json_answers.pieces(type(message), Rope([bytes(octets)]), len(octets)))
+        "".join(json_writer.pieces(type(message), Rope([bytes(octets)]), len(octets)))
 
 
 _json = st.recursive(

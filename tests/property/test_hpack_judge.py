@@ -26,8 +26,7 @@ from leasehold.http2.hpack import (
     HeaderError,
     HeaderListTooLarge,
 )
-from leasehold.http2.huffman import HuffmanError, decode_huffman, encode_huffman
-from leasehold.http2.static_table import STATIC_TABLE
+from leasehold.http2.hpack_tables import STATIC_TABLE, HuffmanError, decode_huffman, encode_huffman
 from tests.property.support import effort
 
 Drawn = TypeVar("Drawn")

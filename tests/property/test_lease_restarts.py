@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import DamagedJournal, EndReason, LeaseExists, UnknownLease
-from leasehold.journal import journal, notes, remaining_terms
+from leasehold.journal import journal, journal_rows, remaining_terms
 from leasehold.journal.journal import Journal
 from leasehold.keyspace.operations import Compact, Grant, Put
 from leasehold.store import housekeeping
@@ -281,7 +281,7 @@ def _keep_the_mark(patch: pytest.MonkeyPatch) -> None:
         term = remaining_terms._HEADER.unpack(found[remaining_terms.NAME])[2] if found else 0
         return read(found, term)
 
-    patch.setattr(notes, "read_remaining", read_any)
+    patch.setattr(journal_rows, "read_remaining", read_any)
 
 
 def _record_no_first_renewal(patch: pytest.MonkeyPatch) -> None:
@@ -332,7 +332,7 @@ def _mark_first(patch: pytest.MonkeyPatch) -> None:
 
 def _full_terms_after_a_clean_stop(patch: pytest.MonkeyPatch) -> None:
     """The list of a clean stop is not looked at."""
-    patch.setattr(notes, "read_remaining", lambda *_: None)
+    patch.setattr(journal_rows, "read_remaining", lambda *_: None)
 
 
 @pytest.mark.parametrize(

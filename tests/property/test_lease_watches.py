@@ -17,7 +17,7 @@ from leasehold.errors import LeaseExists, UnknownLease
 from leasehold.grpc.routes import Listener
 from leasehold.keyspace.operations import Grant, Put, Revoke
 from leasehold.server.leases import lease_watch
-from leasehold.store import lease_feeds
+from leasehold.store import lease_watchers
 from leasehold.store.lease_watchers import RENEWED_EVERY_S
 from leasehold.testing import run_virtual
 from leasehold.wire import leases_pb2 as pb
@@ -57,7 +57,7 @@ READING = st.one_of(
 TURNS = st.one_of(st.tuples(st.just("commit")), st.tuples(st.just("turns"), st.integers(1, 5)))
 STEPS = st.lists(st.one_of(CHANGES, CHANGES, TURNS, READING), min_size=10, max_size=100)
 LIMITS = {
-    lease_feeds: {"MAX_EVENTS": 2, "MAX_PLACES": 3, "EVENTS_PER_MESSAGE": 1, "_DEAD": 2},
+    lease_watchers: {"MAX_EVENTS": 2, "MAX_PLACES": 3, "EVENTS_PER_MESSAGE": 1, "_DEAD": 2},
     lease_watch: {"VISITS_PER_TURN": 2, "TIDIED_PER_TURN": 1},
 }
 

@@ -33,7 +33,7 @@ from leasehold.engine.values import (
     TxnResult,
 )
 from leasehold.errors import CallRefused, ConnectionLost, LeaseholdError
-from leasehold.grpc.call_errors import as_ours
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import too_large
 from leasehold.keyspace.keyspace import FROM_KEY
 from leasehold.keyspace.operations import Compare, Step

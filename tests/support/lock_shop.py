@@ -16,8 +16,7 @@ from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Answer, DeferredAnswer, Listener, Method, Speaker, Subscription
 from leasehold.journal.journal_format import Identity
 from leasehold.keyspace.operations import Grant, Op
-from leasehold.server.etcd.election import ElectionService
-from leasehold.server.etcd.lock import LockService
+from leasehold.server.etcd.lock_and_election import ElectionService, LockService
 from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.store import runtime as runtimes
 from leasehold.store.runtime import Runtime

@@ -4,7 +4,8 @@ Futures, tasks and timers of one loop do not work in another, and lock-free stat
 against another thread. A call from a second loop would damage its owner, so `OwnerLoop` refuses it
 before it changes anything. Calls from other threads and from finalizers are posted to the loop.
 
-Connections use a loop only through `LoopHost`, which tests implement in virtual time.
+Connections use a loop only through `LoopHost`, which tests implement in virtual time. With a
+`ChangeWaiter` one task at a time waits for something to change.
 """
 
 import asyncio
@@ -112,3 +113,32 @@ class RunningLoop:
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Start a task."""
         return asyncio.get_running_loop().create_task(coroutine)
+
+
+class ChangeWaiter:
+    """Lets one task wait until it is woken; `what` names the operation in errors."""
+
+    __slots__ = ("_future", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._future: asyncio.Future[None] | None = None
+
+    def check_free(self) -> None:
+        """Raise an error if another task waits."""
+        if self._future is not None:
+            raise RuntimeError(f"another task is {self._what} on this call; one at a time")
+
+    async def wait(self) -> None:
+        """Wait until something has changed."""
+        self.check_free()
+        self._future = asyncio.get_running_loop().create_future()
+        try:
+            await self._future
+        finally:
+            self._future = None
+
+    def wake(self) -> None:
+        """Wake the waiting task."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     # The other modules take a while to import. Signals are handled from here on.
-    from leasehold.cli.exit_codes import FAILURE, USAGE_ERROR
+    from leasehold.cli.parser import FAILURE, USAGE_ERROR
 
     given = sys.argv[1:] if argv is None else list(argv)
     parser = parser_for(given)

@@ -7,7 +7,7 @@ from typing import Final
 from leasehold.cli.argument_types import path
 from leasehold.cli.output import ProgressBar, print_result, size
 from leasehold.cli.parser import Commands
-from leasehold.cli.settings.flags import IN_FORCE, add_settings, directory, directory_in_force
+from leasehold.cli.settings.sources import IN_FORCE, add_settings, directory, directory_in_force
 from leasehold.errors import DirectoryInUse
 
 _FILE: Final = path("file", "./backup.db")

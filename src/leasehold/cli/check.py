@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from leasehold.cli.output import ProgressBar, count, print_result, size
 from leasehold.cli.parser import Commands
-from leasehold.cli.settings.flags import IN_FORCE, add_settings, directory, directory_in_force
+from leasehold.cli.settings.sources import IN_FORCE, add_settings, directory, directory_in_force
 from leasehold.keyspace.keyspace import FIRST_REVISION
 
 if TYPE_CHECKING:

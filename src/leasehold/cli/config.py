@@ -4,14 +4,12 @@ import argparse
 import os
 from typing import Any, Final
 
-from leasehold.cli.exit_codes import FAILURE
 from leasehold.cli.output import print_error, print_line
-from leasehold.cli.parser import Commands
-from leasehold.cli.settings.flags import add_flags, flags_of
+from leasehold.cli.parser import FAILURE, Commands
 from leasehold.cli.settings.options import OPTIONS
-from leasehold.cli.settings.policy_type import shown_terms
-from leasehold.cli.settings.sources import Reading, read_settings
+from leasehold.cli.settings.sources import Reading, add_flags, flags_of, read_settings
 from leasehold.cli.settings.toml_file import toml_of
+from leasehold.cli.settings.value_types import shown_terms
 from leasehold.cli.tls_files import read_tls
 
 _DESCRIPTION: Final = """\

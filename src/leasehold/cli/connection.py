@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.basics.addresses import Address
 from leasehold.cli import argument_types
-from leasehold.cli.exit_codes import DENIED, FAILURE, LOST, NO_SERVER, NOT_THERE, OK, USAGE_ERROR
 from leasehold.cli.output import OutputFailedError, print_error, shown_octets
+from leasehold.cli.parser import DENIED, FAILURE, LOST, NO_SERVER, NOT_THERE, OK, USAGE_ERROR
 from leasehold.cli.signals import SIGNALS, exit_code
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
 from leasehold.cli.connection import add_connection, until_signal, with_client
-from leasehold.cli.exit_codes import DENIED, LOST, OK, USAGE_ERROR, epilog
 from leasehold.cli.lock import add_denied_code, add_holding, name
 from leasehold.cli.output import emit as emit_octets
 from leasehold.cli.output import (
@@ -18,7 +17,7 @@ from leasehold.cli.output import (
     raw_or_shown,
     shown_octets,
 )
-from leasehold.cli.parser import Commands
+from leasehold.cli.parser import DENIED, LOST, OK, USAGE_ERROR, Commands, epilog
 from leasehold.errors import LockDenied, LockLost, SessionExpired
 
 if TYPE_CHECKING:

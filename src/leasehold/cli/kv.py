@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
 from leasehold.cli.connection import add_connection, print_note, until_signal, with_client
-from leasehold.cli.exit_codes import NOT_THERE, OK, USAGE_ERROR, epilog
 from leasehold.cli.output import (
     count,
     emit,
@@ -21,7 +20,7 @@ from leasehold.cli.output import (
     shown_octets,
     table,
 )
-from leasehold.cli.parser import Commands, add_group
+from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client

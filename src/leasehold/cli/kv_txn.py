@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from leasehold.cli.argument_types import lease_id, octets
 from leasehold.cli.connection import with_client
-from leasehold.cli.exit_codes import NOT_MET, NOT_THERE, OK, USAGE_ERROR, epilog
 from leasehold.cli.kv import (
     add_del,
     add_get,
@@ -31,7 +30,7 @@ from leasehold.cli.kv import (
     range_json,
 )
 from leasehold.cli.output import count, emit_json, emit_lines, print_error, shown_octets
-from leasehold.cli.parser import Commands, Parser
+from leasehold.cli.parser import NOT_MET, NOT_THERE, OK, USAGE_ERROR, Commands, Parser, epilog
 from leasehold.cli.settings.error_texts import nearest, shown
 
 if TYPE_CHECKING:

@@ -13,9 +13,17 @@ from leasehold.cli.connection import (
     remote,
     with_client,
 )
-from leasehold.cli.exit_codes import FAILURE, LOST, NOT_THERE, OK, USAGE_ERROR, epilog
 from leasehold.cli.output import emit_json, emit_lines, number, print_error
-from leasehold.cli.parser import Commands, add_group
+from leasehold.cli.parser import (
+    FAILURE,
+    LOST,
+    NOT_THERE,
+    OK,
+    USAGE_ERROR,
+    Commands,
+    add_group,
+    epilog,
+)
 from leasehold.cli.signals import SIGNALS
 from leasehold.errors import LeaseholdError, LeaseLost, UnknownLease
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import ID_DIGITS, shown_id, shown_remaining, shown_term
 from leasehold.cli.connection import lease_service, print_note, remote, until_signal, with_client
-from leasehold.cli.exit_codes import NOT_THERE, OK, USAGE_ERROR, epilog
 from leasehold.cli.lease import HOLDER, ID_HELP, finish
 from leasehold.cli.output import (
     count,
@@ -20,7 +19,7 @@ from leasehold.cli.output import (
     print_error,
     shown_octets,
 )
-from leasehold.cli.parser import Commands
+from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, epilog
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.connection import add_connection
-from leasehold.cli.exit_codes import DENIED, LOST, epilog
 from leasehold.cli.output import count, emit_json, emit_lines, named, print_error, shown_octets
-from leasehold.cli.parser import Commands
+from leasehold.cli.parser import DENIED, LOST, Commands, epilog
 from leasehold.cli.settings.error_texts import shown
 from leasehold.errors import LockDenied, LockLost
 

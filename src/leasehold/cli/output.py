@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self, TextIO
 
-from leasehold.cli.exit_codes import FAILURE
+from leasehold.cli.parser import FAILURE
 from leasehold.cli.settings.error_texts import one_line
 from leasehold.cli.signals import SIGNALS
 from leasehold.errors import LeaseholdError

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
 from leasehold.cli.connection import add_connection, with_client
-from leasehold.cli.exit_codes import DENIED, NOT_THERE, OK, epilog
 from leasehold.cli.output import emit_json, emit_lines, number, print_error, shown_octets, table
-from leasehold.cli.parser import Commands, add_group
+from leasehold.cli.parser import DENIED, NOT_THERE, OK, Commands, add_group, epilog
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:

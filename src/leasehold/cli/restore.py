@@ -6,7 +6,7 @@ from typing import Final
 from leasehold.cli.argument_types import path
 from leasehold.cli.output import ProgressBar, count, print_result
 from leasehold.cli.parser import Commands
-from leasehold.cli.settings.flags import IN_FORCE, add_settings, directory, directory_in_force
+from leasehold.cli.settings.sources import IN_FORCE, add_settings, directory, directory_in_force
 
 _FILE: Final = path("file", "./backup.db")
 

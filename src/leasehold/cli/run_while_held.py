@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from leasehold.cli.argument_types import shown_term
 from leasehold.cli.connection import Work, error_text, print_note, with_client
-from leasehold.cli.exit_codes import FAILURE, LOST, OK, USAGE_ERROR
 from leasehold.cli.lock import GRACE_S
 from leasehold.cli.output import print_error
+from leasehold.cli.parser import FAILURE, LOST, OK, USAGE_ERROR
 from leasehold.cli.settings.error_texts import shown
 from leasehold.cli.signals import SIGNALS
 from leasehold.cli.supervised_command import CommandEnd, HeldRight, SupervisedCommand

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.basics.addresses import Address, TcpAddress, is_local
-from leasehold.cli.exit_codes import FAILURE, USAGE_ERROR
 from leasehold.cli.output import count, print_error, print_line
-from leasehold.cli.parser import Commands
-from leasehold.cli.settings.flags import add_flags, flags_of
-from leasehold.cli.settings.sources import Reading, read_settings
+from leasehold.cli.parser import FAILURE, USAGE_ERROR, Commands
+from leasehold.cli.settings.sources import Reading, add_flags, flags_of, read_settings
 from leasehold.cli.signals import SIGNALS, StoppedBySignal, exit_code
 from leasehold.cli.tls_files import names_in, read_tls, reload_changed
 from leasehold.errors import StorageError

@@ -13,9 +13,8 @@ from leasehold.cli.connection import (
     error_text,
     with_connect_options,
 )
-from leasehold.cli.exit_codes import FAILURE, NO_SERVER, OK, epilog
 from leasehold.cli.output import emit_json, emit_lines, print_error, size, table
-from leasehold.cli.parser import Commands
+from leasehold.cli.parser import FAILURE, NO_SERVER, OK, Commands, epilog
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:

@@ -2,6 +2,11 @@
 
 A call has the same context whether it was made with gRPC or as JSON over HTTP.
 
+Metadata are values that callers and handlers send besides messages. The value of a key that ends in
+`-bin` is any bytes, in base64 on the wire; every other value is printable ASCII. Fields that gRPC
+and HTTP use themselves are not metadata, and cannot be sent as such. A timeout (`grpc-timeout`) has
+at most eight digits and a unit.
+
 An interceptor is a function that is called with the context of every call, before the handler and
 before the message is read. It refuses a call by raising an error: `RpcError` with its status, or an
 error of Leasehold. `routes.intercept` installs it in the methods of a server, which gRPC and the
@@ -12,11 +17,164 @@ context. No context is made for other calls, and their header fields are not kep
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+import base64
+import binascii
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, Final
 
 from leasehold.basics.sockets import peer_of
-from leasehold.grpc.metadata import Metadata
+from leasehold.errors import Status
+from leasehold.grpc.protocol import RpcError
+from leasehold.http2.header_encoder import Fields
+from leasehold.http2.hpack import Field
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+"""Keys and values in their order; a key may come more than once."""
+
+MetadataLike = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
+
+MAX_SHOWN: Final = 64
+"""How much of a key an error quotes."""
+
+_BINARY: Final = "-bin"
+_PAIR: Final = 2
+_PAIRS: Final = "tuples of key and value such as ('x-key', 'value')"
+_KEY: Final = re.compile(r"[0-9a-z_.-]+")
+_TEXT: Final = re.compile(r"[\x20-\x7e]*")
+_RESERVED: Final = frozenset(
+    (
+        *("content-type", "te", "host", "content-length", "user-agent"),
+        *("connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"),
+    )
+)
+_OF_HTTP: Final = frozenset(
+    (b"content-type", b"te", b"host", b"content-length", b"accept-encoding", b"user-agent")
+)
+
+
+def encode_metadata(metadata: MetadataLike) -> Fields:
+    """Check metadata and return its fields."""
+    return tuple([_encode(*_checked(pair)) for pair in as_pairs(metadata)])
+
+
+def as_pairs(metadata: MetadataLike) -> Metadata:
+    """Return metadata of any accepted form as pairs; it is iterated once."""
+    if isinstance(metadata, Mapping):
+        return tuple(metadata.items())
+    given: object = metadata  # it may be anything
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"metadata is a mapping, or {_PAIRS}, not {metadata!r}")
+    return tuple(metadata)
+
+
+def _checked(pair: tuple[str, str | bytes]) -> tuple[str, str | bytes]:
+    given: object = pair
+    if not isinstance(given, tuple) or len(given) != _PAIR:
+        raise TypeError(f"metadata is {_PAIRS}, not {pair!r}")
+    return pair
+
+
+def _encode(key: str, value: str | bytes) -> tuple[bytes, bytes]:
+    if not isinstance(key, str):
+        raise TypeError(f"a metadata key is a str, not {key!r}")
+    if not _KEY.fullmatch(key) or key.startswith("grpc-") or key in _RESERVED:
+        raise ValueError(
+            f"{key!r} cannot be a metadata key: it has lower-case letters, digits, '-', '_' and "
+            "'.', and is none that gRPC or HTTP use themselves"
+        )
+    if key.endswith(_BINARY):
+        if not isinstance(value, bytes):
+            raise TypeError(f"metadata {key!r} is binary, so its value is bytes, not {value!r}")
+        return key.encode(), base64.b64encode(value).rstrip(b"=")
+    if not isinstance(value, str):
+        raise TypeError(f"metadata {key!r} is text, so its value is a str, not {value!r}")
+    if not _TEXT.fullmatch(value):
+        raise ValueError(
+            f"metadata {key!r} has {value!r}: text is printable ASCII; end the key in '-bin' for "
+            "anything else"
+        )
+    return key.encode(), value.strip(" ").encode()
+
+
+def decode_metadata(fields: Iterable[Field]) -> Metadata:
+    """Return the metadata among the fields of a request or an answer."""
+    found: list[tuple[str, str | bytes]] = []
+    for field in fields:
+        name = field.name
+        if name.startswith((b":", b"grpc-")) or name in _OF_HTTP:
+            continue
+        key = name.decode("ascii")
+        if key.endswith(_BINARY):
+            found += [(key, _decode_binary(key, part)) for part in field.value.split(b",")]
+        else:
+            found.append((key, field.value.decode("latin-1")))
+    return tuple(found)
+
+
+def _decode_binary(key: str, value: bytes) -> bytes:
+    try:
+        return base64.b64decode(value.strip() + b"=" * (-len(value.strip()) % 4), validate=True)
+    except binascii.Error:
+        shown = key[:MAX_SHOWN]
+        raise RpcError(Status.INTERNAL, f"metadata {shown!r} is not base64") from None
+
+
+# Timeouts.
+
+MAX_DIGITS: Final = 8
+MAX_TIMEOUT_S: Final = 99_999_999 * 3600.0
+
+_JUST_BELOW: Final = 1 - 1e-9
+_JUST_ABOVE: Final = 1 + 1e-9
+_UNITS_S: Final = {
+    b"n": 1e-9,
+    b"u": 1e-6,
+    b"m": 1e-3,
+    b"S": 1.0,
+    b"M": 60.0,
+    b"H": 3600.0,
+}
+_FORM: Final = re.compile(rb"([0-9]{1,8})([numSMH])")
+_DIGITS: Final = b"0123456789"
+
+
+def is_timeout(text: bytes) -> bool:
+    """Return whether a `grpc-timeout` is well-formed: much cheaper than `parse_timeout`."""
+    return text.lstrip(_DIGITS) in _UNITS_S and 1 < len(text) <= MAX_DIGITS + 1
+
+
+def parse_timeout(text: bytes) -> float:
+    """Parse a `grpc-timeout` into seconds; raise `ValueError` if it is not one."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ValueError(f"malformed grpc-timeout: {text[: 2 * MAX_DIGITS]!r}")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+def format_timeout(timeout_s: float) -> bytes:
+    """Format a timeout, rounded up to two digits: so that one call's headers repeat another's.
+
+    It only matters to the server if this client has failed to give up in time.
+    """
+    bounds, texts = _texts()
+    return texts[min(bisect_left(bounds, timeout_s * _JUST_BELOW), len(texts) - 1)]
+
+
+@cache
+def _texts() -> tuple[list[float], list[bytes]]:
+    """Return all timeouts of two digits, in the finest unit that has room for them."""
+    bounds, texts = [0.0], [b"1n"]
+    for unit, unit_s in _UNITS_S.items():
+        for zeros in range(MAX_DIGITS - 1):
+            for digits in range(10 if zeros else 1, 100):
+                count = digits * 10**zeros
+                if count * unit_s > bounds[-1] * _JUST_ABOVE:
+                    bounds.append(count * unit_s)
+                    texts.append(b"%d%b" % (count, unit))
+    return [*bounds, MAX_TIMEOUT_S], [*texts, b"%dH" % (10**MAX_DIGITS - 1)]
 
 
 class Peer:

@@ -13,12 +13,12 @@ from typing import Any
 
 from leasehold.basics.timers import Deadlines
 from leasehold.errors import ConnectFailed, Status, fresh
+from leasehold.grpc.call_context import Metadata
 from leasehold.grpc.client_call import ClientCall, StreamingCall, UnaryCall
 from leasehold.grpc.client_headers import MIN_TIMEOUT_S, path_of
 from leasehold.grpc.client_protocol import ClientProtocol
 from leasehold.grpc.connecting import Connect, Connector
 from leasehold.grpc.endpoints import Endpoint
-from leasehold.grpc.metadata import Metadata
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2.header_encoder import Fields
 from leasehold.http2.limits import ConnectionLimits

@@ -21,13 +21,13 @@ from leasehold.basics.backoff import MAX_S
 from leasehold.basics.fork_hooks import call_in_child
 from leasehold.basics.version import USER_AGENT
 from leasehold.errors import Closed, ConnectionLost, Status
+from leasehold.grpc.call_context import MetadataLike, as_pairs, encode_metadata
 from leasehold.grpc.call_dispatch import CallDispatcher, ConnectionOptions, Streaming
 from leasehold.grpc.client_call import NotProcessed
 from leasehold.grpc.client_connection import CLIENT_LIMITS
 from leasehold.grpc.client_headers import check_timeout
 from leasehold.grpc.connecting import Connect, connect
 from leasehold.grpc.endpoints import Endpoints, parse_endpoints
-from leasehold.grpc.metadata import MetadataLike, as_pairs, encode_metadata
 from leasehold.grpc.protocol import GZIPPED, RpcError
 from leasehold.grpc.retries import Attempts, Prepare
 from leasehold.http2.limits import ConnectionLimits

@@ -15,11 +15,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Self
 
+from leasehold.basics.event_loop import ChangeWaiter
 from leasehold.errors import ConnectionLost, Status, fresh
-from leasehold.grpc.change_waiter import ChangeWaiter
+from leasehold.grpc.call_context import Metadata
 from leasehold.grpc.client_headers import AnswerBlock
 from leasehold.grpc.error_details import ANSWER_TOO_LARGE
-from leasehold.grpc.metadata import Metadata
 from leasehold.grpc.protocol import (
     QUEUED_BYTES,
     MessageReader,

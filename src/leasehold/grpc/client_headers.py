@@ -8,8 +8,8 @@ import sys
 from typing import Final
 
 from leasehold.errors import Status
+from leasehold.grpc.call_context import Metadata, decode_metadata, encode_metadata, format_timeout
 from leasehold.grpc.error_details import TRAILER, decode_details
-from leasehold.grpc.metadata import Metadata, decode_metadata, encode_metadata, format_timeout
 from leasehold.grpc.protocol import GZIP, IDENTITY, RpcError, percent_decoded
 from leasehold.http2.header_encoder import Fields
 from leasehold.http2.header_fields import check_answer_trailers, check_response

@@ -17,11 +17,11 @@ from typing import Final
 
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.errors import ConnectFailed, ConnectionLost
+from leasehold.grpc.call_context import Metadata
 from leasehold.grpc.call_dispatch import CallDispatcher
 from leasehold.grpc.client_call import NotProcessed
 from leasehold.grpc.client_headers import MIN_TIMEOUT_S
 from leasehold.grpc.client_protocol import ClientProtocol
-from leasehold.grpc.metadata import Metadata
 
 Prepare = Callable[[], Awaitable[None]]
 

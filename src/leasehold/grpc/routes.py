@@ -19,10 +19,9 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext, Interceptor
+from leasehold.grpc.call_context import CallContext, Interceptor, Metadata, decode_metadata
 from leasehold.grpc.durability_gate import Gate, Hold
 from leasehold.grpc.http_handlers import Reply, plain
-from leasehold.grpc.metadata import Metadata, decode_metadata
 from leasehold.grpc.protocol import GZIP, IDENTITY, RpcError
 from leasehold.grpc.read_slots import ReadSlots
 from leasehold.http2.header_encoder import Fields

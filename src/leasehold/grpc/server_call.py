@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.event_loop import LoopTimer
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext
-from leasehold.grpc.call_errors import as_rpc_error
-from leasehold.grpc.deferred_answers import DeferredAnswers
+from leasehold.grpc.call_context import CallContext, parse_timeout
+from leasehold.grpc.coroutine_handlers import DeferredAnswers
 from leasehold.grpc.durability_gate import Deliver
-from leasehold.grpc.metadata import parse_timeout
+from leasehold.grpc.error_details import as_rpc_error
 from leasehold.grpc.protocol import PREFIX, PREFIX_BYTES, MessageReader, RpcError, packed
 from leasehold.grpc.routes import NO_LISTENER, DeferredAnswer, Head, Listener, LongRead, Pieces
 from leasehold.grpc.server_output import AnsweringStream, failed_trailers, ok_trailers

@@ -19,12 +19,11 @@ from typing import Final
 
 from leasehold.basics.event_loop import LoopHost, RunningLoop
 from leasehold.errors import Status
-from leasehold.grpc.call_context import Peer
+from leasehold.grpc.call_context import Peer, is_timeout
 from leasehold.grpc.durability_gate import Gate
 from leasehold.grpc.error_details import BUSY
 from leasehold.grpc.http2_request import WebRequest
 from leasehold.grpc.http_handlers import PagesOnly, Reply, Web, plain
-from leasehold.grpc.metadata import is_timeout
 from leasehold.grpc.protocol import GZIPPED, PREFIX, PREFIX_BYTES, RpcError
 from leasehold.grpc.read_slots import NOT_TAKEN
 from leasehold.grpc.routes import Head, Methods, resolve
@@ -35,11 +34,11 @@ from leasehold.http2.connection import Http2
 from leasehold.http2.frames import ConnectionFailed, ErrorCode, Setting, StreamFailed
 from leasehold.http2.header_fields import check_trailers, malformed
 from leasehold.http2.hpack import Field, HeaderError, HeaderListTooLarge
+from leasehold.http2.hpack_tables import ENTRY_OVERHEAD_BYTES
 from leasehold.http2.inbound import CREDIT_BYTES, STREAM_CREDIT_BYTES, ReceiveAccount, greeting
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.http2.outbound import HAND_ON_BYTES, DeferredFlush
-from leasehold.http2.static_table import ENTRY_OVERHEAD_BYTES
-from leasehold.http2.stream_allowance import StreamAllowance
+from leasehold.http2.stream import StreamAllowance
 
 TABLE_BYTES: Final = 0
 """The size of the table that clients may fill: blocks without one repeat, timeouts aside."""

@@ -19,12 +19,13 @@ from leasehold.grpc.call_context import Peer
 from leasehold.grpc.durability_gate import Gate
 from leasehold.grpc.http_handlers import Ask, Reply, Web, handle_safely, plain
 from leasehold.grpc.protocol import RpcError
-from leasehold.http1.http1_request import (
+from leasehold.http1.http1_messages import (
     BARE_LINE_END,
     HEAD_END,
     MAX_HEAD_BYTES,
     BodyTooLarge,
     ChunkedBody,
+    Http1Answer,
     NotHttp,
     RequestHead,
     RequestRefused,
@@ -32,7 +33,6 @@ from leasehold.http1.http1_request import (
     body_of,
     parse_head,
 )
-from leasehold.http1.http1_response import Http1Answer
 from leasehold.http2.inbound import SMALL_BYTES, ReceiveAccount
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.http2.outbound import DeferredFlush

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from leasehold.http2.hpack import DEFAULT_TABLE_BYTES, HeaderListTooLarge
-from leasehold.http2.static_table import ENTRY_OVERHEAD_BYTES, STATIC_TABLE
+from leasehold.http2.hpack_tables import ENTRY_OVERHEAD_BYTES, STATIC_TABLE
 
 MAX_MEMO: Final = 256
 """Blocks that are cached; above it the cache is cleared."""

@@ -34,13 +34,14 @@ Names and values may be any bytes here; the connection checks them against HTTP'
 
 from typing import Final
 
-from leasehold.http2.huffman import HuffmanError, decode_huffman
-from leasehold.http2.static_table import (
+from leasehold.http2.hpack_tables import (
     ENTRY_OVERHEAD_BYTES,
     KNOWN_NAMES,
     STATIC_TABLE,
     TIMEOUT_NAME,
     Field,
+    HuffmanError,
+    decode_huffman,
 )
 
 __all__ = [

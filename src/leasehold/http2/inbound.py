@@ -20,7 +20,7 @@ from leasehold.http2 import frames
 from leasehold.http2.frames import ConnectionFailed, ErrorCode, Setting, StreamFailed
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.http2.outbound import Outbound, S
-from leasehold.http2.stream_allowance import StreamPool
+from leasehold.http2.stream import StreamPool
 
 STREAM_WINDOW: Final = 4 * 1024 * 1024
 """The window of a stream: more than the largest message of a request."""

@@ -68,16 +68,20 @@ from leasehold.journal.journal_rows import (
     OldValues,
     ReplayTarget,
     Wanted,
+    begin_list,
     damage,
     last_revision_of,
     read_identity,
+    read_list,
+    read_notes,
     read_row,
     read_rows,
     replay_journal,
     told_as_ours,
     transaction,
+    write_note,
+    write_notes,
 )
-from leasehold.journal.notes import begin_list, read_list, read_notes, write_note, write_notes
 from leasehold.journal.remaining_terms import Entry
 from leasehold.keyspace.keyspace import FIRST_REVISION, Item
 

@@ -18,7 +18,7 @@ from leasehold.errors import (
     Status,
     UnknownLease,
 )
-from leasehold.grpc.call_errors import as_ours
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.leases import lease_codec
 from leasehold.leases.lease import Lease, Outcome, check_answer

@@ -29,9 +29,9 @@ from leasehold.errors import (
     LeaseDenied,
     Status,
 )
-from leasehold.grpc.call_errors import as_ours
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.endpoints import Endpoints
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.landlord.batch_messages import (
     Batch,

@@ -21,18 +21,16 @@ from leasehold.http2.limits import ConnectionLimits
 from leasehold.server.etcd.alarms import Alarms
 from leasehold.server.etcd.auth import AuthService
 from leasehold.server.etcd.cluster import ClusterService, client_urls
-from leasehold.server.etcd.election import ElectionService
 from leasehold.server.etcd.kv import KVService
 from leasehold.server.etcd.lease import LeaseService
-from leasehold.server.etcd.lock import LockService
+from leasehold.server.etcd.lock_and_election import ElectionService, LockService
 from leasehold.server.etcd.maintenance import MaintenanceService
 from leasehold.server.etcd.service_context import STOPPED, TOO_MANY, ServiceContext
 from leasehold.server.etcd.watch import WatchService
 from leasehold.server.gateway.gateway import Gateway
 from leasehold.server.gateway.web_access import WebAccess
-from leasehold.server.health_page import HealthPage
 from leasehold.server.leases.service import LeasesService
-from leasehold.server.metrics import CallMetrics, MetricsPage
+from leasehold.server.pages import CallMetrics, HealthPage, MetricsPage
 from leasehold.server.settings import Settings
 from leasehold.serving.grpc_server import GrpcServer
 from leasehold.store.committer import SWITCH_INTERVAL_S

@@ -33,10 +33,11 @@ from leasehold.journal.journal_rows import (
     BatchRow,
     damage,
     read_identity,
+    read_list,
+    read_notes,
     replay_journal,
     told_as_ours,
 )
-from leasehold.journal.notes import read_list, read_notes
 from leasehold.journal.remaining_terms import Entry, Remaining
 from leasehold.keyspace.keyspace import Codec, Item, Keyspace
 from leasehold.store.backup_file import OnProgress, backup_digest

@@ -40,8 +40,7 @@ from leasehold.journal.journal_format import (
     new_identity,
     pack_identity,
 )
-from leasehold.journal.journal_rows import read_identity, told_as_ours
-from leasehold.journal.notes import forget_notes
+from leasehold.journal.journal_rows import forget_notes, read_identity, told_as_ours
 from leasehold.store.backup_file import OnProgress, backup_digest, told_of
 from leasehold.store.checking import Report, check_backup, examine, opened_to_read
 

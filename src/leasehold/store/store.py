@@ -42,9 +42,8 @@ from leasehold.keyspace.watchers import Watchers
 from leasehold.store.lease_record import LeaseRecord
 from leasehold.store.lease_watchers import LeaseWatchers
 from leasehold.store.replay import Replay
-from leasehold.store.revision_writer import RevisionWriter
 from leasehold.store.store_leases import StoreLeases
-from leasehold.store.transactions import Transactions
+from leasehold.store.transactions import RevisionWriter, Transactions
 from leasehold.store.undurable_changes import Batch, UndurableChanges
 from leasehold.wire.codec import key_value
 

@@ -23,11 +23,10 @@ from leasehold.sync.generated.rwlock import RWLock
 from leasehold.sync.generated.semaphore import Semaphore
 from leasehold.sync.guard import Guard
 from leasehold.sync.iterators import Observation, Watch
-from leasehold.sync.landlord import Landlord, Lease
+from leasehold.sync.landlord import Landlord, Lease, RemoteLandlord
+from leasehold.sync.lease_base import Signal
 from leasehold.sync.lock import Lock
-from leasehold.sync.remote_landlord import RemoteLandlord
 from leasehold.sync.renewal_manager import RenewalManager, RenewalNotice
-from leasehold.sync.signal import Signal
 
 if typing.TYPE_CHECKING:
     from leasehold.sync.generated.opening import open_client

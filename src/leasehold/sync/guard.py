@@ -20,8 +20,8 @@ from leasehold.locks import ownership as on_loop
 from leasehold.locks.guard_base import AnyGuard, Blocks
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import LossScope
+from leasehold.sync.lease_base import Signal
 from leasehold.sync.loop_thread import LoopThread
-from leasehold.sync.signal import Signal
 
 logger = logging.getLogger(__name__)
 

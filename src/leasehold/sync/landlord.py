@@ -1,6 +1,7 @@
-"""`Landlord` for threads: any thread may call it; and `Lease`, the blocking twin of its leases.
+"""`Landlord` and `RemoteLandlord` for blocking code, and `Lease`, the twin of their leases.
 
-A landlord is not async, so this one does not run on the loop's thread. A lock protects a
+A `RemoteLandlord` calls a landlord in another process, on the loop's thread. A `Landlord` may be
+called in any thread. It is not async, so it does not run on the loop's thread. A lock protects a
 `leasehold.Landlord`, and a call costs little more than it does there. States and threads:
 
 - *Expiry*. A thread ends the leases that are due. It runs while a lease can end, and keeps lease
@@ -17,6 +18,7 @@ A forked child is refused: it has the table, but the leases are those of its par
 
 import logging
 import os
+import ssl
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -28,7 +30,9 @@ from leasehold.basics.durations import ANY, NEVER, Duration, DurationLike, End
 from leasehold.basics.fork_hooks import call_in_child
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.errors import EndReason, Forked
+from leasehold.grpc.endpoints import Endpoints
 from leasehold.landlord import landlord as one_thread
+from leasehold.landlord import remote_landlord as async_remote
 from leasehold.landlord.landlord import LeaseView, R, unguessable_cookie
 from leasehold.landlord.landlord_lease import BatchResult, LandlordLease
 from leasehold.leases import lease as on_loop
@@ -37,8 +41,7 @@ from leasehold.leases.lease import Form
 from leasehold.leases.lease_clock import IDLE_TICK_S
 from leasehold.leases.lease_table import LeasedResource
 from leasehold.leases.policies import LeasePolicy
-from leasehold.sync.loop_thread import LoopThread, loop_thread
-from leasehold.sync.workers import SerialExecutor, WorkerPool
+from leasehold.sync.loop_thread import LoopThread, SerialExecutor, WorkerPool, loop_thread
 
 logger = logging.getLogger(__name__)
 
@@ -396,3 +399,61 @@ class _ThreadReaper(Reaper):
             self._cuts_seen = clock.cuts
         self._is_urgent = False
         self.grantor.reap(SLICE)
+
+
+class RemoteLandlord:
+    """A client of a landlord that another process serves with `serve_landlord`. Thread-safe.
+
+    Nothing is connected until the first call, and a lost connection is made again. Failures of a
+    call are errors of the library. After `ConnectFailed`, `ConnectionLost` and `TimeoutError` the
+    state of a lease is unknown, and a renewal manager retries.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        *,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = async_remote.TIMEOUT_S,
+        margin: float = 0.0,
+    ) -> None:
+        """Create a client; `timeout` in seconds is for each call, `margin` as for `Lease`."""
+
+        async def make() -> async_remote.RemoteLandlord:
+            return async_remote.RemoteLandlord(endpoints, tls=tls, timeout=timeout, margin=margin)
+
+        self._thread = loop_thread()
+        self._landlord = self._thread.run(make)
+
+    def grant(self, resource: str = "", duration: DurationLike = ANY, *, holder: str = "") -> Lease:
+        """Request a lease on `resource`, which is any text that the landlord understands.
+
+        `holder` is the name that we give ourselves. Raise `LeaseDenied` if the landlord refuses.
+        After any other error there may be a lease without a holder; it expires. If the caller is
+        interrupted, the lease is cancelled.
+        """
+        lease = self._thread.run(
+            lambda: self._landlord.grant(resource, duration, holder=holder),
+            undo=async_remote.RemoteLease.cancel,
+        )
+        return Lease(lease, self._thread)
+
+    def lease_from_bytes(self, data: bytes) -> Lease:
+        """Return a lease from `Lease.to_bytes`, made here or in the landlord's process."""
+        self._thread.check_process()
+        return Lease(self._landlord.lease_from_bytes(data), self._thread)
+
+    def close(self) -> None:
+        """Abort the calls that are under way, and close the connection. No lease is ended.
+
+        Does nothing in a forked child.
+        """
+        if not self._thread.is_forked and not self._thread.is_ending:
+            self._thread.run_to_end(self._landlord.close)
+
+    def __enter__(self) -> Self:
+        self._thread.check_process()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -12,8 +12,7 @@ from leasehold.basics.durations import FOREVER, DurationLike, End, Forever
 from leasehold.leases import renewal_manager as on_loop
 from leasehold.leases.renewal_plan import NoticeKind
 from leasehold.sync.landlord import Lease
-from leasehold.sync.loop_thread import loop_thread
-from leasehold.sync.workers import SerialExecutor
+from leasehold.sync.loop_thread import SerialExecutor, loop_thread
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold.testing.host import Host
-from leasehold.testing.packets import Packets
-from leasehold.testing.snapshot import Snapshot
+from leasehold.testing.packets import Packets, Snapshot
 
 CONNECT_WITHIN_S = 10.0  # then `connect` raises TimeoutError
 BROKEN_AFTER_S = 15.0  # of a cut link

@@ -14,8 +14,7 @@ from typing import Any
 from leasehold.errors import fresh
 from leasehold.testing.connections import Connection, Connections, OnConnect
 from leasehold.testing.host import Host, World
-from leasehold.testing.packets import Counters, Faults, Packets
-from leasehold.testing.snapshot import Snapshot
+from leasehold.testing.packets import Counters, Faults, Packets, Snapshot
 
 Handler = Callable[[Any], Any]  # (payload) -> reply, or an awaitable of it
 

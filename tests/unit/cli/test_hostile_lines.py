@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leasehold.cli.exit_codes import MEANINGS, NOT_MET, OK
+from leasehold.cli.parser import MEANINGS, NOT_MET, OK
 from tests.support.client_command import Command
 
 NOBODY = Command("127.0.0.1:1")

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from leasehold.errors import ConnectFailed, ConnectionLost, HistoryLost, Status
+from leasehold.grpc.call_context import parse_timeout
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.connecting import SETTLED_S
-from leasehold.grpc.metadata import parse_timeout
 from leasehold.grpc.protocol import RpcError, framed
 from leasehold.grpc.retries import MAX_ATTEMPTS
 from leasehold.http2 import frames

@@ -9,7 +9,7 @@ import pytest
 from leasehold.errors import ConnectionLost
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.client_connection import ClientConnection
-from leasehold.grpc.keepalive import LATE_S, KeepAlive
+from leasehold.grpc.client_protocol import LATE_S, KeepAlive
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2 import frames
 from leasehold.http2.frames import Setting

@@ -30,12 +30,12 @@ from leasehold.errors import (
     UnknownLease,
 )
 from leasehold.grpc import error_details
-from leasehold.grpc.call_errors import as_ours
 from leasehold.grpc.error_details import (
     BUSY,
     MAX_FIELD_BYTES,
     MAX_MESSAGE_BYTES,
     REFUSED,
+    as_ours,
     decode_details,
     detail_of,
     encode_details,

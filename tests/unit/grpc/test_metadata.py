@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leasehold.errors import Status
-from leasehold.grpc.metadata import MAX_SHOWN, Metadata, decode_metadata, encode_metadata
+from leasehold.grpc.call_context import MAX_SHOWN, Metadata, decode_metadata, encode_metadata
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2.hpack import Field
 

@@ -7,8 +7,8 @@ import weakref
 import pytest
 
 from leasehold.errors import Status
+from leasehold.grpc.call_context import encode_metadata
 from leasehold.grpc.coroutine_handlers import Conversation, conversation
-from leasehold.grpc.metadata import encode_metadata
 from leasehold.grpc.protocol import COMPRESS_FROM_BYTES, QUEUED_BYTES, RpcError, framed
 from leasehold.grpc.routes import Speaker, Subscription
 from leasehold.http2 import frames

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.grpc.metadata import MAX_TIMEOUT_S, format_timeout, is_timeout, parse_timeout
+from leasehold.grpc.call_context import MAX_TIMEOUT_S, format_timeout, is_timeout, parse_timeout
 
 FORM = re.compile(rb"[0-9]{1,8}[numSMH]")
 

@@ -8,7 +8,7 @@ import pytest
 
 from leasehold.grpc.http_handlers import PagesOnly, Reply
 from leasehold.http1.http1_connection import MAX_PIPELINED, Http1Connection
-from leasehold.http1.http1_request import MAX_HEAD_BYTES
+from leasehold.http1.http1_messages import MAX_HEAD_BYTES
 
 GET = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
 

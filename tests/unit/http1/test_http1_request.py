@@ -9,7 +9,7 @@ from leasehold.grpc.durability_gate import Gate
 from leasehold.grpc.http_handlers import MAX_BODY_BYTES, Ask, Reply, Visit
 from leasehold.grpc.protocol import RpcError
 from leasehold.http1.http1_connection import MAX_AHEAD_BYTES, Http1Connection
-from leasehold.http1.http1_request import MAX_CHUNK_LINE_BYTES, MAX_CHUNKS, MAX_HEAD_BYTES
+from leasehold.http1.http1_messages import MAX_CHUNK_LINE_BYTES, MAX_CHUNKS, MAX_HEAD_BYTES
 from leasehold.http2.limits import ConnectionLimits
 from tests.support.virtual_host import VirtualHost
 

@@ -10,7 +10,7 @@ from leasehold.http2.header_encoder import (
     literals,
 )
 from leasehold.http2.hpack import DEFAULT_TABLE_BYTES
-from leasehold.http2.static_table import STATIC_TABLE
+from leasehold.http2.hpack_tables import STATIC_TABLE
 from tests.support.header_judges import SECRETS, Judges
 
 

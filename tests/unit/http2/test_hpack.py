@@ -16,8 +16,7 @@ from leasehold.http2.hpack import (
     HeaderError,
     HeaderListTooLarge,
 )
-from leasehold.http2.huffman import encode_huffman
-from leasehold.http2.static_table import KNOWN_NAMES, STATIC_TABLE
+from leasehold.http2.hpack_tables import KNOWN_NAMES, STATIC_TABLE, encode_huffman
 
 Pairs = list[tuple[bytes, bytes]]
 

@@ -3,8 +3,8 @@
 import pytest
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
-from leasehold.http2 import huffman
-from leasehold.http2.huffman import HuffmanError, decode_huffman, encode_huffman
+from leasehold.http2 import hpack_tables
+from leasehold.http2.hpack_tables import HuffmanError, decode_huffman, encode_huffman
 
 END_OF_STRING = "1" * 30
 
@@ -28,7 +28,7 @@ def test_each_code_is_that_of_the_appendix_as_the_library_has_it(symbol: int) ->
 
 def test_the_code_left_over_is_that_of_the_end_of_a_string() -> None:
     assert _code(256) == END_OF_STRING
-    assert END_OF_STRING not in huffman._CODES
+    assert END_OF_STRING not in hpack_tables._CODES
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_string_refused_once_is_refused_again_and_spoils_no_other() -> None:
 
 
 def test_the_automaton_has_at_most_256_states_with_256_transitions_each() -> None:
-    waiting, states = [huffman._START], {id(huffman._START): huffman._START}
+    waiting, states = [hpack_tables._START], {id(hpack_tables._START): hpack_tables._START}
     while waiting:
         state = waiting.pop()
         for byte in range(256):

@@ -6,7 +6,7 @@ import pytest
 from h2.settings import SettingCodes
 
 from leasehold.errors import Status
-from leasehold.grpc.deferred_answers import DEFERRED_BYTES
+from leasehold.grpc.coroutine_handlers import DEFERRED_BYTES
 from leasehold.grpc.protocol import PREFIX_BYTES, RpcError, framed
 from leasehold.grpc.routes import Answer, Exchange
 from leasehold.http2 import frames

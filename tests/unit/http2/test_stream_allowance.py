@@ -16,8 +16,7 @@ from leasehold.http2.frames import ErrorCode, Setting
 from leasehold.http2.header_encoder import literals
 from leasehold.http2.inbound import CREDIT_BYTES, ReceiveAccount
 from leasehold.http2.limits import MIB, ConnectionLimits
-from leasehold.http2.stream import MAX_ENDED_HERE
-from leasehold.http2.stream_allowance import RESERVED_STREAMS, STREAM_SHARES
+from leasehold.http2.stream import MAX_ENDED_HERE, RESERVED_STREAMS, STREAM_SHARES
 from tests.support.virtual_host import Turn, VirtualHost
 
 LIMITS = ConnectionLimits(max_streams=64)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.server.health_page import UNHEALTHY_AFTER_S, HealthPage
+from leasehold.server.pages import UNHEALTHY_AFTER_S, HealthPage
 
 
 class Patient:

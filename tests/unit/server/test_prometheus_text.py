@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from leasehold.basics.histogram import Histogram
-from leasehold.server.prometheus_text import Exposition
+from leasehold.server.pages import Exposition
 
 
 def _parsed(out: Exposition) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.server.term_policies import TermPolicy
+from leasehold.server.settings import TermPolicy
 
 POLICY = TermPolicy(minimum_ms=100, maximum_ms=5_000, default_ms=700)
 

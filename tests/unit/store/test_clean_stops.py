@@ -168,7 +168,7 @@ def _drop_part(connection: apsw.Connection) -> None:
 
 
 def _cut_header(connection: apsw.Connection) -> None:
-    from leasehold.journal.notes import write_note  # noqa: PLC0415
+    from leasehold.journal.journal_rows import write_note  # noqa: PLC0415
 
     write_note(connection, remaining_terms.NAME, b"short")
 

@@ -5,7 +5,8 @@ from typing import overload
 
 import pytest
 
-from leasehold.store.lease_feeds import (
+from leasehold.store.lease_record import LeaseRecord
+from leasehold.store.lease_watchers import (
     Feed,
     FeedIndex,
     LeaseWatchFilter,
@@ -13,7 +14,6 @@ from leasehold.store.lease_feeds import (
     is_any_under,
     keys_of,
 )
-from leasehold.store.lease_record import LeaseRecord
 
 KEYS = 100_000
 PREFIXES = 1_000

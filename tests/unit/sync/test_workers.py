@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from leasehold.sync import workers
-from leasehold.sync.workers import SerialExecutor, WorkerExecutor, WorkerPool
+from leasehold.sync import loop_thread
+from leasehold.sync.loop_thread import SerialExecutor, WorkerExecutor, WorkerPool
 from tests.support.scripts import until
 
 WITHIN_S = 30.0
@@ -73,14 +73,14 @@ def test_an_idle_thread_is_used_again() -> None:
 def test_threads_that_have_been_idle_for_long_end_but_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "IDLE_S", 0.05)
+    monkeypatch.setattr(loop_thread, "IDLE_S", 0.05)
     gate = threading.Event()
     jobs = WorkerPool("job", 5)
     threads = _started(jobs, 5, gate)
     gate.set()
     until(lambda: sum(each.is_alive() for each in threads) == 1)
     (last,) = (each for each in threads if each.is_alive())
-    last.join(5 * workers.IDLE_S)
+    last.join(5 * loop_thread.IDLE_S)
     assert _do(jobs) is last
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.testing.snapshot import Snapshot
+from leasehold.testing.packets import Snapshot
 
 
 class Refusal(OSError):

@@ -16,9 +16,16 @@ from leasehold.cli.settings.error_texts import (
     shown_name,
     shown_path,
 )
-from leasehold.cli.settings.given_values import FAILED, Given, Layer, Mistake, check_number
-from leasehold.cli.settings.options import BY_NAME, Option
-from leasehold.cli.settings.policy_type import FIELDS, check_name, policy_of, term_ms
+from leasehold.cli.settings.options import (
+    BY_NAME,
+    FAILED,
+    Given,
+    Layer,
+    Mistake,
+    Option,
+    check_number,
+)
+from leasehold.cli.settings.value_types import FIELDS, check_name, policy_of, term_ms
 
 KeyPath = tuple[str, ...]
 

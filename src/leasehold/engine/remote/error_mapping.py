@@ -20,7 +20,7 @@ from leasehold.errors import (
     UnknownKey,
     UnknownLease,
 )
-from leasehold.grpc.call_errors import as_ours
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.keyspace.operations import Put, Range, Step, Txn
 

@@ -31,8 +31,8 @@ from leasehold.engine.remote.remote_leases import RemoteLeases, by_end
 from leasehold.engine.remote.send_ledger import SendLedger
 from leasehold.engine.values import LeaseInfo, Renewed
 from leasehold.errors import CallFailed, Closed, ConnectionLost, LeaseholdError, UnknownLease, fresh
-from leasehold.grpc.call_errors import as_ours
 from leasehold.grpc.client_call import StreamingCall
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.leases.holder_view import SESSION_MARGIN
 from leasehold.wire import rpc_pb2 as pb

@@ -34,8 +34,8 @@ from leasehold.errors import (
     LeaseholdError,
     is_definite,
 )
-from leasehold.grpc.call_errors import as_ours
 from leasehold.grpc.client_call import StreamingCall
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.wire import rpc_pb2 as pb
 

@@ -12,10 +12,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext
-from leasehold.grpc.call_errors import as_rpc_error
+from leasehold.grpc.call_context import CallContext, Metadata, parse_timeout
+from leasehold.grpc.error_details import as_rpc_error
 from leasehold.grpc.http_handlers import Ask, Pages, Reply, Visit, Visitor, find_page
-from leasehold.grpc.metadata import Metadata, parse_timeout
 from leasehold.grpc.protocol import RpcError, too_large
 from leasehold.grpc.routes import Methods
 from leasehold.http2.limits import ConnectionLimits
@@ -23,8 +22,7 @@ from leasehold.server.etcd.maintenance import CLUSTER_VERSION, ETCD_VERSION
 from leasehold.server.gateway.gateway_routes import OLD_PREFIX, PREFIX, Route, find_routes
 from leasehold.server.gateway.http_answers import JSON, empty, plain, refused
 from leasehold.server.gateway.json_call import JsonCall
-from leasehold.server.gateway.json_documents import Documents, Unreadable
-from leasehold.server.gateway.json_reader import fill_steps
+from leasehold.server.gateway.json_reader import Documents, Unreadable, fill_steps
 from leasehold.server.gateway.web_access import WebAccess
 
 _VERSIONS: Final = {"etcdserver": ETCD_VERSION, "etcdcluster": CLUSTER_VERSION}

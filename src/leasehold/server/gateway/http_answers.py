@@ -13,14 +13,18 @@ from typing import Any, Final
 
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
-from leasehold.grpc.call_errors import as_rpc_error
-from leasehold.grpc.error_details import DOMAIN, TYPE_URL
+from leasehold.grpc.error_details import DOMAIN, TYPE_URL, as_rpc_error
 from leasehold.grpc.http_handlers import Reply, Visit
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2.header_encoder import Fields
 from leasehold.server.gateway.gateway_routes import Route
-from leasehold.server.gateway.json_writer import quoted, written
-from leasehold.server.gateway.long_json_answers import LONG_BYTES, SHORT_BYTES, LongJsonWriter
+from leasehold.server.gateway.json_writer import (
+    LONG_BYTES,
+    SHORT_BYTES,
+    LongJsonWriter,
+    quoted,
+    written,
+)
 
 HTTP_STATUS: Final = {
     Status.OK: HTTPStatus.OK,

@@ -15,7 +15,7 @@ from leasehold.basics.event_loop import LoopTimer
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
 from leasehold.grpc.call_context import CallContext
-from leasehold.grpc.call_errors import as_rpc_error
+from leasehold.grpc.error_details import as_rpc_error
 from leasehold.grpc.http_handlers import Visit
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.read_slots import Slot

@@ -4,18 +4,27 @@ Names are those of the protocol, in its order; fields that are unset or zero are
 Integers of 64 bits are strings, enums are names, bytes are base64. Strings are escaped as Go does,
 so that they are safe within an HTML page.
 
-A long message is written in steps (`JsonFields`): field by field, and repeated fields element by
-element.
+A long message is written in pieces (`pieces`): other work runs in between, and the client reads. A
+piece is a short field, an element of a repeated field, or a part of a long one: so none takes
+long, however large a message or a value in it is, and however deeply nested. For that a message is
+cut into parts. A part has some complete fields, and is a message itself; a long field is in no
+part: it is announced (`LongField`), and its bytes are taken from the rope before the next part.
 """
 
 import re
 from binascii import b2a_base64
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from leasehold.basics.event_loop import ChangeWaiter
+from leasehold.basics.rope import Rope
+from leasehold.grpc.http_handlers import Visit
+from leasehold.store.slices import Slicer
 
 _SPECIAL: Final = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
 _ESCAPES: Final = {
@@ -118,13 +127,13 @@ def _writer(field: FieldDescriptor) -> Write:
     if field.message_type is not None:
         return written
     if field.type == FieldDescriptor.TYPE_BYTES:
-        return _octets
+        return _base64_text
     if field.enum_type is not None:
         return partial(_enum, field.enum_type)
     return _WRITERS[field.cpp_type]
 
 
-def _octets(value: bytes) -> str:
+def _base64_text(value: bytes) -> str:
     return f'"{b2a_base64(value, newline=False).decode()}"'
 
 
@@ -149,3 +158,202 @@ _WRITERS: Final[dict[int, Write]] = {
     FieldDescriptor.CPPTYPE_INT64: _long_integer,
     FieldDescriptor.CPPTYPE_UINT64: _long_integer,
 }
+
+
+SHORT_BYTES: Final = 8 * 1024
+"""A longer message is written in pieces: it may have some hundred elements."""
+
+LONG_BYTES: Final = 64 * 1024
+"""A longer message is also sent in pieces, of about this size."""
+
+PART_BYTES: Final = 16 * 1024
+"""How much of a message is parsed in one step."""
+
+LONG_FIELD_BYTES: Final = 4 * 1024
+"""A longer field is written in several pieces."""
+
+_OCTETS_AT_ONCE: Final = 3 * 16 * 1024
+"""Of a long value, for one piece: a multiple of 3, so that its base64 has no padding."""
+
+_CHARACTERS_AT_ONCE: Final = 1024
+
+MAX_HEAD_BYTES: Final = 20
+"""The maximum before the bytes of a field: two varints."""
+
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_LENGTH_DELIMITED: Final = 2
+_FIXED_BYTES: Final = {_FIXED64: 8, 5: 4}
+
+
+class LongJsonWriter:
+    """Writes long messages into one answer, one at a time."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._room = ChangeWaiter("writing")
+        self._message = Rope()
+
+    @property
+    def left_bytes(self) -> int:
+        """How much of the current message is left."""
+        return len(self._message)
+
+    def relieved(self) -> None:
+        """Called when there is room again."""
+        self._room.wake()
+
+    async def write(self, kind: type[Message], message: Rope) -> None:
+        """Write a message; it is removed from the rope."""
+        self._message = message
+        gathered: list[str] = []
+        size, slicer = 0, Slicer(self._visit.host.now)
+        for piece in pieces(kind, message, len(message)):
+            gathered.append(piece)
+            size += len(piece)
+            if size >= LONG_BYTES:
+                await self._send(gathered)
+                size = 0
+            await slicer.pause()
+        await self._send(gathered)
+
+    async def whole(self, kind: type[Message], message: Rope) -> bytes:
+        """Return the text of a message that is sent in one piece, but takes long to write."""
+        gathered: list[str] = []
+        slicer = Slicer(self._visit.host.now)
+        for piece in pieces(kind, message, len(message)):
+            gathered.append(piece)
+            await slicer.pause()
+        return "".join(gathered).encode()
+
+    async def _send(self, gathered: list[str]) -> None:
+        """Send the collected text, and wait until the client reads more."""
+        visit = self._visit
+        visit.write("".join(gathered).encode())
+        gathered.clear()
+        visit.flush()
+        while not visit.has_room:
+            await self._room.wait()
+
+
+def pieces(kind: type[Message], rope: Rope, size: int) -> Iterator[str]:
+    """Write the message of this size that is next in a rope."""
+    parts = JsonFields()
+    for part in cut(rope, size, PART_BYTES, LONG_FIELD_BYTES):
+        if not isinstance(part, LongField):
+            yield from parts.write(kind.FromString(part))
+            continue
+        field = _fields(kind.DESCRIPTOR).get(part.number)
+        if field is None:
+            rope.skip(part.length)
+        elif field.cpp_type not in (field.CPPTYPE_MESSAGE, field.CPPTYPE_STRING):  # packed numbers
+            yield from parts.write(kind.FromString(part.head + rope.take(part.length)))
+        else:
+            yield parts.begin(field)
+            yield from _long_value(field, rope, part.length)
+    yield parts.end()
+
+
+@cache
+def _fields(descriptor: Descriptor) -> dict[int, FieldDescriptor]:
+    return {field.number: field for field in descriptor.fields}
+
+
+def _long_value(field: FieldDescriptor, rope: Rope, size: int) -> Iterator[str]:
+    if field.message_type is not None:
+        yield from pieces(GetMessageClass(field.message_type), rope, size)
+    elif field.type == field.TYPE_BYTES:
+        yield from _long_base64(rope, size)
+    else:
+        yield from _string(rope.take(size).decode())
+
+
+def _long_base64(rope: Rope, size: int) -> Iterator[str]:
+    yield '"'
+    for left in range(size, 0, -_OCTETS_AT_ONCE):
+        yield b2a_base64(rope.take(min(left, _OCTETS_AT_ONCE)), newline=False).decode()
+    yield '"'
+
+
+def _string(text: str) -> Iterator[str]:
+    yield '"'
+    for start in range(0, len(text), _CHARACTERS_AT_ONCE):
+        yield quoted(text[start : start + _CHARACTERS_AT_ONCE])[1:-1]
+    yield '"'
+
+
+class LongField(NamedTuple):
+    """A long field, whose bytes are next in the rope."""
+
+    number: int
+    length: int
+    head: bytes
+    """The bytes before them."""
+
+
+def cut(rope: Rope, size: int, part_bytes: int, field_bytes: int) -> Iterator[bytes | LongField]:
+    """Split the message of this size that is next in a rope, between fields.
+
+    A part has at most `part_bytes`, and a field of more than `field_bytes` is long.
+    """
+    assert part_bytes >= field_bytes + MAX_HEAD_BYTES, "a part has room for a field"
+    end = len(rope) - size
+    while len(rope) > end:
+        window = rope.peek(min(part_bytes, len(rope) - end))
+        at = _short_fields(window, field_bytes)
+        if at:
+            rope.skip(at)
+            yield window[:at]
+        else:
+            yield _take_head(rope, window, len(rope) - end)
+
+
+def _short_fields(window: bytes, field_bytes: int) -> int:
+    """Return the total length of the complete short fields before the first other one."""
+    at = whole = 0
+    try:
+        while at < len(window):
+            tag, at = _varint(window, at)
+            kind = tag & 7
+            if kind == _LENGTH_DELIMITED:
+                length, at = _varint(window, at)
+                if length > field_bytes:
+                    break
+                at += length
+            elif kind == _VARINT:
+                _, at = _varint(window, at)
+            elif kind in _FIXED_BYTES:
+                at += _FIXED_BYTES[kind]
+            else:
+                raise ValueError(f"not a valid message: unknown wire type {kind}")
+            if at > len(window):
+                break
+            whole = at
+    except IndexError:  # within a head
+        pass
+    return whole
+
+
+def _take_head(rope: Rope, window: bytes, left: int) -> LongField:
+    try:
+        tag, at = _varint(window, 0)
+        length, at = _varint(window, at)
+    except IndexError:
+        raise ValueError("not a valid message: it ends within a field") from None
+    if tag & 7 != _LENGTH_DELIMITED or at + length > left:
+        raise ValueError(
+            f"not a valid message: a field of {length} bytes, but only {left} are left"
+        )
+    rope.skip(at)
+    return LongField(tag >> 3, length, window[:at])
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        octet = message[at]
+        at += 1
+        value |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return value, at
+        shift += 7

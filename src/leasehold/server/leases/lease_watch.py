@@ -1,8 +1,8 @@
 """Watching leases: granted, renewed (some of them), expired, revoked, from now on.
 
 Theory of operation. Events are encoded once, and kept for all watchers together
-(`store.lease_feeds`); a watcher has the number of its next event. Events are sent, several in one
-message, as soon as they are on disk and the client reads, when it is the watcher's turn
+(`store.lease_watchers`); a watcher has the number of its next event. Events are sent, several in
+one message, as soon as they are on disk and the client reads, when it is the watcher's turn
 (`WatcherRounds`). A watcher that does not read costs nothing meanwhile. If its next events are no
 longer kept, it has *lagged*: it gets the number of missed events, and then those that are still
 kept.
@@ -22,7 +22,7 @@ from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.routes import Listener, Speaker
 from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.server.leases.request_checks import check_holder, invalid
-from leasehold.store.lease_feeds import Feed, Follower, LeaseWatchFilter
+from leasehold.store.lease_watchers import Feed, Follower, LeaseWatchFilter
 from leasehold.wire.codec import varint
 from leasehold.wire.leases_pb2 import WatchLeasesRequest
 

@@ -1,19 +1,180 @@
-"""The service `leasehold.v1.Leases` on the store of a server."""
+"""The service `leasehold.v1.Leases` on the store of a server, and its batches.
+
+A batch renews or revokes very many leases in one message, each of them separately. The answer has
+the common result and the exceptions, by their indexes in the request: the answer to a renewal of
+50,000 leases of the same TTL is short. A long batch is executed in slices, between which other work
+runs. Renewals change memory only, so only the answer waits for the disk, and only if it includes a
+live lease that is not on disk yet.
+"""
 
 from typing import Final
 
-from leasehold.errors import LeaseExists, NoSpace
+from leasehold.basics.durations import WIRE_FOREVER_MS, to_wire_ms
+from leasehold.errors import EndReason, LeaseExists, NoSpace, UnknownLease
 from leasehold.grpc.durability_gate import Gate
 from leasehold.grpc.protocol import parse
-from leasehold.grpc.routes import Answer, Exchange, Method, Subscription
-from leasehold.keyspace.operations import Grant
+from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, Method, Subscription
+from leasehold.keyspace.operations import Grant, Revoke
+from leasehold.keyspace.ranges import LONG
+from leasehold.landlord.batch_messages import Outcomes
 from leasehold.server.etcd.service_context import ServiceContext
-from leasehold.server.leases.batches import Batches
 from leasehold.server.leases.lease_watch import Watching
 from leasehold.server.leases.listing import Listing, Showing
-from leasehold.server.leases.request_checks import check_holder, check_room, invalid, refuse
-from leasehold.server.term_policies import DEFAULT_POLICIES, Policies, find_policy
-from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse
+from leasehold.server.leases.request_checks import check_holder, check_room, enter, invalid, refuse
+from leasehold.server.settings import DEFAULT_POLICIES, Policies, find_policy
+from leasehold.store.slices import Slicer
+from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse, RenewAllRequest, RevokeAllRequest
+
+MAX_BATCH: Final = 50_000
+"""Leases in one message."""
+
+RENEWED_AT_ONCE: Final = LONG
+REVOKED_AT_ONCE: Final = 32
+"""Leases between two reads of the clock: about a quarter of a millisecond."""
+
+GUESSES: Final = 100
+"""Leases that are examined to guess the most common TTL."""
+
+_parse_renew_all = RenewAllRequest.FromString
+_parse_revoke_all = RevokeAllRequest.FromString
+
+
+class Batches:
+    """Renews and revokes many leases at a time."""
+
+    def __init__(self, context: ServiceContext, grantor: str) -> None:
+        self._context = context
+        self._grantor = grantor
+        self._store = context.store
+        self._leases = context.store.leases
+
+    # Renewing.
+
+    def renew_all(self, message: bytes) -> Answer | DeferredAnswer:
+        """Renew each lease for its full TTL."""
+        request = parse(_parse_renew_all, message)
+        leases = _ids_of(request)
+        _check_terms(request)
+        header = self._context.durable_header()
+        if self._is_of_others(request):
+            return header + _all_unknown(leases).renewed(), 0
+        gate = self._context.gate
+        if gate.renewals and self._store.leases_position(leases):
+            gate.check_renewal_room()
+        renewing = Renewing(self._first_ttl_s(leases))
+        if len(leases) > RENEWED_AT_ONCE:
+            return self._renew_slices(header, leases, renewing)
+        self._renew(leases, renewing)
+        return header + renewing.outcomes.renewed(), renewing.position
+
+    def _is_of_others(self, request: RenewAllRequest | RevokeAllRequest) -> bool:
+        return request.grantor not in ("", self._grantor)
+
+    def _first_ttl_s(self, leases: list[int]) -> float:
+        """Guess the common TTL: that of the first lease that exists."""
+        found = (self._leases.table.find(lease) for lease in leases[:GUESSES])
+        return next((leased.resource.ttl_s for leased in found if leased is not None), 0.0)
+
+    async def _renew_slices(self, header: bytes, leases: list[int], renewing: "Renewing") -> Answer:
+        slicer = Slicer(self._leases.monotonic)
+        for start in range(0, len(leases), RENEWED_AT_ONCE):
+            self._leases.enter()
+            self._renew(leases[start : start + RENEWED_AT_ONCE], renewing)
+            await slicer.pause()
+        return header + renewing.outcomes.renewed(), renewing.position
+
+    def _renew(self, leases: list[int], renewing: "Renewing") -> None:
+        """Renew some. The end of a lease need not be on disk to be reported: its holder stops."""
+        exceptions = self._leases.renew_all(leases, renewing.ttl_s)
+        renewing.take(len(leases), exceptions)
+        position = self._store.leases_position(leases)
+        if position and exceptions:
+            over = {at for at, outcome in exceptions.items() if isinstance(outcome, UnknownLease)}
+            position = self._store.leases_position(
+                [lease for at, lease in enumerate(leases) if at not in over]
+            )
+        renewing.position = max(renewing.position, position)
+
+    # Revoking.
+
+    def revoke_all(self, message: bytes) -> Answer | DeferredAnswer:
+        """Revoke each lease, and delete its keys."""
+        request = parse(_parse_revoke_all, message)
+        leases = _ids_of(request)
+        if self._is_of_others(request):
+            return self._context.durable_header() + _all_unknown(leases).revoked(), 0
+        check_room(self._context, len(message))
+        return self._revoke_slices(leases)
+
+    async def _revoke_slices(self, leases: list[int]) -> Answer:
+        slicer = Slicer(self._leases.monotonic)
+        outcomes = Outcomes()
+        for start in range(0, len(leases), REVOKED_AT_ONCE):
+            await self._until_room()
+            for place, lease in enumerate(leases[start : start + REVOKED_AT_ONCE], start):
+                if self._store.is_busy:  # the last one had very many keys
+                    await enter(self._context)
+                try:
+                    self._store.apply(Revoke(lease))
+                except UnknownLease as error:
+                    outcomes.add(place, error)
+            await slicer.pause()
+        if self._store.is_busy:
+            await enter(self._context)
+        header = self._context.header(self._store.revision)
+        return header + outcomes.revoked(), self._store.position
+
+    async def _until_room(self) -> None:
+        await enter(self._context)
+        while self._store.is_full:
+            await self._context.runtime.until_durable(self._store.position)
+            await enter(self._context)
+
+
+class Renewing:
+    """A renewal of many leases that is in progress."""
+
+    __slots__ = ("outcomes", "position", "ttl_s")
+
+    def __init__(self, ttl_s: float) -> None:
+        self.ttl_s = ttl_s
+        self.outcomes = Outcomes(to_wire_ms(ttl_s))
+        self.position = 0
+
+    def take(self, count: int, exceptions: dict[int, float | UnknownLease]) -> None:
+        """Add the results of the next ones."""
+        for place, outcome in exceptions.items():
+            self.outcomes.add(self.outcomes.count + place, outcome)
+        self.outcomes.count += count
+
+
+def _all_unknown(leases: list[int]) -> Outcomes:
+    outcomes = Outcomes()
+    outcomes.count = len(leases)
+    outcomes.unknown = dict.fromkeys(range(len(leases)), EndReason.UNKNOWN)
+    return outcomes
+
+
+def _ids_of(request: RenewAllRequest | RevokeAllRequest) -> list[int]:
+    if request.cookies:
+        raise invalid("cookies must be empty: leases of a server are identified by `ids`")
+    if len(request.ids) > MAX_BATCH:
+        raise invalid(f"ids must have at most {MAX_BATCH:,} leases, got {len(request.ids):,}")
+    return list(request.ids)
+
+
+def _check_terms(request: RenewAllRequest) -> None:
+    if request.ttls_ms and len(request.ttls_ms) != len(request.ids):
+        raise invalid(
+            f"ttls_ms must have one term per lease or none, got {len(request.ttls_ms):,} for "
+            f"{len(request.ids):,} leases"
+        )
+    terms_ms = [*request.ttls_ms, *([request.ttl_ms] if request.HasField("ttl_ms") else ())]
+    if 0 in terms_ms:
+        raise invalid("a term must not be 0, which would end the lease; use RevokeAll for that")
+    if (least := min(terms_ms, default=1)) < WIRE_FOREVER_MS:
+        raise invalid(f"a term must be at least 1 ms, or -1 (any) or -2 (no end), got {least}")
+
 
 PATH: Final = "/leasehold.v1.Leases/"
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.cli.settings.options import OPTIONS, Option
-from leasehold.cli.settings.policy_type import POLICY
 from leasehold.cli.settings.value_types import (
     ADDRESS,
     DIRECTORY,
+    POLICY,
     SWITCH,
     choice,
     count,
@@ -19,7 +19,7 @@ from leasehold.cli.settings.value_types import (
     size,
     term,
 )
-from leasehold.server.term_policies import MAX_TERM_MS, TermPolicy
+from leasehold.server.settings import MAX_TERM_MS, TermPolicy
 
 QUOTA = size("2GiB", 1, 1024**5)
 TIME = term("1h", 1, 10**15)

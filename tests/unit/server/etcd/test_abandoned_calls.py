@@ -9,9 +9,9 @@ import pytest
 import leasehold
 from leasehold.basics.timers import task_limits
 from leasehold.errors import Status
-from leasehold.grpc.call_errors import as_ours
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.client_headers import RequestHeads
+from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.read_slots import MAX_READS, ReadSlots
 from leasehold.keyspace.operations import Put

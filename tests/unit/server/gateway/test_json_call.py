@@ -19,8 +19,7 @@ from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Answer, Exchange, Listener, Method, Pieces, Speaker, Subscription
 from leasehold.http2.header_encoder import Fields
 from leasehold.server.gateway.gateway import MAX_DEPTH, Gateway
-from leasehold.server.gateway.json_writer import written
-from leasehold.server.gateway.long_json_answers import LONG_BYTES, SHORT_BYTES
+from leasehold.server.gateway.json_writer import LONG_BYTES, SHORT_BYTES, written
 from leasehold.wire import kv_pb2 as kv
 from leasehold.wire import leases_pb2, lock_pb2
 from leasehold.wire import rpc_pb2 as pb

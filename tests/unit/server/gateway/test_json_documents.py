@@ -8,8 +8,14 @@ import pytest
 from leasehold.errors import Status
 from leasehold.grpc.protocol import RpcError
 from leasehold.server.gateway.http_answers import MAX_TEXT, error_document, error_line
-from leasehold.server.gateway.json_documents import MAX_VALUES, Documents, Unreadable
-from leasehold.server.gateway.json_reader import MAX_MESSAGES, MAX_SHOWN, fill
+from leasehold.server.gateway.json_reader import (
+    MAX_MESSAGES,
+    MAX_SHOWN,
+    MAX_VALUES,
+    Documents,
+    Unreadable,
+    fill,
+)
 from leasehold.wire.rpc_pb2 import PutRequest, RangeRequest, TxnRequest
 
 MAX_STALL_S = 0.5

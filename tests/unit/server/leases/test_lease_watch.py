@@ -19,9 +19,14 @@ from leasehold.server.leases.lease_watch import (
     WatcherRounds,
 )
 from leasehold.server.leases.request_checks import MAX_HOLDER_BYTES
-from leasehold.store import lease_feeds
-from leasehold.store.lease_feeds import EVENTS_PER_MESSAGE, MESSAGE_BYTES
-from leasehold.store.lease_watchers import MAX_EVENT_KEY_BYTES, MAX_EVENT_KEYS, RENEWED_EVERY_S
+from leasehold.store import lease_watchers
+from leasehold.store.lease_watchers import (
+    EVENTS_PER_MESSAGE,
+    MAX_EVENT_KEY_BYTES,
+    MAX_EVENT_KEYS,
+    MESSAGE_BYTES,
+    RENEWED_EVERY_S,
+)
 from leasehold.wire import leases_pb2 as pb
 from tests.support.v1 import FakeSpeaker, Office, in_office, in_office_with, turns
 
@@ -41,7 +46,7 @@ def refused(office: Office, **request: Any) -> RpcError:
 
 @contextmanager
 def kept_at_most(events: int) -> Iterator[None]:
-    with patch.object(lease_feeds, "MAX_EVENTS", events):
+    with patch.object(lease_watchers, "MAX_EVENTS", events):
         yield
 
 

@@ -1,30 +1,152 @@
-"""The page `/metrics`: etcd's names where they mean the same, and our own names otherwise.
+"""The pages `/health` and `/metrics`.
 
-Values are computed only when the page is requested, from counters of the server's parts. Calls are
-counted by method, with the names of gRPC's usual metrics. The metrics of the process come from the
-operating system, with the names of Prometheus' clients.
+`/health` reports, in etcd's format, whether the server works. It does not work if a commit has
+failed, if the disk has not taken a change for too long, or if an alarm is raised.
+
+`/metrics` has etcd's names where they mean the same, and our own names otherwise, in Prometheus'
+text format, version 0.0.4. Values are computed only when the page is requested, from counters of
+the server's parts. Calls are counted by method, with the names of gRPC's usual metrics. The metrics
+of the process come from the operating system, with the names of Prometheus' clients.
 """
 
+import json
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from math import inf
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qs
 
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from leasehold.basics.histogram import Histogram
 from leasehold.errors import Status
 from leasehold.grpc.durability_gate import Gate
 from leasehold.grpc.http_handlers import Reply
 from leasehold.grpc.routes import CallCounts, Methods
+from leasehold.server.etcd.alarms import Alarms
 from leasehold.server.etcd.maintenance import CLUSTER_VERSION, ETCD_VERSION
-from leasehold.server.health_page import HealthPage
-from leasehold.server.prometheus_text import CONTENT_TYPE, Exposition, Labels
 from leasehold.serving.grpc_server import GrpcServer
 from leasehold.store.runtime import Runtime
+
+HEALTH_CONTENT_TYPE: Final = "text/plain; charset=utf-8"
+
+MAX_QUERY_CHARS: Final = 256
+"""The part of a query that is parsed: there are two kinds of alarms."""
+
+
+UNHEALTHY_AFTER_S: Final = 10.0
+"""How long a change may wait for the disk, by default: longer than the pauses of a disk that
+works, shorter than an operator should have to wait."""
+
+
+class HealthPage:
+    """Reports whether a server works, and counts its answers.
+
+    `failure` returns why the server has stopped, if it has; `outstanding_s` how long the oldest
+    change has waited for the disk.
+    """
+
+    def __init__(
+        self,
+        alarms: Alarms,
+        failure: Callable[[], BaseException | None],
+        outstanding_s: Callable[[], float],
+        unhealthy_after_s: float = UNHEALTHY_AFTER_S,
+    ) -> None:
+        self._alarms = alarms
+        self._failure = failure
+        self._outstanding_s = outstanding_s
+        self._unhealthy_after_s = unhealthy_after_s
+        self.successes = 0
+        self.failures = 0
+
+    def page(self, query: str) -> Reply:
+        """Answer; `exclude=NOSPACE` in the query ignores the alarms of that kind."""
+        excluded = parse_qs(query[:MAX_QUERY_CHARS]).get("exclude", [])
+        reason = self._trouble() or self._alarms.reason(excluded)
+        body = json.dumps(
+            {"health": str(not reason).lower(), "reason": reason}, separators=(",", ":")
+        )
+        if reason:
+            self.failures += 1
+            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, HEALTH_CONTENT_TYPE, f"{body}\n".encode())
+        self.successes += 1
+        return Reply(HTTPStatus.OK, HEALTH_CONTENT_TYPE, body.encode())
+
+    def _trouble(self) -> str:
+        failure = self._failure()
+        if failure is not None:
+            return str(failure)
+        outstanding_s = self._outstanding_s()
+        if outstanding_s < self._unhealthy_after_s:
+            return ""
+        return f"a commit has been outstanding for {outstanding_s:.1f} s: the disk does not respond"
+
+
+METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = Mapping[str, str]
+_NO_LABELS: Final[Labels] = {}
+
+
+class Exposition:
+    """One answer to a scrape, while it is written."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def gauge(self, name: str, what: str, value: float) -> None:
+        """Add a value that goes up and down."""
+        self.family(name, "gauge", what, [(_NO_LABELS, value)])
+
+    def counter(self, name: str, what: str, value: float) -> None:
+        """Add a value that only grows."""
+        self.family(name, "counter", what, [(_NO_LABELS, value)])
+
+    def family(
+        self, name: str, kind: str, what: str, samples: Iterable[tuple[Labels, float]]
+    ) -> None:
+        """Add values of one name with different labels."""
+        self._head(name, kind, what)
+        self._lines += [_sample(name, labels, value) for labels, value in samples]
+
+    def histogram(self, name: str, what: str, histogram: Histogram) -> None:
+        """Add a histogram of durations."""
+        self._head(name, "histogram", what)
+        counts = histogram.cumulative()
+        for bound, count in zip((*histogram.bounds, inf), counts, strict=True):
+            self._lines.append(_sample(f"{name}_bucket", {"le": _number(bound)}, count))
+        self._lines.append(_sample(f"{name}_sum", _NO_LABELS, histogram.total))
+        self._lines.append(_sample(f"{name}_count", _NO_LABELS, counts[-1]))
+
+    def _head(self, name: str, kind: str, what: str) -> None:
+        what = what.replace("\\", r"\\").replace("\n", r"\n")
+        self._lines += [f"# HELP {name} {what}", f"# TYPE {name} {kind}"]
+
+    def encode(self) -> bytes:
+        """Return the whole answer."""
+        return "\n".join((*self._lines, "")).encode()
+
+
+def _sample(name: str, labels: Labels, value: float) -> str:
+    shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    return f"{name}{{{shown}}} {_number(value)}" if shown else f"{name} {_number(value)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    if value == inf:
+        return "+Inf"
+    return str(int(value)) if value == int(value) else repr(value)
+
 
 _KINDS: Final = {
     (False, False): "unary",
@@ -124,7 +246,7 @@ class MetricsPage:
         self._show_network(out)
         self._calls.show(out)
         show_process(out)
-        return Reply(HTTPStatus.OK, CONTENT_TYPE, out.encode())
+        return Reply(HTTPStatus.OK, METRICS_CONTENT_TYPE, out.encode())
 
     def _show_server(self, out: Exposition) -> None:
         version = [({"server_version": ETCD_VERSION}, 1)]
