@@ -23,7 +23,7 @@ from leasehold.engine.values import LeaseInfo
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election
 from leasehold.locks.lock import Lock
-from leasehold.locks.lock_events import Listener
+from leasehold.locks.lock_events import Listener as LockListener
 from leasehold.locks.lock_keys import name_of
 from leasehold.locks.lock_options import RECALL_S, OnLoss, check_wait, options_of
 from leasehold.locks.lock_registry import LockRegistry
@@ -295,7 +295,7 @@ class Client:
         """
         return await self._locks.count_all([name_of(name) for name in names])
 
-    def on_lock_event(self, listener: Listener) -> Callable[[], None]:
+    def on_lock_event(self, listener: LockListener) -> Callable[[], None]:
         """Call `listener(event)` for events of locks; returns a function that removes it."""
         check_plain_callback(listener, "listener")
         return self._locks.log.listen(listener)
