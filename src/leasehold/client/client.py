@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from leasehold.basics.callbacks import check_callable, check_plain_callback
@@ -326,12 +325,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     def __del__(self) -> None:

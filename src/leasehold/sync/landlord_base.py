@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import End
@@ -16,21 +16,9 @@ from leasehold.sync.loop_thread import SerialExecutor, loop_thread
 logger = logging.getLogger(__name__)
 
 
-class _AsyncBlock(Protocol):
-    """An async context manager, such as a `leasehold.RemoteLandlord`."""
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
-
-
 T = TypeVar("T")
 N = TypeVar("N")
-B = TypeVar("B", bound=_AsyncBlock)
+B = TypeVar("B", bound=AbstractAsyncContextManager[object])
 
 
 class LoopObject(Generic[B]):
@@ -60,7 +48,7 @@ class LoopObject(Generic[B]):
         self._close()
 
 
-async def _close(block: _AsyncBlock) -> None:
+async def _close(block: AbstractAsyncContextManager[object]) -> None:
     await block.__aexit__(None, None, None)
 
 
