@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
-
 E = TypeVar("E", bound=AbstractAsyncContextManager[Any, bool | None])
 
 
