@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from leasehold.basics.callbacks import check_callable, check_plain_callback
@@ -23,7 +22,7 @@ from leasehold.engine.values import LeaseInfo
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election
 from leasehold.locks.lock import Lock
-from leasehold.locks.lock_events import Listener
+from leasehold.locks.lock_events import Listener as LockListener
 from leasehold.locks.lock_keys import name_of
 from leasehold.locks.lock_options import RECALL_S, OnLoss, check_wait, options_of
 from leasehold.locks.lock_registry import LockRegistry
@@ -295,7 +294,7 @@ class Client:
         """
         return await self._locks.count_all([name_of(name) for name in names])
 
-    def on_lock_event(self, listener: Listener) -> Callable[[], None]:
+    def on_lock_event(self, listener: LockListener) -> Callable[[], None]:
         """Call `listener(event)` for events of locks; returns a function that removes it."""
         check_plain_callback(listener, "listener")
         return self._locks.log.listen(listener)
@@ -326,12 +325,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     def __del__(self) -> None:

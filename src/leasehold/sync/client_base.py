@@ -1,6 +1,5 @@
 """How a client of blocking code is made and closed: the part of `Client` that is not generated."""
 
-from types import TracebackType
 from typing import Self, TypeVar
 
 from leasehold.basics.pending import Pending
@@ -40,12 +39,7 @@ class ClientBase:
         self._thread.post(BlockingCall(self._close).start)
 
     @block_exit
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __del__(self) -> None:
