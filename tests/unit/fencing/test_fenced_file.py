@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from leasehold.errors import StaleToken, StorageError
 from leasehold.fencing import FencedFile
 from leasehold.fencing.token import Token
+from tests.support.open_files import open_files_in
 from tests.support.stopping import go_on, stop
 
 DEADLINE_S = 60.0
@@ -151,16 +152,11 @@ def test_a_timeout_is_a_positive_number_of_seconds(timeout: float, path: Path) -
         FencedFile(path, timeout=timeout)
 
 
-def _descriptors() -> list[str]:
-    return sorted(each.name for each in Path("/proc/self/fd").iterdir())
-
-
 def test_no_descriptor_is_left_open(path: Path) -> None:
-    before = _descriptors()
     FencedFile(path).write(b"new", Token(5, 1))
     with pytest.raises(StaleToken):
         FencedFile(path).write(b"old", Token(4, 1))
-    assert _descriptors() == before
+    assert open_files_in(path.parent) == []
 
 
 few = st.integers(min_value=0, max_value=4)
