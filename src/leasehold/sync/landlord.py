@@ -76,7 +76,8 @@ class Landlord(Generic[R]):
         if not isinstance(expiry, exact | lazy | None):
             raise ValueError(f"expiry of a landlord for threads: exact() or lazy(), not {expiry!r}")
         self._lock = threading.RLock()  # a policy may call back
-        self._hooks = SerialExecutor(WorkerPool("leasehold landlord hooks", 1))
+        self._hook_threads = WorkerPool("leasehold landlord hooks", 1)
+        self._hooks = SerialExecutor(self._hook_threads)
         self._hook_thread: int | None = None
         self._opened_by = os.getpid()
         self._is_forked = False
@@ -192,6 +193,7 @@ class Landlord(Generic[R]):
         if not self._is_forked:
             with self._lock:
                 self._landlord.close()
+            self._hook_threads.close()
 
     def __enter__(self) -> Self:
         return self

@@ -11,8 +11,6 @@ from leasehold import CallRefused, Guard, LockDenied, LockLost, connect
 from leasehold.leases.holder_view import Holding
 from leasehold.locks.lock import BREATHE
 from leasehold.locks.lock_queue import PAGE
-from leasehold.testing import LocalServer
-from tests.support.asynchronous import asynchronous
 from tests.support.faulty_engine import Fault, Participant, World, play
 
 TTL_S = 10.0
@@ -277,22 +275,6 @@ def test_a_wrong_timeout_is_refused_also_if_the_lock_is_cached(timeout: Any) -> 
             await a.lock("x").acquire(timeout=timeout)
 
     play(scene)
-
-
-@asynchronous
-async def test_another_event_loop_is_refused_and_costs_nothing() -> None:
-    with LocalServer() as server:
-        async with server.connect() as client:
-            mine = await client.lock("mine").acquire()
-
-            async def elsewhere() -> None:
-                async with client.lock("fresh"):
-                    pytest.fail("it belongs to another loop")
-
-            with pytest.raises(RuntimeError, match="belongs to the event loop"):
-                await asyncio.to_thread(asyncio.run, elsewhere())
-            mine.check()
-            mine.release()
 
 
 def test_a_session_too_short_to_be_renewed_is_refused() -> None:

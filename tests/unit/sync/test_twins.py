@@ -17,7 +17,6 @@ from leasehold.locks.election import Election, Leadership, Observation
 from leasehold.locks.queue_acquisition import QueueGuard
 from leasehold.locks.rwlock import RWLock
 from leasehold.locks.semaphore import Semaphore
-from tests.support.scripts import printed_by
 
 TWINS: list[tuple[type, type]] = [
     (leasehold.Client, leasehold.sync.Client),
@@ -141,18 +140,4 @@ def test_all_names_of_the_module_can_be_imported() -> None:
         assert getattr(leasehold.sync, name).__doc__
     assert (
         not set(leasehold.sync.__all__) - {"KV", "Permits", "TxnBuilder"} - set(leasehold.__all__)
-    )
-
-
-def test_no_engine_is_imported_for_a_client_of_a_server() -> None:
-    assert (
-        printed_by("""
-            import sys
-            import leasehold.sync
-            print("leasehold.engine.embedded" in sys.modules)
-            leasehold.sync.open
-            print("leasehold.engine.embedded" in sys.modules)
-            print(hasattr(leasehold.sync, "opened"))
-        """)
-        == "False\nTrue\nFalse\n"
     )
