@@ -29,7 +29,7 @@ from leasehold import (
     polling,
 )
 from leasehold.leases.lease_clock import GRACE_S
-from leasehold.sync import Landlord, Lease, workers
+from leasehold.sync import Landlord, Lease, loop_thread
 from leasehold.testing import VirtualClock
 
 POLICY = DurationPolicy(FOREVER, 30.0)
@@ -170,7 +170,7 @@ def test_the_thread_runs_while_a_lease_can_end_and_no_longer(
 def test_no_thread_of_a_closed_landlord_stays(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "IDLE_S", 0.01)
+    monkeypatch.setattr(loop_thread, "IDLE_S", 0.01)
     before = set(threading.enumerate())
     with owner.landlord() as landlord:
         landlord.grant("desk", 100.0)

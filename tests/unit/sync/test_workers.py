@@ -87,7 +87,7 @@ def test_threads_that_have_been_idle_for_long_end_but_for_one(
 def test_no_thread_stays_after_a_close_and_a_later_job_starts_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "IDLE_S", 0.05)
+    monkeypatch.setattr(loop_thread, "IDLE_S", 0.05)
     jobs = WorkerPool("job", 1)
     first = _do(jobs)
     jobs.close()
