@@ -23,8 +23,8 @@ from leasehold.basics.tls import HTTP1, client_tls
 from leasehold.cli import argument_types
 from leasehold.cli.connection import (
     ConnectOptions,
-    add_connection,
     error_text,
+    finish,
     with_connect_options,
 )
 from leasehold.cli.output import emit, emit_json, emit_lines, is_terminal, print_error
@@ -85,8 +85,7 @@ def add_command(commands: Commands) -> None:
     times.add_argument(
         "--once", action="store_const", const=1, dest="count", help="print one update and end"
     )
-    add_connection(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def _every_s(text: str) -> float:
