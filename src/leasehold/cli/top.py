@@ -4,7 +4,7 @@ import argparse
 from typing import Final
 
 from leasehold.cli import argument_types
-from leasehold.cli.connection import add_connection, with_connect_options
+from leasehold.cli.connection import finish, with_connect_options
 from leasehold.cli.parser import Commands, epilog
 from leasehold.cli.settings.error_texts import shown
 
@@ -57,8 +57,7 @@ def add_command(commands: Commands) -> None:
     times.add_argument(
         "--once", action="store_const", const=1, dest="count", help="print one update and end"
     )
-    add_connection(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def _every_s(text: str) -> float:

@@ -21,7 +21,7 @@ from leasehold import (
     Target,
     prefix_end,
 )
-from leasehold.engine import embedded_watch
+from leasehold.engine import interface
 from leasehold.store import housekeeping
 from tests.support.engine_fixtures import Place, asynchronous, until
 
@@ -76,7 +76,7 @@ def test_a_history_of_no_length_is_refused(age: float | None, revisions: int | N
 async def test_a_watch_that_is_not_read_falls_back_to_history_and_loses_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_watch, "MAX_QUEUED", 4)
+    monkeypatch.setattr(interface, "MAX_QUEUED", 4)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 10)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 5)
     async with place.open() as engine:
@@ -95,7 +95,7 @@ async def test_a_watch_that_is_not_read_falls_back_to_history_and_loses_nothing(
 async def test_only_compaction_ends_a_watch_that_lags(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_watch, "MAX_QUEUED", 4)
+    monkeypatch.setattr(interface, "MAX_QUEUED", 4)
     async with place.open() as engine:
         watch = engine.watch(b"a")
         for number in range(20):

@@ -7,8 +7,8 @@ from leasehold.basics.durations import ANY, DurationLike
 from leasehold.grpc.endpoints import Endpoints
 from leasehold.landlord import remote_landlord as on_loop
 from leasehold.landlord.remote_landlord import TIMEOUT_S
+from leasehold.sync.client_base import LoopObject
 from leasehold.sync.generated.lease import Lease
-from leasehold.sync.landlord_base import LoopObject
 
 
 class RemoteLandlord(LoopObject[on_loop.RemoteLandlord]):

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from leasehold.basics.durations import FOREVER, DurationLike, End, Forever
 from leasehold.leases import renewal_manager as on_loop
 from leasehold.leases.renewal_plan import NoticeKind
+from leasehold.sync.client_base import RenewalBase, all_on_loop, managed_on_loop
 from leasehold.sync.generated.lease import Lease
-from leasehold.sync.landlord_base import RenewalBase, all_on_loop, managed_on_loop
 
 
 @dataclass(frozen=True, slots=True)
