@@ -92,6 +92,7 @@ from leasehold.leases.until_policy import UntilPolicy
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election, Leader, Leadership, Observation
 from leasehold.locks.lock import Holder, Lock
+from leasehold.locks.lock_count import AcquisitionCounts, Uncounted
 from leasehold.locks.lock_events import LockEvent, LockEventKind
 from leasehold.locks.ownership import Guard
 from leasehold.locks.permits import Permit
@@ -109,6 +110,7 @@ __all__ = [
     "FOREVER",
     "FROM_KEY",
     "SYSTEM_CLOCK",
+    "AcquisitionCounts",
     "AnyDuration",
     "AutoCompaction",
     "Barrier",
@@ -216,6 +218,7 @@ __all__ = [
     "TooManyOperations",
     "Txn",
     "TxnResult",
+    "Uncounted",
     "Unhealthy",
     "UnknownKey",
     "UnknownLease",

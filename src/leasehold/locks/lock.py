@@ -174,14 +174,13 @@ class Lock:
         except BaseException:
             lock.remove(waiter)
             if not waiter.future.cancel() and waiter.future.exception() is None:
-                _take_back(waiter)
+                waiter.future.result().take_back()
             raise
         try:
             guard = waiter.future.result()
         except LockDenied as denied:
             log.record("application", Kind.DENIED, self.name, denied.holder)
             raise
-        assert isinstance(guard, Guard)
         log.record("application", Kind.GRANTED, self.name, token=guard.token)
         return guard
 
@@ -309,11 +308,3 @@ async def breathe(guard: Guard) -> bool:
             with contextlib.suppress(LockLost):
                 guard.release()
     return is_held
-
-
-def _take_back(waiter: LocalWaiter) -> None:
-    """Release a guard that was granted to a caller that had left."""
-    guard = waiter.future.result()
-    if isinstance(guard, Guard):
-        with contextlib.suppress(LockLost):
-            guard.release()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from typing import NamedTuple
 
 from leasehold.errors import LockDenied, SessionExpired, fresh
 from leasehold.locks.lock_events import LockEventKind as Kind
@@ -14,21 +13,18 @@ from leasehold.locks.ownership import Guard
 
 
 class LocalWaiter:
-    """A caller that waits for a guard or, with `counts`, for the number of acquisitions."""
+    """A caller that waits for a guard."""
 
-    __slots__ = ("_name", "answers_before", "counts", "future", "options", "tries")
+    __slots__ = ("_name", "answers_before", "future", "options", "tries")
 
-    def __init__(
-        self, name: str, options: LockOptions, *, tries: bool, counts: bool = False
-    ) -> None:
+    def __init__(self, name: str, options: LockOptions, *, tries: bool) -> None:
         self._name = name
         self.options = options
         self.tries = tries
         """Whether it waits for an answer only, not for its turn."""
-        self.counts = counts
         self.answers_before = 0
         """The number of answers of the server before it was added."""
-        self.future: asyncio.Future[Guard | int] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Guard] = asyncio.get_running_loop().create_future()
 
     @property
     def is_waiting(self) -> bool:
@@ -38,11 +34,6 @@ class LocalWaiter:
     def grant(self, guard: Guard) -> None:
         """Complete it with a guard."""
         self.future.set_result(guard)
-
-    def count(self, total: int) -> None:
-        """Complete it with the number of acquisitions."""
-        if self.is_waiting:
-            self.future.set_result(total)
 
     def deny(self, holder: str, *, is_own: bool = False) -> None:
         """Report that the lock is held: by another client, or by another guard of this one."""
@@ -97,14 +88,6 @@ class LocalWaiters:
         for waiter in queue:
             waiter.fail(fresh(error))
         return bool(queue)
-
-
-class _Refusal(NamedTuple):
-    """A refusal by the owner of a lock, or the lack of an answer."""
-
-    kind: Kind
-    total: int | None = None
-    """How often the lock was acquired, if the owner has written it."""
 
 
 class LockContender:
@@ -169,8 +152,8 @@ class LockContender:
     def _report(self, kind: Kind) -> None:
         self._log.record("client", kind, self._name, self._ahead)
 
-    async def _wait(self, entry: LockEntry, seen: QueueSnapshot) -> _Refusal | None:
-        """Wait for the key ahead; return its answer to `timeout=0` if that is a refusal."""
+    async def _wait(self, entry: LockEntry, seen: QueueSnapshot) -> Kind | None:
+        """Wait for the key ahead; return its answer to `timeout=0` unless that is the lock."""
         assert seen.ahead is not None
         waiters = self._waiters
         self._saw(seen)
@@ -182,33 +165,27 @@ class LockContender:
         if not only_asks:
             await entry.wait(seen, None, waiters.stir, has_changed)
             return None
-        first = waiters.first
-        is_next = seen.owner is not None and seen.ahead.key == seen.owner.key
-        if not is_next and not first.counts:
-            return _Refusal(Kind.RECALL_REFUSED)
-        of_owner = seen._replace(ahead=seen.owner)
-        recall_s = first.options.recall_s
-        is_in_time = await entry.wait(of_owner, recall_s, waiters.stir, has_changed)
+        if seen.owner is None or seen.ahead.key != seen.owner.key:
+            return Kind.RECALL_REFUSED
+        recall_s = waiters.first.options.recall_s
+        is_in_time = await entry.wait(seen, recall_s, waiters.stir, has_changed)
         if not waiters.only_ask():
             return None
-        if entry.answer is not None:
-            return _Refusal(Kind.RECALL_REFUSED, entry.answer.count)
-        return None if is_in_time else _Refusal(Kind.RECALL_UNANSWERED)
+        if entry.is_refused:
+            return Kind.RECALL_REFUSED
+        return None if is_in_time else Kind.RECALL_UNANSWERED
 
-    async def _deny(self, entry: LockEntry, refusal: _Refusal) -> QueueSnapshot | None:
+    async def _deny(self, entry: LockEntry, refusal: Kind) -> QueueSnapshot | None:
         """Deny callers with `timeout=0`; our key is deleted first, unless other callers need it.
 
         If we own the lock by then, they are not denied, and the queue as it was read is returned.
         """
-        self._report(refusal.kind)
+        self._report(refusal)
         waiter = self._waiters.first
         kept = await entry.withdraw() if len(self._waiters) == 1 else None
         if kept is not None or not self._waiters or self._waiters.first is not waiter:
             return kept
         self._waiters.next()
         self._report(Kind.DENIED)
-        if waiter.counts and refusal.total is not None:
-            waiter.count(refusal.total)
-        else:
-            waiter.deny(self._ahead)
+        waiter.deny(self._ahead)
         return None

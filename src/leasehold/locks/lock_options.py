@@ -37,6 +37,8 @@ class LockOptions:
     recall_s: float
     on_loss: OnLoss | None = None
     cancel_on_loss: bool = False
+    count: bool = False
+    """Keep the number of acquisitions when the lock is free."""
 
 
 def options_of(
@@ -48,14 +50,15 @@ def options_of(
     recall_timeout: float | timedelta,
     on_loss: OnLoss | None,
     cancel_on_loss: bool,
+    count: bool,
 ) -> LockOptions:
     """Check and return the options of a lock."""
-    given = (cache, recall, idle_timeout, recall_timeout, on_loss, cancel_on_loss)
-    if given == (True, True, None, RECALL_S, None, False):
+    given = (cache, recall, idle_timeout, recall_timeout, on_loss, cancel_on_loss, count)
+    if given == (True, True, None, RECALL_S, None, False, False):
         return defaults  # as almost always; this is called often
     check_plain_callback(on_loss, "on_loss")
     idle_s = defaults.idle_s
     if idle_timeout is not None:
         idle_s = check_seconds(idle_timeout, "idle_timeout")
     recall_s = check_seconds(recall_timeout, "recall_timeout")
-    return LockOptions(cache, recall, idle_s, recall_s, on_loss, cancel_on_loss)
+    return LockOptions(cache, recall, idle_s, recall_s, on_loss, cancel_on_loss, count)

@@ -1,20 +1,13 @@
 """All locks of a client, by name."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
 
 from leasehold.basics.fork_hooks import call_in_child, stop_calling_in_child
 from leasehold.errors import Closed, UnknownLease
 from leasehold.locks.client_lock import ClientLock
-from leasehold.locks.lock_contender import LocalWaiter
 from leasehold.locks.lock_events import LockEventKind
-from leasehold.locks.lock_keys import text_of
 from leasehold.locks.lock_options import RECALL_S, LockOptions
 from leasehold.locks.recipe_context import RecipeContext
-
-COUNTS_AT_ONCE: Final = 64
-"""Locks whose counts are requested at the same time."""
 
 
 class LockRegistry:
@@ -51,39 +44,13 @@ class LockRegistry:
         if lock.is_unused() and self.locks.get(lock.name) is lock:
             del self.locks[lock.name]
 
-    async def count(self, name: bytes) -> int:
-        """Ask the holder of a lock how often it was acquired; return 0 if it is free."""
-        self.context.check_call()
-        lock = self.get(name)
-        if lock.ownership is not None and lock.ownership.is_live:
-            return lock.ownership.total
-        waiter = LocalWaiter(lock.text, self.defaults, tries=True, counts=True)
-        lock.add(waiter)
-        try:
-            counted = await self.context.patience.wait(_result(waiter), None)
-        finally:
-            lock.remove(waiter)
-        assert isinstance(counted, int)
-        return counted
-
-    async def count_all(self, names: Sequence[bytes]) -> dict[str, int]:
-        """Return the counts of several locks by name."""
-        turns = asyncio.Semaphore(COUNTS_AT_ONCE)
-
-        async def count(name: bytes) -> int:
-            async with turns:
-                return await self.count(name)
-
-        wanted = list(dict.fromkeys(names))
-        totals = await asyncio.gather(*(count(name) for name in wanted))
-        return {text_of(name): total for name, total in zip(wanted, totals, strict=True)}
-
     async def close(self) -> None:
         """Close all locks."""
         stop_calling_in_child(self)
         self.context.sessions.close()
-        for lock in list(self.locks.values()):
-            lock.close(Closed("the client was closed"))
+        error = Closed("the client was closed")
+        storing = [lock.close(error) for lock in list(self.locks.values())]
+        await asyncio.gather(*(each for each in storing if each is not None))
         await self.context.close()
 
     def abandon(self) -> None:
@@ -110,7 +77,3 @@ class LockRegistry:
             for lock in list(self.locks.values()):
                 if lock.ownership is not None:
                     self.log.record("client", kind, lock.text)
-
-
-async def _result(waiter: LocalWaiter) -> object:
-    return await waiter.future

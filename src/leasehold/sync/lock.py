@@ -157,4 +157,4 @@ class Lock:
 
 
 async def _release(guard: guard_on_loop.Guard) -> None:
-    guard.settle()
+    guard.take_back()

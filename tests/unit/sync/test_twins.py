@@ -46,7 +46,7 @@ TWINS += [
 
 OF_GUARDS = {
     *("as_lost", "enter", "hand_over", "leave", "lose", "nest", "put_back", "put_by", "reference"),
-    *("settle", "twin", "was_lost"),
+    *("settle", "take_back", "twin", "was_lost"),
 }
 
 INTERNAL: dict[type, set[str]] = {
