@@ -10,8 +10,9 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from leasehold.errors import Forked, LockLost
 from leasehold.fencing.token import Token
@@ -166,19 +167,33 @@ class AnyGuard(ABC):
         return f"<{type(self).__name__} of {self.name!r}, token {self.token}: {state}>"
 
 
-def take_block(entered: list[tuple[object, G]], who: object) -> G:
-    """Remove and return the guard of a task's or thread's latest block; without one, any guard."""
+Entered: TypeAlias = tuple[object, G, FrameType | None]
+"""A block that was entered: its task or thread, its guard, and the frame of its statement if that
+is known."""
+
+
+def take_block(entered: list[Entered[G]], who: object, frame: FrameType | None = None) -> G:
+    """Remove and return the guard of the block that is exited.
+
+    That is the latest block of this statement in this task or thread. An async generator that its
+    program has dropped is closed by another task: then it is that of the statement. A stack of
+    blocks, `AsyncExitStack`, has other statements: then it is that of the task. If neither is
+    found it is one whose statement is not known, or the latest of all.
+    """
+
+    def rank(entry: Entered[G]) -> int:
+        if entry[2] is None or frame is None:
+            return 1 + 2 * (entry[0] == who)
+        return 4 * (entry[2] is frame) + 2 * (entry[0] == who)
+
     while True:
-        for entry in reversed(entered.copy()):
-            if entry[0] == who:
-                break
-        else:
-            return entered.pop()[1]
-        try:
+        blocks = entered.copy()
+        if not blocks:
+            raise IndexError("no block was entered")
+        entry = max(reversed(blocks), key=rank)
+        with suppress(ValueError):  # another thread without a block of its own has taken it
             entered.remove(entry)
-        except ValueError:
-            continue  # another thread without a block of its own has taken it
-        return entry[1]
+            return entry[1]
 
 
 class Blocks(Generic[G]):
@@ -187,12 +202,12 @@ class Blocks(Generic[G]):
     __slots__ = ("_entered",)
 
     def __init__(self) -> None:
-        self._entered: list[tuple[object, G]] = []
+        self._entered: list[Entered[G]] = []
 
-    def enter(self, who: object, guard: G) -> None:
-        """Record the guard of a block, and the task or thread that is in it."""
-        self._entered.append((who, guard))
+    def enter(self, who: object, guard: G, frame: FrameType | None = None) -> None:
+        """Record the guard of a block, the task or thread that is in it, and its frame."""
+        self._entered.append((who, guard, frame))
 
-    def leave(self, who: object) -> G:
-        """Return the guard of the latest block of a task or thread; if it has none, of any."""
-        return take_block(self._entered, who)
+    def leave(self, who: object, frame: FrameType | None = None) -> G:
+        """Return the guard of the block that is exited, see `take_block`."""
+        return take_block(self._entered, who, frame)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ from leasehold.errors import LockDenied, LockLost, NotHeld, SessionExpired
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import SortBy
 from leasehold.locks.client_lock import ClientLock
-from leasehold.locks.guard_base import take_block
+from leasehold.locks.guard_base import Entered, take_block
 from leasehold.locks.lock_contender import LocalWaiter
 from leasehold.locks.lock_events import LockEventKind as Kind
 from leasehold.locks.lock_keys import text_of, who_has
@@ -70,8 +71,8 @@ class Lock:
         self._is_reentrant = is_reentrant
         self._guards: list[tuple[object, Guard]] = []
         """Guards that `acquire` has returned, and `release` has not released."""
-        self._entered: list[tuple[object, Guard]] = []
-        """Blocks, and the tasks or threads in them: more than one if the lock was lost."""
+        self._entered: list[Entered[Guard]] = []
+        """Blocks that were entered: more than one if the lock was lost."""
         self._blocks: list[tuple[object, Guard]] = []
         """Blocks that release their guards themselves, if the lock is reentrant."""
 
@@ -132,7 +133,8 @@ class Lock:
 
     def _nested(self, who: object) -> Guard | None:
         """Acquire it once more if this task or thread already holds it by this handle."""
-        for holder, guard in (*self._guards, *self._entered, *self._blocks):
+        entered = ((holder, guard) for holder, guard, _ in self._entered)
+        for holder, guard in (*self._guards, *entered, *self._blocks):
             if holder == who and guard.is_held:
                 with contextlib.suppress(NotHeld, LockLost):  # released or lost at this moment
                     return guard.nest()
@@ -204,7 +206,9 @@ class Lock:
         guard = self.acquire_cached(task)
         if guard is None or (not guard.token.count % BREATHE and not await breathe(guard)):
             guard = await self._ask(self._timeout_s)
-        self._entered.append((task, guard))
+        # Almost always this is the only block, and then its statement need not be known.
+        frame = sys._getframe(1) if self._entered else None  # noqa: SLF001
+        self._entered.append((task, guard, frame))
         if self._options.cancel_on_loss:
             guard.enter()
         return guard.hand_over()
@@ -216,7 +220,11 @@ class Lock:
         traceback: TracebackType | None,
     ) -> None:
         entered = self._entered
-        guard = entered.pop()[1] if len(entered) == 1 else self.left(asyncio.current_task())
+        if len(entered) == 1:
+            guard = entered.pop()[1]
+        else:
+            frame = sys._getframe(1)  # noqa: SLF001
+            guard = take_block(entered, asyncio.current_task(), frame)
         guard.leave(exc_type)
 
     # The guards of this handle, and their owners.
@@ -251,12 +259,12 @@ class Lock:
         With `is_left` the block itself releases it, without `left`.
         """
         if not is_left:
-            self._entered.append((who, guard))
+            self._entered.append((who, guard, None))
         elif self._is_reentrant:
             self._blocks = [each for each in self._blocks if each[1].is_held] + [(who, guard)]
 
     def left(self, who: object) -> Guard:
-        """Return the guard of the block that is exited."""
+        """Return the guard of the block that a thread exits."""
         return take_block(self._entered, who)
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ ahead is admitted.
 """
 
 import asyncio
+import sys
 from types import TracebackType
 from typing import Final
 
@@ -66,9 +67,10 @@ class Semaphore:
         return QueueGuard(position, on_loss=self._on_loss, cancel_on_loss=self._cancel_on_loss)
 
     async def __aenter__(self) -> QueueGuard:
+        frame = sys._getframe(1)  # noqa: SLF001  no public alternative
         guard = await self.acquire()
         guard.enter()
-        self._blocks.enter(asyncio.current_task(), guard)
+        self._blocks.enter(asyncio.current_task(), guard, frame)
         return guard
 
     async def __aexit__(
@@ -77,4 +79,5 @@ class Semaphore:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._blocks.leave(asyncio.current_task()).leave(exc_type)
+        frame = sys._getframe(1)  # noqa: SLF001
+        self._blocks.leave(asyncio.current_task(), frame).leave(exc_type)
