@@ -77,12 +77,12 @@ MODULES: Final[Mapping[str, Module]] = {
         },
         aliases=("Callback",),
     ),
-    "leasehold.locks.rwlock": Module(classes={"RWLock": NAMED}),
-    "leasehold.locks.semaphore": Module(
+    "leasehold.locks.queued_locks": Module(
         classes={
+            "RWLock": NAMED,
             "Semaphore": Twin(
                 base="GuardedHandle", narrows=True, attributes={"name": "str", "limit": "int"}
-            )
+            ),
         }
     ),
     "leasehold.locks.barrier": Module(
@@ -100,7 +100,7 @@ MODULES: Final[Mapping[str, Module]] = {
             "Election": NAMED,
         }
     ),
-    "leasehold.locks.permits.permits": Module(
+    "leasehold.locks.permits": Module(
         classes={
             "Permits": Twin(
                 base="PermitChecks",
@@ -142,7 +142,7 @@ HELPERS: Final[Mapping[str, str]] = {
     "GuardedHandle": "leasehold.sync.guard",
     "LeaseBase": "leasehold.sync.lease_base",
     "LoopThread": "leasehold.sync.loop_thread",
-    "PermitChecks": "leasehold.sync.permit_checks",
+    "PermitChecks": "leasehold.sync.lock",
     "Self": "typing",
     "begin_watch": "leasehold.sync.iterators",
     "check_in_thread": "leasehold.sync.lease_base",

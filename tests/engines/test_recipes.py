@@ -10,7 +10,7 @@ import pytest
 from leasehold import Client, LockDenied
 from leasehold.basics.pending import Pending
 from leasehold.engine.interface import Engine
-from leasehold.locks.queue_acquisition import QueueGuard
+from leasehold.locks.queued_locks import QueueGuard
 from tests.engines.conftest import Place
 from tests.support.asynchronous import asynchronous
 from tests.support.faulty_engine import Fault, FaultyEngine

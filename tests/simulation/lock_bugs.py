@@ -11,10 +11,10 @@ from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import Compare, Relation, Step, Target
 from leasehold.locks import lock
 from leasehold.locks.client_lock import ClientLock
+from leasehold.locks.guards import LockOptions
+from leasehold.locks.lock import LockRegistry
 from leasehold.locks.lock_keys import COUNTERS, Claim
-from leasehold.locks.lock_options import LockOptions
 from leasehold.locks.lock_queue import LockEntry, LockQueue, QueueSnapshot, Successors
-from leasehold.locks.lock_registry import LockRegistry
 from leasehold.locks.lock_state import State
 from leasehold.locks.ownership import Guard, Ownership
 from leasehold.locks.queue import QueueEntry

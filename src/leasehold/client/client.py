@@ -22,17 +22,15 @@ from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
 from leasehold.engine.values import LeaseInfo
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election
-from leasehold.locks.lock import Lock
+from leasehold.locks.guards import RECALL_S, OnLoss, check_wait, options_of
+from leasehold.locks.lock import Lock, LockRegistry
 from leasehold.locks.lock_count import AcquisitionCounts, count_acquisitions
 from leasehold.locks.lock_events import Listener
 from leasehold.locks.lock_keys import counter_key, name_of, stored_count
-from leasehold.locks.lock_options import RECALL_S, OnLoss, check_wait, options_of
-from leasehold.locks.lock_registry import LockRegistry
+from leasehold.locks.permit_grants import extension_of
 from leasehold.locks.permits import Permits
-from leasehold.locks.permits.permit_grants import extension_of
+from leasehold.locks.queued_locks import RWLock, Semaphore
 from leasehold.locks.recipe_context import RecipeContext, check_who, this_process
-from leasehold.locks.rwlock import RWLock
-from leasehold.locks.semaphore import Semaphore
 from leasehold.sessions.client_session import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
 from leasehold.sessions.held_lease import Callback, HeldLease, callback_of
 from leasehold.sessions.kept_lease import Check, KeptLease

@@ -31,10 +31,10 @@ from leasehold.errors import (
     SessionExpired,
     is_definite,
 )
+from leasehold.locks.guards import LockOptions
 from leasehold.locks.lock_contender import LocalWaiter, LocalWaiters, LockContender
 from leasehold.locks.lock_events import LockEventKind as Kind
 from leasehold.locks.lock_keys import Claim, counter_key, text_of, who_has
-from leasehold.locks.lock_options import LockOptions
 from leasehold.locks.lock_queue import LockEntry, LockQueue, QueueSnapshot, Successors
 from leasehold.locks.lock_state import LockChange, State, next_state
 from leasehold.locks.ownership import Ownership

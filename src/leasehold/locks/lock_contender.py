@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 
 from leasehold.errors import LockDenied, SessionExpired, fresh
+from leasehold.locks.guards import LockOptions
 from leasehold.locks.lock_events import LockEventKind as Kind
 from leasehold.locks.lock_events import LockLog
 from leasehold.locks.lock_keys import Claim
-from leasehold.locks.lock_options import LockOptions
 from leasehold.locks.lock_queue import LockEntry, QueueSnapshot
 from leasehold.locks.ownership import Guard
 

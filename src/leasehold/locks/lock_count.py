@@ -36,6 +36,7 @@ from leasehold.engine.interface import Engine, prefix_end
 from leasehold.engine.values import KeyValue
 from leasehold.errors import Closed, Forked, HistoryLost, LeaseholdError
 from leasehold.keyspace.operations import Compare, Put, Range, Relation, Target
+from leasehold.locks.lock import LockRegistry
 from leasehold.locks.lock_keys import (
     LEASE_HEX,
     Claim,
@@ -46,7 +47,6 @@ from leasehold.locks.lock_keys import (
     who_has,
 )
 from leasehold.locks.lock_queue import PAGE, PAGE_GROWTH, LockQueue
-from leasehold.locks.lock_registry import LockRegistry
 from leasehold.locks.queue import modified_at
 from leasehold.sessions.session import SESSIONS, hex_of
 

@@ -6,7 +6,7 @@ is gone we read our own key and those ahead at one revision: if our own is gone,
 over; if there is another one ahead, we wait again. Nothing that happens after a read is missed: the
 predecessor is watched from the next revision on.
 
-A lock differs from the other queues (`queue_acquisition.py`) in three ways: a client has one key
+A lock differs from the other queues (`queued_locks.py`) in three ways: a client has one key
 for all its local callers, which come and go while it waits; it reads a page of the queue around its
 key, not all keys ahead; and the owner answers.
 

@@ -37,11 +37,10 @@ from leasehold.basics.event_loop import call_on, post
 from leasehold.basics.forgotten import post_forgotten
 from leasehold.errors import Forked, LeaseholdError, LockLost, NotHeld
 from leasehold.fencing.token import Token
-from leasehold.locks.guard_base import AnyGuard
+from leasehold.locks.guards import AnyGuard, LockOptions, OnLoss
 from leasehold.locks.lock_events import LockEventKind
-from leasehold.locks.lock_options import LockOptions, OnLoss
 from leasehold.locks.recipe_context import RecipeContext
-from leasehold.sessions.loss_signals import CancelScope, Signal
+from leasehold.sessions.kept_lease import CancelScope, Signal
 from leasehold.sessions.session import Session
 
 RIGHT: Final = 0

@@ -271,8 +271,8 @@ class Session:
             except (LeaseholdError, OSError) as error:
                 if isinstance(error, UnknownLease):
                     raise self._gone() from error
-                # Without space the key cannot be rewritten, perhaps for days. Keys whose deletes are
-                # in doubt would stay as long, while the session can still be revoked.
+                # Without space the key cannot be rewritten, perhaps for days. Keys whose deletes
+                # are in doubt would stay as long, while the session can still be revoked.
                 if is_definite(error) or isinstance(error, NoSpace):
                     raise
             await asyncio.sleep(backoff.next_s())

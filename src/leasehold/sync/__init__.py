@@ -19,8 +19,7 @@ from leasehold.sync.generated.election import Election, Leadership
 from leasehold.sync.generated.held_lease import HeldLease
 from leasehold.sync.generated.kv import KV, TxnBuilder
 from leasehold.sync.generated.permits import Permits
-from leasehold.sync.generated.rwlock import RWLock
-from leasehold.sync.generated.semaphore import Semaphore
+from leasehold.sync.generated.queued_locks import RWLock, Semaphore
 from leasehold.sync.guard import Guard
 from leasehold.sync.iterators import Observation, Watch
 from leasehold.sync.landlord import Landlord, Lease

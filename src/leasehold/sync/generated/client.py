@@ -10,17 +10,16 @@ from leasehold.client import client as on_loop
 from leasehold.engine.key import Octets
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import LeaseInfo
+from leasehold.locks.guards import RECALL_S
 from leasehold.locks.lock_count import AcquisitionCounts
 from leasehold.locks.lock_events import Listener
-from leasehold.locks.lock_options import RECALL_S
 from leasehold.sync.client_base import ClientBase
 from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.election import Election
 from leasehold.sync.generated.held_lease import Callback, HeldLease
 from leasehold.sync.generated.kv import KV
 from leasehold.sync.generated.permits import Permits
-from leasehold.sync.generated.rwlock import RWLock
-from leasehold.sync.generated.semaphore import Semaphore
+from leasehold.sync.generated.queued_locks import RWLock, Semaphore
 from leasehold.sync.guard import OnLoss, report_loss
 from leasehold.sync.lease_base import Check, check_in_thread, lease_on_loop
 from leasehold.sync.lock import Lock
