@@ -79,10 +79,6 @@ class ClientLock:
         """Change the state."""
         self.state = next_state(self.state, change)
 
-    @property
-    def _is_yielding(self) -> bool:
-        return self.state is State.YIELDING
-
     # Local callers.
 
     def expire_by_clock(self) -> None:
@@ -105,7 +101,7 @@ class ClientLock:
                 waiter.deny(self._contender.holder)
             return
         waiter.answers_before = self._contender.answers
-        self._waiters.add(waiter)
+        self._waiters.append(waiter)
         if ownership is not None:
             ownership.wanted = True
             if is_seized:
@@ -116,7 +112,9 @@ class ClientLock:
 
     def remove(self, waiter: LocalWaiter) -> None:
         """Remove a caller whose timeout has passed."""
-        if self._waiters.remove(waiter):
+        with suppress(ValueError):  # it is not waiting any more
+            self._waiters.remove(waiter)
+            self._waiters.stir.set()
             self._update_wanted()
 
     def denial(self, waiter: LocalWaiter, waited_s: float) -> TimeoutError:
@@ -149,9 +147,9 @@ class ClientLock:
         """Pass the right to the next local caller; without one, keep it or delete the key."""
         is_given = False
         while self._waiters and not is_given:
-            waiter = self._waiters.next()
-            if waiter.is_waiting:
-                waiter.grant(ownership.give(waiter.options))
+            waiter = self._waiters.popleft()
+            if not waiter.future.done():
+                waiter.future.set_result(ownership.give(waiter.options))
                 is_given = True
         self._update_wanted()
         self._context.sessions.look_by(ownership.options.idle_s)
@@ -267,13 +265,13 @@ class ClientLock:
             if not ownership.is_over:
                 self.lost(None)
             return self.ownership is None and bool(self._waiters)
-        return self._is_yielding or self._successors.has_work
+        return self.state is State.YIELDING or self._successors.has_work
 
     async def _step(self) -> None:
         ownership = self.ownership
         if ownership is None:
             await self._contend()
-        elif self._is_yielding:
+        elif self.state is State.YIELDING:
             await self._delete(ownership)
         else:
             await self._attend(ownership)
@@ -344,7 +342,7 @@ class ClientLock:
             entry.key,
             entry.created,
             0 if claim is None else claim.count,
-            self._waiters.first.options if self._waiters else self._options,
+            self._waiters[0].options if self._waiters else self._options,
             self.released,
         )
         self._unlisten = entry.session.on_lost(self.lost)
@@ -358,7 +356,7 @@ class ClientLock:
     def _changed(self, event: Event) -> None:
         """Handle a change of the queue."""
         ownership = self.ownership
-        if ownership is None or self._is_yielding:
+        if ownership is None or self.state is State.YIELDING:
             return
         if event.key != ownership.key:
             is_new = self._successors.apply(event)
@@ -396,7 +394,7 @@ class ClientLock:
                 await entry.answer(ownership.total, waiter.create_revision)
             return
         seen = await entry.look()
-        if ownership is not self.ownership or self._is_yielding:
+        if ownership is not self.ownership or self.state is State.YIELDING:
             return
         if seen.own is None:
             self.lost(None, "its key was deleted")

@@ -184,8 +184,23 @@ class Lock:
 
     async def obtain(self, *, timeout: Timeout, ask_again: bool) -> Guard:  # noqa: ASYNC109
         """Acquire the lock in the queue with all other clients; the guard is not recorded here."""
+        loop = asyncio.get_running_loop()
         wait_s = self._timeout_s if timeout is None else check_wait(timeout)
-        return await (self._insist(wait_s or None) if ask_again else self._ask(wait_s))
+        if ask_again:
+            wait_s = wait_s or None
+        left_s, give_up_at = wait_s, loop.time() + (wait_s or 0.0)
+        while True:
+            try:
+                guard = await self._ask(left_s)
+            except SessionExpired:
+                if not ask_again or left_s == 0.0:
+                    raise
+            else:
+                if guard.is_held:
+                    return guard
+                with contextlib.suppress(LockLost):  # it was lost before this could run
+                    guard.release()
+            left_s = max(0.0, give_up_at - loop.time()) if wait_s else wait_s
 
     def acquire_cached(self, who: object = None) -> Guard | None:
         """Acquire the lock without a request, in any thread; None if that is not possible.
@@ -215,30 +230,7 @@ class Lock:
                     return guard.nest()
         return None
 
-    async def _insist(self, wait_s: float | None) -> Guard:
-        loop = asyncio.get_running_loop()
-        give_up_at = None if wait_s is None else loop.time() + wait_s
-        while True:
-            left_s = None if give_up_at is None else max(0.0, give_up_at - loop.time())
-            try:
-                return await self._ask(left_s)
-            except SessionExpired:
-                if left_s == 0.0:
-                    raise
-
     async def _ask(self, wait_s: float | None) -> Guard:
-        """Wait in the queue; again, if the lock is lost before the caller could run."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + (wait_s or 0.0)
-        while True:
-            left_s = max(0.0, give_up_at - loop.time()) if wait_s else wait_s
-            guard = await self._ask_once(left_s)
-            if guard.is_held:
-                return guard
-            with contextlib.suppress(LockLost):
-                guard.release()
-
-    async def _ask_once(self, wait_s: float | None) -> Guard:
         """Wait in the queue; leaves nothing behind, whatever happens to the caller."""
         log = self._registry.log
         self._registry.context.check_call()
@@ -280,7 +272,7 @@ class Lock:
         task = asyncio.current_task()
         guard = self.acquire_cached(task)
         if guard is None or (not guard.token.count % BREATHE and not await breathe(guard)):
-            guard = await self._ask(self._timeout_s)
+            guard = await self.obtain(timeout=None, ask_again=False)
         # Almost always this is the only block, and then its statement need not be known.
         frame = sys._getframe(1) if self._entered else None  # noqa: SLF001
         self._entered.append((task, guard, frame))

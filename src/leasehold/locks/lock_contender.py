@@ -26,68 +26,34 @@ class LocalWaiter:
         """The number of answers of the server before it was added."""
         self.future: asyncio.Future[Guard] = asyncio.get_running_loop().create_future()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it still waits."""
-        return not self.future.done()
-
-    def grant(self, guard: Guard) -> None:
-        """Complete it with a guard."""
-        self.future.set_result(guard)
-
     def deny(self, holder: str, *, is_own: bool = False) -> None:
         """Report that the lock is held: by another client, or by another guard of this one."""
         self.fail(LockDenied(self._name, holder, is_own=is_own))
 
     def fail(self, error: BaseException) -> None:
-        """Complete it with an error."""
-        if self.is_waiting:
+        """Complete it with an error, unless it has left."""
+        if not self.future.done():
             self.future.set_exception(error)
 
 
-class LocalWaiters:
+class LocalWaiters(deque[LocalWaiter]):
     """The callers that wait for a lock, in order of arrival."""
 
     def __init__(self) -> None:
-        self._queue: deque[LocalWaiter] = deque()
+        super().__init__()
         self.stir = asyncio.Event()
         """Set when the task that works for them has to check for changes."""
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def first(self) -> LocalWaiter:
-        """The next caller."""
-        return self._queue[0]
-
     def only_ask(self) -> bool:
         """Whether the next caller wants an answer only."""
-        return bool(self._queue) and self._queue[0].tries
-
-    def add(self, waiter: LocalWaiter) -> None:
-        """Add a caller at the end."""
-        self._queue.append(waiter)
-
-    def next(self) -> LocalWaiter:
-        """Remove and return the next caller."""
-        return self._queue.popleft()
-
-    def remove(self, waiter: LocalWaiter) -> bool:
-        """Remove a caller; return False if it is not waiting any more."""
-        try:
-            self._queue.remove(waiter)
-        except ValueError:
-            return False
-        self.stir.set()
-        return True
+        return bool(self) and self[0].tries
 
     def fail(self, error: BaseException) -> bool:
         """Complete all with an error; return False if there were none."""
-        queue, self._queue = self._queue, deque()
-        for waiter in queue:
+        waiters = [self.popleft() for _ in range(len(self))]
+        for waiter in waiters:
             waiter.fail(fresh(error))
-        return bool(queue)
+        return bool(waiters)
 
 
 class LockContender:
@@ -116,29 +82,26 @@ class LockContender:
 
     async def contend(self, entry: LockEntry) -> QueueSnapshot | None:
         """Wait for our turn; None if no caller is left, and our key is deleted."""
-        try:
-            return await self._contend(entry)
-        finally:
-            self._ahead = ""
-
-    async def _contend(self, entry: LockEntry) -> QueueSnapshot | None:
         if not self._waiters:
             return await entry.withdraw()
-        seen = await entry.enter(Claim(self._who, tries=self._waiters.only_ask()))
-        self._saw(seen)
-        self._report(Kind.ASKED)
-        while seen.own is not None and seen.ahead is not None:
-            if not self._waiters:
-                return await entry.withdraw()
-            refusal = await self._wait(entry, seen)
-            if refusal is not None:
-                kept = await self._deny(entry, refusal)
-                if kept is not None or entry.is_withdrawn:
-                    return kept  # callers that have come in the meantime start over
-            seen = await entry.look()
-            self.answers += 1
-            if seen.ahead is None and seen.own is not None:
-                self._report(Kind.RECALL_ACCEPTED)
+        try:
+            seen = await entry.enter(Claim(self._who, tries=self._waiters.only_ask()))
+            self._saw(seen)
+            self._report(Kind.ASKED)
+            while seen.own is not None and seen.ahead is not None:
+                if not self._waiters:
+                    return await entry.withdraw()
+                refusal = await self._wait(entry, seen)
+                if refusal is not None:
+                    kept = await self._deny(entry, refusal)
+                    if kept is not None or entry.is_withdrawn:
+                        return kept  # callers that have come in the meantime start over
+                seen = await entry.look()
+                self.answers += 1
+                if seen.ahead is None and seen.own is not None:
+                    self._report(Kind.RECALL_ACCEPTED)
+        finally:
+            self._ahead = ""
         if seen.own is None:
             raise SessionExpired(entry.session.lease.id, "its key in the queue was deleted")
         return seen
@@ -167,7 +130,7 @@ class LockContender:
             return None
         if seen.owner is None or seen.ahead.key != seen.owner.key:
             return Kind.RECALL_REFUSED
-        recall_s = waiters.first.options.recall_s
+        recall_s = waiters[0].options.recall_s
         is_in_time = await entry.wait(seen, recall_s, waiters.stir, has_changed)
         if not waiters.only_ask():
             return None
@@ -181,11 +144,11 @@ class LockContender:
         If we own the lock by then, they are not denied, and the queue as it was read is returned.
         """
         self._report(refusal)
-        waiter = self._waiters.first
+        waiter = self._waiters[0]
         kept = await entry.withdraw() if len(self._waiters) == 1 else None
-        if kept is not None or not self._waiters or self._waiters.first is not waiter:
+        if kept is not None or not self._waiters or self._waiters[0] is not waiter:
             return kept
-        self._waiters.next()
+        self._waiters.popleft()
         self._report(Kind.DENIED)
         waiter.deny(self._ahead)
         return None

@@ -200,7 +200,7 @@ class QueueEntry:
     def use(self, session: Session) -> None:
         """Choose the key, under a session."""
         self.session = session
-        number = self.context.next_number()
+        number = next(self.context.numbers)
         self.key = self.queue.prefix + self.queue.tail(session.hex, number)
 
     async def put(self, reads: Sequence[Range]) -> TxnResult | None:

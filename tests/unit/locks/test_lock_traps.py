@@ -787,7 +787,7 @@ def test_a_claim_that_goes_back_just_when_somebody_comes_is_found() -> None:
 
         class Slot(list[int]):
             def extend(self, right: Iterable[int]) -> None:
-                if not client_lock._waiters and waiter.is_waiting:
+                if not client_lock._waiters and not waiter.future.done():
                     client_lock.add(waiter)  # as the loop may, while a thread is here
                 super().extend(right)
 
