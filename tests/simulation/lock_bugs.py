@@ -9,7 +9,6 @@ from leasehold.engine.values import Event, KeyValue, TxnResult
 from leasehold.errors import LeaseholdError, is_definite
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import Compare, Relation, Step, Target
-from leasehold.locks import lock
 from leasehold.locks.client_lock import ClientLock
 from leasehold.locks.guards import LockOptions
 from leasehold.locks.lock import LockRegistry
@@ -250,7 +249,7 @@ def _who_gives_up_leaves_its_key() -> Patch:
 
 
 def _a_guard_that_came_too_late_is_kept() -> Patch:
-    return patch.object(lock, "_take_back", lambda _waiter: None)
+    return patch.object(Guard, "take_back", lambda _guard: None)
 
 
 def _an_attempt_goes_on_after_it_was_withdrawn() -> Patch:

@@ -243,7 +243,8 @@ class Sessions:
         for entry in over:
             if entry.seize():
                 entry.give_up()
-        self._look_in(min(next_s, default=self.ttl_s))
+        # Without users, entries are being given up before the session can end.
+        self._look_in(min(next_s, default=self.ttl_s if session.users else 0.0))
 
     def _end(self, session: Session) -> bool:
         """End an unused session, with its cached entries; return False if that is too early."""

@@ -492,3 +492,14 @@ def test_wrong_arguments_are_refused(call: Callable[[Participant], Awaitable[obj
             await call(world.client("a"))
 
     play(scene)
+
+
+def test_a_session_with_a_count_to_store_ends_hardly_later() -> None:
+    async def scene(world: World) -> None:
+        a = world.client("a", session_ttl=TTL_S)
+        began_at = asyncio.get_running_loop().time()
+        await use(a, "x", count=True)
+        await world.until(lambda: not world.leases())
+        assert asyncio.get_running_loop().time() - began_at < 1.5 * TTL_S
+
+    play(scene)
