@@ -116,12 +116,12 @@ MODULES: Final[Mapping[str, Module]] = {
             )
         }
     ),
-    "leasehold.locks.rwlock": Module(classes={"RWLock": NAMED}),
-    "leasehold.locks.semaphore": Module(
+    "leasehold.locks.queued_locks": Module(
         classes={
+            "RWLock": NAMED,
             "Semaphore": Twin(
                 base="GuardedHandle", narrows=True, attributes={"name": "str", "limit": "int"}
-            )
+            ),
         }
     ),
     "leasehold.locks.barrier": Module(
@@ -139,7 +139,7 @@ MODULES: Final[Mapping[str, Module]] = {
             "Election": NAMED,
         }
     ),
-    "leasehold.locks.permits.permits": Module(
+    "leasehold.locks.permits": Module(
         classes={
             "Permits": Twin(
                 base="PermitChecks",
@@ -183,7 +183,7 @@ HELPERS: Final[Mapping[str, str]] = {
     "LeaseHandle": "leasehold.sync.lease_base",
     "LoopObject": "leasehold.sync.client_base",
     "LoopThread": "leasehold.sync.loop_thread",
-    "PermitChecks": "leasehold.sync.permit_checks",
+    "PermitChecks": "leasehold.sync.lock",
     "RenewalBase": "leasehold.sync.client_base",
     "Self": "typing",
     "all_on_loop": "leasehold.sync.client_base",

@@ -20,10 +20,9 @@ from leasehold.sync.generated.held_lease import HeldLease
 from leasehold.sync.generated.kv import KV, TxnBuilder
 from leasehold.sync.generated.lease import Lease
 from leasehold.sync.generated.permits import Permits
+from leasehold.sync.generated.queued_locks import RWLock, Semaphore
 from leasehold.sync.generated.remote_landlord import RemoteLandlord
 from leasehold.sync.generated.renewal_manager import RenewalManager, RenewalNotice
-from leasehold.sync.generated.rwlock import RWLock
-from leasehold.sync.generated.semaphore import Semaphore
 from leasehold.sync.guard import Guard
 from leasehold.sync.iterators import Observation, Watch
 from leasehold.sync.landlord import Landlord

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from leasehold import CallRefused, Guard, LockDenied, LockLost, connect
+from leasehold import CallRefused, Guard, LockDenied, LockLost, NoSpace, connect
 from leasehold.leases.holder_view import Holding
 from leasehold.locks.lock import BREATHE
 from leasehold.locks.lock_queue import PAGE
@@ -109,7 +109,7 @@ def test_counting_is_denied_by_nobody() -> None:
         async with a.lock("x"):
             waiting = asyncio.ensure_future(b.lock("x").acquire())
             await world.until(lambda: len(world.pairs(b"x/")) == 2)
-            assert await c.count_acquisitions("x", "x") == {"x": 1}
+            assert (await c.count_acquisitions("x", "x")).counts == {"x": 1}
         (await waiting).release()
 
     play(scene)
@@ -201,7 +201,7 @@ def test_counts_go_along_a_line_that_is_longer_than_what_was_read_of_it() -> Non
         is_whole.set()
         await asyncio.wait(tasks)
         grants = len(tasks) - len(leaving)
-        assert await last.count_acquisitions("x") == {"x": grants}
+        assert (await last.count_acquisitions("x")).counts == {"x": grants}
 
     play(scene)
 
@@ -342,6 +342,23 @@ def test_a_waiter_whose_watch_fails_blocks_no_other_client(error: Exception) -> 
         else:  # another attempt would end the same way
             assert type(waiting.exception()) is type(error)
         async with c.lock("x", timeout=60):
+            pass
+
+    play(scene)
+
+
+def test_a_released_lock_is_free_although_there_is_no_space_to_settle_a_lost_answer() -> None:
+    async def scene(world: World) -> None:
+        a, b = world.client("a", session_ttl=60), world.client("b")
+        (await a.lock("x").acquire()).release()
+        a.engine.trouble_with("txn", 1, Fault.REQUEST_LOST)
+        for number in range(2, 1_000):
+            a.engine.trouble_with("txn", number, NoSpace(100, 10))
+        async with asyncio.timeout(5):
+            guard = await b.lock("x").acquire()
+        guard.release()
+        a.engine.no_more_trouble()
+        async with a.lock("x"):
             pass
 
     play(scene)

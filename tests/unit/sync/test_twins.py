@@ -14,9 +14,7 @@ import leasehold.sessions.held_lease
 import leasehold.sync
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election, Leadership, Observation
-from leasehold.locks.queue_acquisition import QueueGuard
-from leasehold.locks.rwlock import RWLock
-from leasehold.locks.semaphore import Semaphore
+from leasehold.locks.queued_locks import QueueGuard, RWLock, Semaphore
 
 TWINS: list[tuple[type, type]] = [
     (leasehold.Client, leasehold.sync.Client),
@@ -45,7 +43,7 @@ TWINS += [
 
 OF_GUARDS = {
     *("as_lost", "enter", "hand_over", "leave", "lose", "nest", "put_back", "put_by", "reference"),
-    *("settle", "twin", "was_lost"),
+    *("settle", "take_back", "twin", "was_lost"),
 }
 
 INTERNAL: dict[type, set[str]] = {
@@ -61,7 +59,8 @@ INTERNAL: dict[type, set[str]] = {
         *("lasts_until", "patience_s", "send", "settle", "unwatch", "watch"),
     },
     leasehold.Lock: {
-        *("acquire_cached", "entered", "latest", "left", "next_held", "note", "obtain"),
+        *("acquire_cached", "entered", "latest", "left", "note", "obtain"),
+        "release_each",
     },
     leasehold.Guard: {*OF_GUARDS, "options"},
     leasehold.Watch: {"patience_s"},

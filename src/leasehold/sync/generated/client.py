@@ -10,16 +10,16 @@ from leasehold.client import client as on_loop
 from leasehold.engine.key import Octets
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import LeaseInfo
+from leasehold.locks.guards import RECALL_S
+from leasehold.locks.lock_count import AcquisitionCounts
 from leasehold.locks.lock_events import Listener as LockListener
-from leasehold.locks.lock_options import RECALL_S
 from leasehold.sync.client_base import ClientBase
 from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.election import Election
 from leasehold.sync.generated.held_lease import Callback, HeldLease
 from leasehold.sync.generated.kv import KV
 from leasehold.sync.generated.permits import Permits
-from leasehold.sync.generated.rwlock import RWLock
-from leasehold.sync.generated.semaphore import Semaphore
+from leasehold.sync.generated.queued_locks import RWLock, Semaphore
 from leasehold.sync.guard import OnLoss, report_loss
 from leasehold.sync.lease_base import Check, check_in_thread, lease_on_loop
 from leasehold.sync.lock import Lock
@@ -136,6 +136,7 @@ class Client(ClientBase):
         reentrant: bool = False,
         on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,
+        count: bool = False,
     ) -> Lock:
         """Return a handle of a lock: to be entered with `with`, or acquired.
 
@@ -152,7 +153,8 @@ class Client(ClientBase):
         `on_loss(guard, error)` is called in a separate thread if the lock is lost; with
         `cancel_on_loss` the call of this package in which the block waits raises `LockLost` then,
         or else its next call, or its end. With `reentrant` this handle may be acquired again while
-        it is held.
+        it is held. With `count` the number of acquisitions is stored when the lock becomes free,
+        see `count_acquisitions`.
         """
         check_plain_callback(on_loss, "on_loss")
         self._thread.check_process()
@@ -165,6 +167,7 @@ class Client(ClientBase):
             recall_timeout=recall_timeout,
             reentrant=reentrant,
             on_loss=report_loss,
+            count=count,
         )
         return Lock(self._thread, handle, on_loss, cancel_on_loss=cancel_on_loss)
 
@@ -221,13 +224,31 @@ class Client(ClientBase):
         self._thread.check_process()
         return Election(self._thread, self._client.election(name))
 
-    def count_acquisitions(self, *names: Octets) -> dict[str, int]:
-        """Ask all holders how often their locks were acquired since the locks were last free.
+    def count_acquisitions(
+        self,
+        *names: Octets,
+        prefix: Octets | None = None,
+        recall_timeout: float | timedelta = RECALL_S,
+    ) -> AcquisitionCounts:
+        """Count how often locks were acquired: those named, and those whose names have a prefix.
 
-        The count is passed on when a lock is handed over, and is reset when the lock has no holder
-        any more.
+        No lock is taken for this: their holders are asked, and answer within `recall_timeout`.
+        Locks whose holders do not are in `not_reached` of the result, the others in `counts`. Each
+        client counts, and the count is passed on when a lock is handed over. It is lost when the
+        lock has no holder any more, unless the lock was made with `count=True`.
         """
-        return self._thread.run(lambda: self._client.count_acquisitions(*names))
+        return self._thread.run(
+            lambda: self._client.count_acquisitions(
+                *names, prefix=prefix, recall_timeout=recall_timeout
+            )
+        )
+
+    def remove_count(self, name: Octets, *, timeout: Timeout = None) -> int:
+        """Remove the stored count of a lock made with `count=True`; return what it was.
+
+        Acquisitions of its current holder, if it has one, are not removed.
+        """
+        return self._thread.run(lambda: self._client.remove_count(name, timeout=timeout))
 
     def on_lock_event(self, listener: LockListener) -> Callable[[], None]:
         """Call `listener(event)` for events of locks; returns a function that removes it."""
