@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
+import leasehold.sync
 from leasehold.basics.lease_ids import shown_lease
 from tests.conformance.client import Client, Granter
 from tests.conformance.etcdctl import RUN_S, Etcdctl, Names, Running
@@ -102,6 +103,33 @@ def test_etcdctl_waits_for_a_lock_of_ours(
             assert theirs.lines(1) == [pairs[1].key.decode()]
             end(theirs)
     locks.waiting(names.lock.encode(), 0)
+
+
+def test_counting_hinders_no_lock_of_etcdctl(
+    server: RunningServer, etcdctl: Etcdctl, locks: Locks, names: Names
+) -> None:
+    name = names.lock
+    with (
+        leasehold.sync.connect(server.endpoint, name="ours") as ours,
+        leasehold.sync.connect(server.endpoint) as reader,
+    ):
+        guard = ours.lock(name, count=True).acquire()
+        with etcdctl.going_on("lock", name) as theirs:
+            pairs = locks.waiting(name.encode(), 2)
+            assert reader.count_acquisitions(name, recall_timeout=RUN_S) == ({name: 1}, {})
+            assert not theirs.has_said(0.2), "its key is still the second one"
+            guard.release()
+            assert theirs.lines(1) == [pairs[1].key.decode()]
+            counted = reader.count_acquisitions(name)
+            assert counted.counts == {}
+            assert counted.not_reached[name].known == 1
+            assert counted.not_reached[name].why == "its holder does not count acquisitions"
+            end(theirs)
+        locks.waiting(name.encode(), 0)
+        with etcdctl.going_on("lock", name) as theirs:
+            assert len(theirs.lines(1)) == 1, "it does not wait for the stored count"
+            end(theirs)
+        assert reader.remove_count(name) == 1
 
 
 def test_what_is_done_under_locks_of_both_is_done_one_after_the_other(
