@@ -53,6 +53,8 @@ def read_module(name: str) -> Source:
                     imports[alias.asname or alias.name] = ast.unparse(statement)
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 definitions[node.name] = node
+            case ast.Assign(targets=[ast.Name(id=target)]):  # such as a type variable
+                definitions[target] = node
             case ast.AnnAssign(target=ast.Name(id=target)):
                 definitions[target] = node
                 docs[target] = _string(after)

@@ -11,6 +11,7 @@ it works follows from what the async method is and returns:
 - A `Pending` result is awaited there, and its blocking counterpart returned.
 - A handle, such as a lock, is wrapped in its blocking counterpart.
 - A lease of a landlord that is returned is wrapped as well.
+- A landlord, which is not async, is called in the caller's thread, under a lock.
 - Anything else, such as a property, is answered in the caller's thread.
 
 What follows another rule is written by hand, in a base class in `src/leasehold/sync/`.
@@ -185,11 +186,14 @@ class Method:
         """Return its blocking counterpart."""
         annotation = _type(self.node.returns)
         returns = annotation.strip("'")
+        body = list(self._body(returns))
+        if self.twin.is_locked:
+            body = ["self._check_process()", "with self._lock:", *map(_indented, body)]
         lines = [
             *("@property" for each in self.node.decorator_list if ast.unparse(each) == "property"),
             _signature(self.node, "Self" if returns == self.class_name else annotation),
             _indented(_docstring(self.member.doc, returns, self.where, 8)),
-            *map(_indented, self._body(returns)),
+            *map(_indented, body),
         ]
         return "\n".join(lines)
 
@@ -212,7 +216,8 @@ class Method:
             yield self._call()
             yield "return self"
         elif returns == "Lease":
-            yield f"return Lease({self._answer()}, self._thread)"
+            thread = "" if self.twin.is_locked else ", self._thread"
+            yield f"return Lease({self._answer()}{thread})"
         elif returns == "list[Lease]":
             yield f"return [Lease(lease, self._thread) for lease in {self._answer()}]"
         elif returns == "Watch":

@@ -37,6 +37,8 @@ class Twin:
     """
     all_on_loop: bool = False
     """Whether plain methods run on the loop, too: those of the async object are not thread-safe."""
+    is_locked: bool = False
+    """Whether its methods call an object that is not async, under a lock of the base class."""
     undo: Mapping[str, str] = field(default_factory=dict)
     """What undoes a method that was executed although its caller was interrupted."""
 
@@ -103,6 +105,19 @@ MODULES: Final[Mapping[str, Module]] = {
             )
         },
         aliases=("RenewalNotice", "Listener"),
+    ),
+    "leasehold.landlord.landlord": Module(
+        classes={
+            "Landlord": Twin(
+                base="LandlordBase[R]",
+                on_loop="self._landlord",
+                is_locked=True,
+                only=(
+                    *("now", "grant", "answer", "renew", "cancel", "resource"),
+                    "lease_from_bytes",
+                ),
+            )
+        }
     ),
     "leasehold.landlord.remote_landlord": Module(
         classes={
@@ -179,6 +194,7 @@ RENAMED: Final[Mapping[str, str]] = {"QueueGuard": "Guard", "RemoteLease": "Leas
 HELPERS: Final[Mapping[str, str]] = {
     "ClientBase": "leasehold.sync.client_base",
     "GuardedHandle": "leasehold.sync.guard",
+    "LandlordBase": "leasehold.sync.landlord",
     "LeaseBase": "leasehold.sync.lease_base",
     "LeaseHandle": "leasehold.sync.lease_base",
     "LoopObject": "leasehold.sync.client_base",
@@ -253,6 +269,10 @@ PHRASES: Final[Mapping[str, str]] = {
     "A promise with an end, as its holder sees it.": (
         "A lease of a landlord, on the side of its holder. Thread-safe.\n\nIts state is read in "
         "the caller's thread; `renew` and `cancel` run on the loop's thread."
+    ),
+    "takes the resources back when the leases end.": (
+        "takes the resources back when the leases end.\n\nAny thread may call it. "
+        "`leasehold.Landlord` is the same for one thread."
     ),
     "Renews a set of leases, each until its own desired end.": (
         "Renews a set of leases, each until its own desired end. Thread-safe.\n\nListeners are "

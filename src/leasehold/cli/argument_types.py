@@ -19,8 +19,6 @@ MAX_ID: Final = (1 << 63) - 1
 ID_DIGITS: Final = 16
 """Digits of a printed id. A longer number is decimal."""
 
-MAX_DECIMAL_DIGITS: Final = 19
-
 _HEX: Final = re.compile(r"(-?)(?:0[xX])?([0-9A-Fa-f]{1,16})")
 _DECIMAL: Final = re.compile(r"dec:(-?[0-9]{1,19})|(-?[0-9]{17,19})")
 _DIGITS: Final = re.compile(r"-?[0-9]{1,16}")

@@ -15,7 +15,7 @@ from leasehold.cli.signals import SIGNALS, exit_code
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client
-    from leasehold.engine.remote.leasehold_leases import LeasesClient
+    from leasehold.engine.remote.leasehold_leases import LeaseholdLeases
     from leasehold.engine.remote.remote_engine import RemoteEngine
 
 VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
@@ -240,7 +240,7 @@ def remote(client: "Client") -> "RemoteEngine":
     return engine
 
 
-def lease_service(client: "Client", wanted: str) -> "LeasesClient":
+def lease_service(client: "Client", wanted: str) -> "LeaseholdLeases":
     """Return the service that only Leasehold servers have. Raises `RefusedError` on an etcd."""
     engine = remote(client)
     service = engine.lease_service

@@ -24,7 +24,7 @@ from leasehold.cli.top_metrics import LEASES, REVISIONS, Rates, ask_page
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.remote.caller import Caller, History
 from leasehold.engine.remote.etcd_leases import EtcdLeases
-from leasehold.engine.remote.leasehold_leases import HolderLease, LeasesClient
+from leasehold.engine.remote.leasehold_leases import HolderLease, LeaseholdLeases
 from leasehold.engine.remote.server_version import ServerInfo, recognize
 from leasehold.engine.values import LeaseInfo
 from leasehold.errors import UnknownLease
@@ -158,7 +158,7 @@ class LeaseholdLeaseReader:
     """SeenLeases on a Leasehold server."""
 
     def __init__(self, caller: Caller) -> None:
-        self._service = LeasesClient(caller)
+        self._service = LeaseholdLeases(caller)
 
     async def read(self) -> SeenLeases:
         """Read them; if there are too many, the first ones by id."""

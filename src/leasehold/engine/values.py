@@ -5,7 +5,7 @@ would walk a million objects that live for a while again and again, and everythi
 that. It does not walk plain tuples of bytes and numbers.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
@@ -173,6 +173,11 @@ class LeaseInfo(NamedTuple):
     keys: tuple[bytes, ...] | None
     """Its keys in order, if they were requested."""
     key_count: int
+
+
+def by_end(leases: Iterable[LeaseInfo]) -> list[LeaseInfo]:
+    """Return leases sorted by their ends."""
+    return sorted(leases, key=lambda info: info.remaining)
 
 
 class Renewed(NamedTuple):

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from leasehold.basics.callbacks import check_plain_callback
-from leasehold.basics.durations import ANY, NEVER, Duration, DurationLike
+from leasehold.basics.durations import NEVER, Duration, DurationLike
 from leasehold.basics.fork_hooks import call_in_child
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.errors import EndReason, Forked
@@ -35,7 +35,6 @@ from leasehold.leases.expiry_strategies import SLICE, ExpiryStrategy, Reapable, 
 from leasehold.leases.lease_clock import IDLE_TICK_S
 from leasehold.leases.lease_table import LeasedResource
 from leasehold.leases.policies import LeasePolicy
-from leasehold.sync.generated.lease import Lease
 from leasehold.sync.loop_thread import SerialExecutor, WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -49,11 +48,8 @@ MIN_WAIT_S: Final = 0.0005
 T = TypeVar("T")
 
 
-class Landlord(Generic[R]):
-    """Grants leases on resources of type R, and takes the resources back when the leases end.
-
-    Any thread may call it. `leasehold.Landlord` is the same for one thread.
-    """
+class LandlordBase(Generic[R]):
+    """The part of `Landlord` that is not generated: its threads, lock and hooks."""
 
     def __init__(
         self,
@@ -94,7 +90,7 @@ class Landlord(Generic[R]):
         )
         self.name = self._landlord.name
         self.clock = clock
-        call_in_child(self, Landlord._forked)
+        call_in_child(self, LandlordBase._forked)
 
     def _make_lease(
         self, _: one_thread.Landlord[R], cookie: Hashable, granted: Duration, sent_at: float
@@ -121,43 +117,9 @@ class Landlord(Generic[R]):
             self._landlord.policy = policy
 
     @property
-    def now(self) -> float:
-        """Lease time."""
-        self._check_process()
-        with self._lock:
-            return self._landlord.now
-
-    @property
     def lag_s(self) -> float:
         """How far lease time is behind, from all stalls together."""
         return self._landlord.lag_s
-
-    def grant(self, resource: R, duration: DurationLike = ANY, *, pending: bool = False) -> Lease:
-        """Lease `resource` out, for `duration` at most, as the policy decides.
-
-        The term of a `pending` lease begins when `answer` is called.
-        """
-        self._check_process()
-        with self._lock:
-            return Lease(self._landlord.grant(resource, duration, pending=pending))
-
-    def answer(self, cookie: Hashable) -> None:
-        """Begin the term of a pending lease: its grant is being answered now."""
-        self._check_process()
-        with self._lock:
-            self._landlord.answer(cookie)
-
-    def renew(self, cookie: Hashable, duration: DurationLike = ANY) -> Duration:
-        """Begin a new term of `duration` from now, as the policy decides; return its length."""
-        self._check_process()
-        with self._lock:
-            return self._landlord.renew(cookie, duration)
-
-    def cancel(self, cookie: Hashable) -> None:
-        """End a lease now."""
-        self._check_process()
-        with self._lock:
-            self._landlord.cancel(cookie)
 
     def renew_all(self, wants: Iterable[tuple[Hashable, DurationLike]]) -> BatchResult:
         """Renew many leases; each succeeds or fails independently.
@@ -172,18 +134,6 @@ class Landlord(Generic[R]):
     def cancel_all(self, cookies: Iterable[Hashable]) -> BatchResult:
         """End many leases; each succeeds, with the outcome 0.0, or fails independently."""
         return self.renew_all([(cookie, 0.0) for cookie in cookies])
-
-    def resource(self, cookie: Hashable) -> LeaseView[R]:
-        """Return a live lease; raise `UnknownLease` from its end on."""
-        self._check_process()
-        with self._lock:
-            return self._landlord.resource(cookie)
-
-    def lease_from_bytes(self, data: bytes) -> Lease:
-        """Return a lease of this landlord from the bytes of `Lease.to_bytes`."""
-        self._check_process()
-        with self._lock:
-            return Lease(self._landlord.lease_from_bytes(data))
 
     def close(self) -> None:
         """Stop: no lease is ended any more, and every further call is refused.

@@ -27,9 +27,8 @@ from leasehold.basics.durations import NEVER
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
 from leasehold.engine.remote.error_mapping import About
-from leasehold.engine.remote.remote_leases import RemoteLeases, by_end
 from leasehold.engine.remote.send_ledger import SendLedger
-from leasehold.engine.values import LeaseInfo, Renewed
+from leasehold.engine.values import LeaseInfo, Renewed, by_end
 from leasehold.errors import CallFailed, Closed, ConnectionLost, LeaseholdError, UnknownLease, fresh
 from leasehold.grpc.client_call import StreamingCall
 from leasehold.grpc.error_details import as_ours
@@ -203,7 +202,7 @@ class KeepAlives:
         self._waiting.clear()
 
 
-class EtcdLeases(RemoteLeases):
+class EtcdLeases:
     """Leases as etcd has them."""
 
     def __init__(self, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -1,8 +1,8 @@
 """Leases on a Leasehold server: milliseconds, thousands in one message, and why they ended.
 
-`LeaseholdLeases` is the part that all engines have in common. `LeasesClient` has what only
-`leasehold.v1.Leases` can do: holders and policies, lists with filters, watches of leases.
-`RemoteEngine.lease_service` is None on an etcd.
+`LeaseholdLeases` has what `RemoteEngine` needs, and what only `leasehold.v1.Leases` can do: holders
+and policies, lists with filters, watches of leases. With an etcd, `RemoteEngine.lease_service`
+is None.
 """
 
 import asyncio
@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from leasehold.basics.durations import to_wire_ms
 from leasehold.engine.remote.caller import Caller, decoded
 from leasehold.engine.remote.error_mapping import About, refusal_of
-from leasehold.engine.remote.remote_leases import RemoteLeases, by_end
-from leasehold.engine.values import LeaseInfo, Renewed
+from leasehold.engine.values import LeaseInfo, Renewed, by_end
 from leasehold.errors import CallFailed, EndReason, LeaseholdError, UnknownLease
 from leasehold.grpc.protocol import RpcError
 from leasehold.landlord.batch_messages import MAX_BATCH, REASONS, error_of
@@ -77,22 +76,90 @@ class LeaseFilter:
     renewals: bool = False
 
 
-class LeasesClient:
-    """The part of `leasehold.v1.Leases` that is not behind `Engine`."""
+class LeaseholdLeases:
+    """Leases as a Leasehold server has them: those of `Engine`, with holders, pages and events.
+
+    For an engine, `EtcdLeases` has the same methods.
+    """
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     async def grant(
-        self, ttl_s: float, *, lease: int = 0, holder: str = "", policy: str = ""
+        self, ttl_s: float, lease: int = 0, *, holder: str = "", policy: str = ""
     ) -> LeaseInfo:
-        """Grant a lease to a holder, with a term decided by a policy of the server."""
+        """Grant a lease, to a holder, with a term decided by a policy of the server."""
         request = pb.GrantRequest(ttl_ms=to_wire_ms(ttl_s), id=lease, holder=holder, policy=policy)
         granted = await self._caller.ask(
             _PATH + "Grant", request, pb.GrantResponse, about=About(lease=lease)
         )
         term_s = granted.ttl_ms / 1000
         return LeaseInfo(granted.id, term_s, term_s, None, 0)
+
+    async def renew_all(self, leases: Sequence[int]) -> Renewed:
+        """Renew leases independently; if the call for one part fails, only that part does."""
+        if len(leases) <= MAX_BATCH:
+            return await self._renew_part(leases)  # a task for it would cost as much as the call
+        parts = list(_parts(leases))
+        answers = await asyncio.gather(*map(self._renew_part, parts), return_exceptions=True)
+        terms: dict[int, float] = {}
+        failures: dict[int, Exception] = {}
+        for part, answer in zip(parts, answers, strict=True):
+            if isinstance(answer, Renewed):
+                terms.update(answer.terms)
+                failures.update(answer.failures)
+            elif isinstance(answer, Exception):
+                failures.update(dict.fromkeys(part, answer))
+            else:
+                raise answer
+        return Renewed(terms, failures)
+
+    async def _renew_part(self, leases: Sequence[int]) -> Renewed:
+        answer = await self._caller.ask(
+            _PATH + "RenewAll",
+            pb.RenewAllRequest(ids=leases),
+            pb.RenewAllResponse,
+            idempotent=True,
+        )
+        terms = dict.fromkeys(leases, answer.ttl_ms / 1000)
+        try:
+            for place, ttl_ms in zip(answer.others, answer.others_ttl_ms, strict=True):
+                terms[leases[place]] = ttl_ms / 1000
+            failures = dict(_failures(answer, leases))
+        except (IndexError, ValueError) as error:
+            raise CallFailed(f"the response to RenewAll is invalid: {error}") from error
+        for lease in failures:
+            del terms[lease]
+        return Renewed(terms, failures)
+
+    def has_answered_since(self, moment: float) -> bool:
+        """Return whether any renewal was answered since then: no, one call has one answer."""
+        del moment
+        return False
+
+    async def revoke(self, lease: int) -> int:
+        """End a lease."""
+        answer = await self._caller.ask(
+            _PATH + "RevokeAll", pb.RevokeAllRequest(ids=[lease]), pb.RevokeAllResponse
+        )
+        for _, error in _failures(answer, [lease]):
+            raise error
+        revision: int = answer.header.revision
+        return revision
+
+    async def time_to_live(self, lease: int, *, keys: bool) -> LeaseInfo:
+        """Return how long a lease has to run."""
+        return (await self.show(lease, keys=keys)).info
+
+    async def listed(self) -> Sequence[LeaseInfo]:
+        """Return the leases, read page by page."""
+        pages = self.pages(page_size=PAGE)
+        return by_end([each.info async for page in pages for each in page])
+
+    async def close(self) -> None:
+        """Do nothing: all calls under way end on their own."""
+
+    # Beyond `Engine`.
 
     async def show(self, lease: int, *, keys: bool = True) -> HolderLease:
         """Return how long a lease has to run, its holder and its keys. Raises `UnknownLease`."""
@@ -153,76 +220,6 @@ def _event(event: pb.LeaseEvent) -> LeaseEvent:
     return LeaseEvent(
         kind, event.id, event.holder, event.ttl_ms / 1000, keys, event.keys_count, event.revision
     )
-
-
-class LeaseholdLeases(RemoteLeases):
-    """Leases as a Leasehold server has them."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-        self._service = LeasesClient(caller)
-
-    async def grant(self, ttl_s: float, lease: int) -> LeaseInfo:
-        """Grant a lease."""
-        return await self._service.grant(ttl_s, lease=lease)
-
-    async def renew_all(self, leases: Sequence[int]) -> Renewed:
-        """Renew leases independently; if the call for one part fails, only that part does."""
-        if len(leases) <= MAX_BATCH:
-            return await self._renew_part(leases)  # a task for it would cost as much as the call
-        parts = list(_parts(leases))
-        answers = await asyncio.gather(*map(self._renew_part, parts), return_exceptions=True)
-        terms: dict[int, float] = {}
-        failures: dict[int, Exception] = {}
-        for part, answer in zip(parts, answers, strict=True):
-            if isinstance(answer, Renewed):
-                terms.update(answer.terms)
-                failures.update(answer.failures)
-            elif isinstance(answer, Exception):
-                failures.update(dict.fromkeys(part, answer))
-            else:
-                raise answer
-        return Renewed(terms, failures)
-
-    async def _renew_part(self, leases: Sequence[int]) -> Renewed:
-        answer = await self._caller.ask(
-            _PATH + "RenewAll",
-            pb.RenewAllRequest(ids=leases),
-            pb.RenewAllResponse,
-            idempotent=True,
-        )
-        terms = dict.fromkeys(leases, answer.ttl_ms / 1000)
-        try:
-            for place, ttl_ms in zip(answer.others, answer.others_ttl_ms, strict=True):
-                terms[leases[place]] = ttl_ms / 1000
-            failures = dict(_failures(answer, leases))
-        except (IndexError, ValueError) as error:
-            raise CallFailed(f"the response to RenewAll is invalid: {error}") from error
-        for lease in failures:
-            del terms[lease]
-        return Renewed(terms, failures)
-
-    async def revoke(self, lease: int) -> int:
-        """End a lease."""
-        answer = await self._caller.ask(
-            _PATH + "RevokeAll", pb.RevokeAllRequest(ids=[lease]), pb.RevokeAllResponse
-        )
-        for _, error in _failures(answer, [lease]):
-            raise error
-        revision: int = answer.header.revision
-        return revision
-
-    async def time_to_live(self, lease: int, *, keys: bool) -> LeaseInfo:
-        """Return how long a lease has to run."""
-        return (await self._service.show(lease, keys=keys)).info
-
-    async def listed(self) -> Sequence[LeaseInfo]:
-        """Return the leases, read page by page."""
-        pages = self._service.pages(page_size=PAGE)
-        return by_end([each.info async for page in pages for each in page])
-
-    async def close(self) -> None:
-        """Do nothing: all calls under way end on their own."""
 
 
 def _parts(leases: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -33,8 +33,7 @@ from leasehold.engine.remote.caller import Caller, History
 from leasehold.engine.remote.error_mapping import NOTHING, About, about_txn
 from leasehold.engine.remote.etcd_leases import EtcdLeases
 from leasehold.engine.remote.etcd_messages import get_message, put_message
-from leasehold.engine.remote.leasehold_leases import LeaseholdLeases, LeasesClient
-from leasehold.engine.remote.remote_leases import RemoteLeases
+from leasehold.engine.remote.leasehold_leases import LeaseholdLeases
 from leasehold.engine.remote.server_version import ServerInfo, ask_version, recognize
 from leasehold.engine.remote.watch_hub import WatchHub
 from leasehold.engine.values import (
@@ -74,7 +73,7 @@ class RemoteEngine(Engine):
         self._history = History(self._history_lost, lambda: self.address)
         self._caller = Caller(channel, self._history, random)
         self._hub = WatchHub(self._caller, self._trusts_progress, random)
-        self._leases: RemoteLeases
+        self._leases: LeaseholdLeases | EtcdLeases
         self._opened_by = os.getpid()
         self._is_forked = False
         self._is_closed = False
@@ -122,9 +121,9 @@ class RemoteEngine(Engine):
         return self._history.cluster_id
 
     @property
-    def lease_service(self) -> LeasesClient | None:
+    def lease_service(self) -> LeaseholdLeases | None:
         """The features of a Leasehold server beyond all engines; None on an etcd."""
-        return LeasesClient(self._caller) if self.server.is_leasehold else None
+        return self._leases if isinstance(self._leases, LeaseholdLeases) else None
 
     def give_up_connection(self, why: str) -> None:
         """Use another endpoint for the next call, if there is one: this one does not answer.
