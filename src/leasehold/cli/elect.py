@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
-from leasehold.cli.connection import add_connection, until_signal, with_client
+from leasehold.cli.connection import finish, until_signal, with_client
 from leasehold.cli.lock import add_denied_code, add_holding, name
 from leasehold.cli.output import emit as emit_octets
 from leasehold.cli.output import (
@@ -67,8 +67,7 @@ def add_command(commands: Commands) -> None:
     )
     add_holding(parser, "the leadership")
     add_denied_code(parser, "another client leads")
-    add_connection(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

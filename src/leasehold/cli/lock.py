@@ -5,7 +5,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import argument_types
-from leasehold.cli.connection import add_connection
+from leasehold.cli.connection import finish
 from leasehold.cli.output import count, emit_json, emit_lines, named, print_error, shown_octets
 from leasehold.cli.parser import DENIED, LOST, Commands, epilog
 from leasehold.cli.settings.error_texts import shown
@@ -59,8 +59,7 @@ def add_command(commands: Commands) -> None:
         action="store_true",
         help="print the events of the lock to standard error, with their times",
     )
-    add_connection(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,13 +1,12 @@
 """`leasehold permit`: grant, check, revoke and list permits."""
 
 import argparse
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
-from leasehold.cli.connection import add_connection, with_client
+from leasehold.cli.connection import finish, with_client
 from leasehold.cli.output import emit_json, emit_lines, number, print_error, shown_octets, table
 from leasehold.cli.parser import DENIED, NOT_THERE, OK, Commands, add_group, epilog
 from leasehold.errors import LeaseholdError
@@ -54,11 +53,6 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         metavar="RESOURCE",
         help="resource of the permit, such as a path",
     )
-
-
-def _finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    add_connection(parser)
-    parser.set_defaults(run=run)
 
 
 # Grant.
@@ -108,7 +102,7 @@ def _add_grant(group: Commands) -> None:
         help="name to record as the grantor (default: host name and process id)",
     )
     parser.add_argument("--print-id-only", action="store_true", help="print only the lease id")
-    _finish(parser, _grant)
+    finish(parser, _grant)
 
 
 def _grant(arguments: argparse.Namespace) -> int:
@@ -167,7 +161,7 @@ def _add_check(group: Commands) -> None:
     )
     _add_names(parser)
     parser.add_argument("right", type=_RIGHT, metavar="RIGHT", help="the right, such as read")
-    _finish(parser, _check)
+    finish(parser, _check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -207,7 +201,7 @@ def _add_revoke(group: Commands) -> None:
         ),
     )
     _add_names(parser)
-    _finish(parser, _revoke)
+    finish(parser, _revoke)
 
 
 def _revoke(arguments: argparse.Namespace) -> int:
@@ -244,7 +238,7 @@ def _add_list(group: Commands) -> None:
     )
     parser.add_argument("--subject", type=_SUBJECT, metavar="NAME", help="only of this subject")
     parser.add_argument("--resource", type=_RESOURCE, metavar="NAME", help="only for this resource")
-    _finish(parser, _list)
+    finish(parser, _list)
 
 
 def _list(arguments: argparse.Namespace) -> int:

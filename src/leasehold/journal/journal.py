@@ -37,17 +37,10 @@ from typing import ClassVar, Final, TypeVar
 import apsw
 
 from leasehold.errors import Closed, DamagedJournal, JournalFailed, StorageError
-from leasehold.journal import folding, records, remaining_terms
+from leasehold.journal import folding, journal_files, records, remaining_terms
 from leasehold.journal.data_dir import ADVICE, FILE_NAME, DataDirectory, why_unusable
 from leasehold.journal.database_file import DatabaseLock
 from leasehold.journal.folding import Unfolded
-from leasehold.journal.journal_files import (
-    LOG_SUFFIXES,
-    is_log_left,
-    lengthen_log,
-    make_file,
-    settle_log,
-)
 from leasehold.journal.journal_format import (
     FORMAT_VERSION,
     FULL_SYNCS,
@@ -88,7 +81,6 @@ from leasehold.keyspace.keyspace import FIRST_REVISION, Item
 __all__ = [
     "CHECKPOINT_PAGES",
     "FILE_NAME",
-    "LOG_SUFFIXES",
     "Identity",
     "Journal",
     "Progress",
@@ -153,11 +145,11 @@ class Journal:
         header_version = FORMAT_VERSION
         try:
             if self._directory is not None:
-                make_file(self._directory, self._path)
+                journal_files.make_file(self._directory, self._path)
                 self._lock = DatabaseLock(self._path, sqlite_locks=vfs is not None)
                 header_version = check_header(self._path, self._lock.header)
-                self.was_left_open = is_log_left(self._path)
-                settle_log(self._path, vfs)
+                self.was_left_open = journal_files.is_log_left(self._path)
+                journal_files.settle_log(self._path, vfs)
                 vfs = vfs or self._lock.vfs
             self._connection: apsw.Connection | None = self._connect(vfs, header_version)
         except BaseException as error:
@@ -413,7 +405,7 @@ class Journal:
                 if not self._is_in_memory:
                     noop = apsw.SQLITE_CHECKPOINT_NOOP
                     self._log_pages = connection.wal_checkpoint(mode=noop)[0]
-                    lengthen_log(self._path, LOG_BYTES)
+                    journal_files.lengthen_log(self._path, LOG_BYTES)
             except BaseException:
                 _abandon(connection)
                 raise

@@ -26,10 +26,10 @@ from leasehold.journal.data_dir import LOCK_NAME
 from leasehold.journal.journal import (
     CHECKPOINT_PAGES,
     FILE_NAME,
-    LOG_SUFFIXES,
     Identity,
     Journal,
 )
+from leasehold.journal.journal_files import LOG_SUFFIXES
 from leasehold.journal.journal_format import APPLICATION_ID, FORMAT_VERSION, PAGE_BYTES
 from leasehold.journal.journal_rows import ROWS_PER_READ, BatchRow
 
