@@ -238,6 +238,26 @@ def test_closing_keeps_connections_and_frees_the_address(run: Run) -> None:
 
 
 @both_loops
+def test_closing_keeps_a_connection_that_has_got_its_protocol_in_the_same_turn(run: Run) -> None:
+    class ClosesTheListener(Echo):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            listening.close()
+
+    async def main() -> None:
+        nonlocal listening
+        listening = await listen(ClosesTheListener, LOOPBACK)
+        await listening.start()
+        _, client = await dial(Client, listening.addresses[0])
+        assert await client.ask(b"after") == b"after"
+        await client.hang_up()
+        await listening.wait_closed()
+
+    listening: Listening
+    run(main())
+
+
+@both_loops
 def test_nothing_waits_for_more_to_be_sent(run: Run) -> None:
     """TCP_NODELAY: an answer is on its way when it is written."""
 

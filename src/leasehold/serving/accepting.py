@@ -90,8 +90,8 @@ class Acceptor:
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
         """In the order of their arrival, each with the timer for the end of its handshake."""
         self._queued: dict[socket.socket, tuple[asyncio.TimerHandle, str]] = {}
-        self._handshakes: set[asyncio.Task[None]] = set()
-        self._handing_over: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], Door[asyncio.BaseProtocol]] = {}
+        self._handing_over: dict[asyncio.Task[None], Door[asyncio.BaseProtocol]] = {}
         """Connections without TLS; done within a turn or two of the event loop."""
         self._not_begun: set[socket.socket] = set()
         """Those whose task has not run yet."""
@@ -99,15 +99,21 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Accept nothing more; connections whose handshake is not done are closed."""
+        """Accept nothing more; close connections without a protocol, and leave all others alone.
+
+        The task of a connection may outlast the arrival at its protocol by a turn of the event
+        loop. It must not be cancelled then: uvloop would close the connection without calling
+        `connection_lost`, and the protocol would wait for that.
+        """
         if self._alarm is not None:
             self._alarm.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
         for connection in [*self._silent, *self._queued]:
             self._give_up(connection)
-        for task in [*self._handshakes, *self._handing_over]:
-            task.cancel()
+        for task, door in [*self._handshakes.items(), *self._handing_over.items()]:
+            if door.protocol is None:
+                task.cancel()
         for connection in self._not_begun:  # the task of these never runs
             connection.close()
             self._slots.release()
@@ -143,9 +149,8 @@ class Acceptor:
         connection.setblocking(False)
         keep_alive(connection)
         if self.tls is None:
-            task = self._make_task(connection, peer)
-            self._handing_over.add(task)
-            task.add_done_callback(self._handing_over.discard)
+            task = self._let_in_soon(connection, peer, self._handing_over)
+            task.add_done_callback(self._handing_over.pop)
             return
         if len(self._silent) >= MAX_SILENT:
             self._log.warning(
@@ -188,22 +193,30 @@ class Acceptor:
             connection = next(iter(self._queued))
             alarm, peer = self._queued.pop(connection)
             alarm.cancel()
-            task = self._make_task(connection, peer)
-            self._handshakes.add(task)
+            task = self._let_in_soon(connection, peer, self._handshakes)
             task.add_done_callback(self._handshake_ended)
 
     def _handshake_ended(self, task: "asyncio.Task[None]") -> None:
-        self._handshakes.discard(task)
+        del self._handshakes[task]
         self._start_handshakes()
 
-    def _make_task(self, connection: socket.socket, peer: str) -> "asyncio.Task[None]":
+    def _let_in_soon(
+        self,
+        connection: socket.socket,
+        peer: str,
+        under_way: "dict[asyncio.Task[None], Door[asyncio.BaseProtocol]]",
+    ) -> "asyncio.Task[None]":
+        door = self._make_door()
         self._not_begun.add(connection)
-        return self._loop.create_task(self._let_in(connection, peer))
+        task = self._loop.create_task(self._let_in(connection, peer, door))
+        under_way[task] = door
+        return task
 
-    async def _let_in(self, connection: socket.socket, peer: str) -> None:
+    async def _let_in(
+        self, connection: socket.socket, peer: str, door: Door[asyncio.BaseProtocol]
+    ) -> None:
         """Hand a connection to its protocol, which then owns its slot."""
         self._not_begun.discard(connection)
-        door = self._make_door()
         tls = self.tls
         try:
             await self._loop.connect_accepted_socket(

@@ -288,12 +288,6 @@ class ServerProtocol(asyncio.Protocol):
         """Log an error of the connection, at a limited rate."""
         self._site.log.warning("connection from %s %s", self._peer.address, what)
 
-    def _resume_reading(self) -> None:
-        # uvloop: a connection that was accepted as the listener closed is closed already, though
-        # `is_closing` is False until `connection_lost` is called.
-        with contextlib.suppress(RuntimeError):
-            self._transport.resume_reading()
-
     def _end(self) -> None:
         """Close once everything is written, or after a time limit; further input is ignored."""
         if self._linger is not None:
@@ -301,7 +295,7 @@ class ServerProtocol(asyncio.Protocol):
         transport = self._transport
         self._linger = asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
         if not (transport.is_closing() or transport.is_reading()):
-            self._resume_reading()  # or asyncio does not see the end of a TLS connection
+            transport.resume_reading()  # or asyncio does not see the end of a TLS connection
         if (
             isinstance(self._speaks, Http1Connection)
             and self._speaks.lingers
@@ -403,7 +397,7 @@ class ServerProtocol(asyncio.Protocol):
         if isinstance(speaks, ServerConnection):
             speaks.dismiss(error)
             if not speaks.is_closing:  # the client has not read its answers yet
-                self._resume_reading()
+                self._transport.resume_reading()
                 return
         elif speaks is not None:
             speaks.dismiss(error)
