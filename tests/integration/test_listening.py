@@ -242,18 +242,19 @@ def test_closing_keeps_a_connection_that_has_got_its_protocol_in_the_same_turn(r
     class ClosesTheListener(Echo):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
-            listening.close()
+            opened[0].close()
+
+    opened: list[Listening] = []
 
     async def main() -> None:
-        nonlocal listening
         listening = await listen(ClosesTheListener, LOOPBACK)
+        opened.append(listening)
         await listening.start()
         _, client = await dial(Client, listening.addresses[0])
         assert await client.ask(b"after") == b"after"
         await client.hang_up()
         await listening.wait_closed()
 
-    listening: Listening
     run(main())
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.event_loop import LoopTimer
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext, parse_timeout
+from leasehold.grpc.call_context import CallContext, DoneCallback, call_interceptor, parse_timeout
 from leasehold.grpc.coroutine_handlers import DeferredAnswers
 from leasehold.grpc.durability_gate import Deliver
 from leasehold.grpc.error_details import as_rpc_error
@@ -72,6 +72,7 @@ class ServerCall(AnsweringStream):
     """The part of the connection's received data that is the headers of this call."""
     deferred_answers: "DeferredAnswers | None" = None
     """The pending answers of this call."""
+    _done_callback: DoneCallback | None = None
 
     def __init__(
         self,
@@ -110,7 +111,9 @@ class ServerCall(AnsweringStream):
                 self.carrier.buffer(head.counted_bytes)
                 self._head_bytes = head.counted_bytes
             if head.interceptor is not None:
-                head.interceptor(self.context)
+                self._done_callback = call_interceptor(head.interceptor, self.context)
+                if self._done_callback is not None:
+                    self.reader = self._make_reader()  # so it does not end on the fast path
             if head.subscription is not None:
                 self.set_alarm()
                 self.is_events = not head.waits_for_room
@@ -167,8 +170,7 @@ class ServerCall(AnsweringStream):
             return
         reader = self.reader
         if reader is None:
-            max_bytes = self.carrier.limits.max_message_bytes
-            reader = self.reader = MessageReader(max_bytes, self.head.encoding)
+            reader = self.reader = self._make_reader()
         before = reader.buffered_bytes
         try:
             messages = reader.feed(payload)
@@ -187,6 +189,9 @@ class ServerCall(AnsweringStream):
             reader.excess_bytes = 0
         for message in messages:
             self.hear(message)
+
+    def _make_reader(self) -> MessageReader:
+        return MessageReader(self.carrier.limits.max_message_bytes, self.head.encoding)
 
     def drop_overdue(self, now: float) -> None:
         """End the call if its request takes too long; for a unary call, from its headers on.
@@ -454,7 +459,7 @@ class ServerCall(AnsweringStream):
 
     def over(self) -> None:
         """Called when the stream is over: nothing more of it is sent."""
-        self._count_end()
+        status = self._count_end()
         if self._alarm is not None:
             self._alarm.cancel()
         if self.reader is not None:
@@ -469,14 +474,16 @@ class ServerCall(AnsweringStream):
             self.carrier.gate.forget(self)
             self._tell_gone(self.listener)
             self.listener = NO_LISTENER  # breaks a reference cycle: the collector runs rarely
+        if self._done_callback is not None:
+            self._done_callback(status)
 
-    def _count_end(self) -> None:
-        counts = self.head.counts
-        if self.ending is None:  # it was not ended by this side
-            counts.failed(Status.CANCELLED)
-        elif self.failure is not None:
-            counts.failed(self.failure)
-        counts.ended += 1
+    def _count_end(self) -> Status:
+        was_ended_here = self.ending is not None
+        status = (self.failure or Status.OK) if was_ended_here else Status.CANCELLED
+        if status:
+            self.head.counts.failed(status)
+        self.head.counts.ended += 1
+        return status
 
     def _tell_gone(self, listener: Listener) -> None:
         try:

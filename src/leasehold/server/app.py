@@ -69,8 +69,8 @@ class LeaseholdServer:
     ) -> None:
         """Open the directory; a path stands for default settings with that directory.
 
-        `interceptor` is called with the context of every call, over gRPC and as JSON, and raises an
-        error to refuse it.
+        `interceptor` is called with the context of every call, over gRPC and as JSON. It raises an
+        error to refuse the call, and may return a function that is called when the call is over.
         """
         if not isinstance(settings, Settings):
             settings = Settings(directory=settings)

@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext, Metadata, parse_timeout
+from leasehold.grpc.call_context import CallContext, Metadata, call_interceptor, parse_timeout
 from leasehold.grpc.error_details import as_rpc_error
 from leasehold.grpc.http_handlers import Ask, Pages, Reply, Visit, Visitor, find_page
 from leasehold.grpc.protocol import RpcError, too_large
@@ -124,15 +124,19 @@ def _cleaned(path: str) -> str:
 
 
 def _call(route: Route, ask: Ask, visit: Visit) -> Visitor | None:
+    done_callback = None
     try:
         context = _context(route, ask, visit)
         if route.method is not None and route.method.interceptor is not None:
-            route.method.interceptor(context)
+            done_callback = call_interceptor(route.method.interceptor, context)
         messages = _Messages(route, ask.body)
     except Exception as error:  # noqa: BLE001  every failure is sent to the client
-        visit.reply(refused(as_rpc_error(error, route.path)))
+        refusal = as_rpc_error(error, route.path)
+        visit.reply(refused(refusal))
+        if done_callback is not None:
+            done_callback(refusal.status)
         return None
-    call = JsonCall(route, visit, context)
+    call = JsonCall(route, visit, context, done_callback)
     call.begin(iter(messages))
     return call
 

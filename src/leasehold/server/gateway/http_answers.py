@@ -124,6 +124,8 @@ class _Answer:
         self._visit = visit
         self._writer = LongJsonWriter(visit)
         self._fields: Fields = _FROM_GRPC
+        self.error: RpcError | None = None
+        """The error that is sent, once the answer has ended."""
         self.relieved = self._writer.relieved
         """Called when there is room again."""
 
@@ -171,6 +173,7 @@ class DocumentAnswer(_Answer):
         message = self._message
         if error is None and message is None:
             error = RpcError(Status.INTERNAL, "a unary call without an answer")
+        self.error = error
         if error is not None or message is None:
             assert error is not None
             self._visit.reply(refused(error))
@@ -189,7 +192,8 @@ class DocumentAnswer(_Answer):
         try:
             self._reply(await self._writer.whole(self._route.answer, as_rope(message)))
         except Exception as error:  # noqa: BLE001  a handler's result may be invalid
-            self._visit.reply(refused(as_rpc_error(error, self._route.path)))
+            self.error = as_rpc_error(error, self._route.path)
+            self._visit.reply(refused(self.error))
         self._visit.flush_soon()
 
     async def _write(self, message: bytes | Rope) -> None:
@@ -210,7 +214,6 @@ class LineAnswer(_Answer):
         """A long message that is being written, and the messages after it."""
         self._queued_bytes = 0
         self._is_writing = self._is_ended = False
-        self._error: RpcError | None = None
 
     def put(self, message: bytes | Rope) -> Writing | None:
         """Send a line."""
@@ -240,7 +243,7 @@ class LineAnswer(_Answer):
                 await self._write_line(as_rope(self._queue.popleft()))
         except Exception as error:  # noqa: BLE001  a handler's result may be invalid
             self._queue.clear()
-            self._is_ended, self._error = True, as_rpc_error(error, self._route.path)
+            self._is_ended, self.error = True, as_rpc_error(error, self._route.path)
             self._visit.write(b"\n")
         self._is_writing = False
         if self._is_ended:
@@ -261,16 +264,16 @@ class LineAnswer(_Answer):
 
     def end(self, error: RpcError | None) -> None:
         """End the answer; after an error, with a last line."""
-        self._is_ended, self._error = True, error
+        self._is_ended, self.error = True, error
         if not self._is_writing:
             self._finish()
 
     def _finish(self) -> None:
         if not self._has_begun:
-            if self._error is not None:
-                self._visit.reply(refused(self._error))
+            if self.error is not None:
+                self._visit.reply(refused(self.error))
                 return
             self._begin(())
-        if self._error is not None:
-            self._visit.write(error_line(self._error))
+        if self.error is not None:
+            self._visit.write(error_line(self.error))
         self._visit.finish()

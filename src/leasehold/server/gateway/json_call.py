@@ -14,7 +14,7 @@ from typing import Any, Final
 from leasehold.basics.event_loop import LoopTimer
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext
+from leasehold.grpc.call_context import CallContext, DoneCallback
 from leasehold.grpc.error_details import as_rpc_error
 from leasehold.grpc.http_handlers import Visit
 from leasehold.grpc.protocol import RpcError
@@ -36,11 +36,19 @@ _LATE: Final = "context deadline exceeded"
 class JsonCall:
     """A call, for its handler (as `Speaker`) and for the connection (as `Visitor`)."""
 
-    def __init__(self, route: Route, visit: Visit, context: CallContext) -> None:
+    def __init__(
+        self,
+        route: Route,
+        visit: Visit,
+        context: CallContext,
+        done_callback: DoneCallback | None = None,
+    ) -> None:
         self._route = route
         self._visit = visit
         self._gate = visit.gate
         self.context = context
+        self._done_callback = done_callback
+        """Set until the call is over."""
         self._answer = (LineAnswer if route.gives_many else DocumentAnswer)(route, visit)
         self._listener: Listener | None = None
         self._messages: Iterator[bytes | None] = iter(())
@@ -168,10 +176,16 @@ class JsonCall:
         if self._writer is not None:
             self._writer.cancel()
 
-    def _release(self) -> None:
+    def _finished(self, *, is_cancelled: bool = False) -> None:
+        """Release everything: the answer is written, or nothing more can be written."""
         for slot in self._slots:
             slot.release()
         self._slots.clear()
+        callback, self._done_callback = self._done_callback, None
+        if callback is not None:
+            error = self._answer.error
+            status = Status.OK if error is None else error.status
+            callback(Status.CANCELLED if is_cancelled else status)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -274,9 +288,9 @@ class JsonCall:
             self._writer = self._visit.host.spawn(writing)
             self._writer.add_done_callback(self._written)
 
-    def _written(self, _: "asyncio.Task[None]") -> None:
+    def _written(self, task: "asyncio.Task[None]") -> None:
         if self._is_over:
-            self._release()
+            self._finished(is_cancelled=task.cancelled())
         self.relieved()
 
     def _put_event(self, message: bytes | Rope) -> Visit:
@@ -292,7 +306,7 @@ class JsonCall:
             except Exception as error:  # noqa: BLE001  a handler's result may be invalid
                 self._answer.end(as_rpc_error(error, self._route.path))
             if self._writer is None or self._writer.done():
-                self._release()
+                self._finished()
         return self._visit
 
     def _tidy(self) -> None:
@@ -353,6 +367,6 @@ class JsonCall:
         """The client is gone."""
         self._is_over = self._is_ending = True
         self._tidy()
-        self._release()
+        self._finished(is_cancelled=True)
         if self._writer is not None:
             self._writer.cancel()

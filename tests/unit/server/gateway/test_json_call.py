@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from functools import wraps
 from http import HTTPStatus
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from leasehold.basics.event_loop import RunningLoop
 from leasehold.errors import Status
-from leasehold.grpc.call_context import Peer
+from leasehold.grpc.call_context import CallContext, DoneCallback, Peer
 from leasehold.grpc.coroutine_handlers import Conversation, one_to_many, one_to_one
 from leasehold.grpc.durability_gate import Gate
 from leasehold.grpc.http_handlers import MAX_BODY_BYTES, Ask, Reply, Visitor
@@ -562,3 +563,96 @@ def test_a_listener_is_told_of_the_end_once() -> None:
     assert call is not None
     call.gone()
     assert ends == ["gone"]
+
+
+# The done callback of an interceptor.
+
+
+class Trace:
+    """Records the ends of calls."""
+
+    def __init__(self) -> None:
+        self.done: list[Status] = []
+
+    def __call__(self, context: CallContext) -> DoneCallback:
+        return self.done.append
+
+
+def test_the_done_callback_of_a_json_call_has_its_status_when_the_answer_is_sent() -> None:
+    visit, trace = FakeVisit(), Trace()
+    ask(visit, Exchange(lambda _: (ANSWER, 5), interceptor=trace), PUT, "/v3/kv/put")
+    assert trace.done == []
+    visit.gate.release(5)
+    assert (trace.done, visit.only_reply[0]) == ([Status.OK], 200)
+
+
+def test_the_done_callback_of_a_json_call_that_fails_has_its_status() -> None:
+    def fail(_: bytes) -> Answer:
+        raise RpcError(Status.NOT_FOUND, "not here")
+
+    for call, body, status, http in (
+        (fail, b"{}", Status.NOT_FOUND, 404),
+        (lambda _: (ANSWER, 0), b"{", Status.INVALID_ARGUMENT, 400),
+        (lambda _: (b"not a message", 0), b"{}", Status.INTERNAL, 500),
+    ):
+        visit, trace = FakeVisit(), Trace()
+        ask(visit, Exchange(call, interceptor=trace), PUT, "/v3/kv/put", body)
+        assert (trace.done, visit.only_reply[0]) == ([status], http)
+
+
+@looped
+async def test_the_done_callback_of_a_json_call_is_called_however_it_ends() -> None:
+    async def wait(_: bytes, __: Conversation) -> AsyncIterator[bytes]:
+        yield pb.WatchResponse(watch_id=1).SerializeToString()
+        await asyncio.Event().wait()
+
+    async def begin(trace: Trace, **fields: str) -> Visitor:
+        visit = FakeVisit()
+        method = replace(one_to_many(wait), interceptor=trace)
+        call = ask(visit, method, WATCH, "/v3/watch", b"{}", **fields)
+        await until(lambda: visit.body)
+        assert (call is not None, trace.done) == (True, [])
+        assert call is not None
+        return call
+
+    lost, closed, late = Trace(), Trace(), Trace()
+    (await begin(lost)).gone()
+    assert lost.done == [Status.CANCELLED]
+    call = await begin(closed)
+    call.dismissed(RpcError(Status.UNAVAILABLE, "the server is stopping"))
+    call.gone()
+    assert closed.done == [Status.UNAVAILABLE]
+    await begin(late, grpc_timeout="100m")
+    await until(lambda: late.done)
+    assert late.done == [Status.DEADLINE_EXCEEDED]
+
+
+@looped
+async def test_the_done_callback_waits_until_a_long_json_answer_is_written() -> None:
+    pairs = [kv.KeyValue(key=b"%05d" % number, value=b"v" * 100) for number in range(3000)]
+    message = pb.RangeResponse(kvs=pairs, count=3000).SerializeToString()
+    for is_lost in (False, True):
+        visit, trace = FakeVisit(), Trace()
+        visit.has_room = False
+        method = Exchange(lambda _: Pieces([message]), interceptor=trace)
+        call = ask(visit, method, RANGE, "/v3/kv/range")
+        await until(lambda visit=visit: visit.body)
+        assert (call is not None, trace.done) == (True, [])
+        assert call is not None
+        if is_lost:
+            call.gone()
+        else:
+            visit.has_room = True
+            call.relieved()
+            await until(lambda visit=visit: visit.is_finished)
+        await until(lambda trace=trace: trace.done)
+        assert trace.done == [Status.CANCELLED if is_lost else Status.OK]
+
+
+@looped
+async def test_the_done_callback_has_the_error_of_an_answer_that_cannot_be_written() -> None:
+    visit, trace = FakeVisit(), Trace()
+    invalid = b"\xff" * (SHORT_BYTES + 1)
+    ask(visit, Exchange(lambda _: (invalid, 0), interceptor=trace), PUT, "/v3/kv/put")
+    await until(lambda: trace.done)
+    assert (trace.done, visit.only_reply[0]) == ([Status.INTERNAL], 500)
