@@ -12,7 +12,7 @@ from typing import Final, Protocol, Self
 from leasehold.basics.addresses import Address, TcpAddress
 from leasehold.errors import LeaseholdError
 from leasehold.grpc.call_context import Interceptor
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.health import SERVER, HealthService, ServingStatus
 from leasehold.grpc.http_handlers import Pages
 from leasehold.grpc.reflection import ReflectionService, services_of
@@ -89,7 +89,7 @@ class LeaseholdServer:
         )
         self.store = self.runtime.store
         self.health = HealthService()
-        self._gate = Gate(TOO_MANY)
+        self._gate = DurabilityGate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)

@@ -75,7 +75,7 @@ def test_calls_with_a_token_are_answered() -> None:
 def test_an_interceptor_reads_metadata_peer_and_deadline() -> None:
     service = Guarded()
     peer = h2_peer.Peer(service)
-    began = peer.host.now()
+    began = peer.loop.now()
     call(peer, ONCE, b"hello", grpc_timeout="3S", **TOKEN)
     call(peer, ONCE, b"hello", **TOKEN)
     timed, untimed = service.seen
@@ -296,9 +296,9 @@ def test_the_done_callback_is_called_when_the_deadline_has_passed(path: str) -> 
     number = peer.open(path, grpc_timeout="3S")
     peer.say(number, b"hello")
     peer.pump()
-    peer.host.pass_time(2.9)
+    peer.loop.pass_time(2.9)
     assert service.done == []
-    peer.host.pass_time(0.2)
+    peer.loop.pass_time(0.2)
     assert service.done == [(path, Status.DEADLINE_EXCEEDED)]
 
 

@@ -72,7 +72,7 @@ class VirtualTask:
                 callback(self)
 
 
-class VirtualHost:
+class VirtualLoop:
     """A clock that stands still until it is told otherwise."""
 
     def __init__(self) -> None:
