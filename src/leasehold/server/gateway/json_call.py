@@ -134,7 +134,8 @@ class JsonCall:
     def _heard_all(self) -> None:
         self._is_all_heard = True
         self._messages = iter(())
-        self._response.body_taken()
+        if not self._tasks:  # which may keep the message
+            self._response.body_taken()
         if self._handler is not None:
             self._handler.ended()
         elif not self._tasks:
@@ -198,7 +199,8 @@ class JsonCall:
         self._tasks.discard(task)
         if task.cancelled():
             self.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
-        if self._is_all_heard and not self._tasks and isinstance(self._route.method, Exchange):
+        if self._is_all_heard and not self._tasks:  # then the method is an `Exchange`
+            self._response.body_taken()
             self.end()
         self._response.flush_soon()
 

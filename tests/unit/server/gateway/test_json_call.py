@@ -26,13 +26,18 @@ from leasehold.grpc.routes import (
     StreamHandler,
     Subscription,
 )
-from leasehold.http2.header_encoder import Fields
+from leasehold.grpc.server_connection import ServerConnection
+from leasehold.http2 import frames
+from leasehold.http2.header_encoder import Fields, literals
+from leasehold.http2.inbound import ReceiveAccount
+from leasehold.http2.limits import KIB, ConnectionLimits
 from leasehold.server.gateway.gateway import MAX_DEPTH, Gateway
 from leasehold.server.gateway.json_writer import LONG_BYTES, SHORT_BYTES, written
 from leasehold.wire import kv_pb2 as kv
 from leasehold.wire import leases_pb2, lock_pb2
 from leasehold.wire import rpc_pb2 as pb
 from leasehold.wire.pool import POOL
+from tests.support.virtual_loop import Turn, VirtualLoop
 
 PUT = "/etcdserverpb.KV/Put"
 RANGE = "/etcdserverpb.KV/Range"
@@ -552,6 +557,64 @@ async def test_a_body_is_not_kept_once_all_its_messages_are_heard() -> None:
     assert call is not None
     assert not response.has_body
     call.gone()
+
+
+@looped
+async def test_a_body_counts_until_an_answer_that_takes_a_while_is_there() -> None:
+    """As in gRPC: the handler may keep the message while it waits."""
+    is_idle = asyncio.Event()
+
+    async def later() -> Answer:
+        await is_idle.wait()
+        return ANSWER, 7
+
+    response = FakeResponse()
+    ask(response, Exchange(lambda _: later()), PUT, "/v3/kv/put")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert response.has_body
+    is_idle.set()
+    await until(lambda: not response.has_body)
+    assert response.replies == [], "it waits for the disk without the body"
+    response.gate.release(7)
+    assert response.only_reply[0] == 200
+
+
+def test_calls_that_wait_hold_no_more_than_a_connection_may_hold() -> None:
+    limits = ConnectionLimits(max_buffered_bytes=512 * KIB)
+    account, loop, sent = ReceiveAccount(limits), VirtualLoop(), bytearray()
+    waiting: list[bytes] = []
+
+    async def later(message: bytes) -> Answer:
+        waiting.append(message)
+        while True:
+            await Turn()
+
+    gateway = Gateway({PUT: Exchange(later)}, POOL, {}, no_health)
+    connection = ServerConnection(
+        {},
+        DurabilityGate(),
+        sent.extend,
+        web=gateway,
+        limits=limits,
+        loop=loop,
+        account=account,
+    )
+    connection.receive(frames.settings({}))
+    body = json.dumps({"key": "YQ==", "value": "A" * 100 * KIB}).encode()
+    block = literals(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/v3/kv/put")))
+    for number in range(1, 200, 2):
+        connection.receive(frames.frame(frames.HEADERS, frames.END_HEADERS, number, block))
+        for at in range(0, len(body), 16_000):
+            flags = frames.END_STREAM if at + 16_000 >= len(body) else 0
+            piece = body[at : at + 16_000]
+            connection.receive(frames.frame(frames.DATA, flags, number, piece))
+        loop.run_tasks()
+    assert len(waiting) == limits.max_buffered_bytes // len(body)
+    assert sent.count(b"503 too much received data") == 100 - len(waiting)
+    connection.lost()
+    loop.run_tasks()
+    assert (account.used_bytes, loop.open_tasks) == (0, 0)
 
 
 def test_a_listener_is_told_of_the_end_once() -> None:
