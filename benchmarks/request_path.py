@@ -60,6 +60,10 @@ WORKLOADS: Final = {
     ),
     "Range of one key": ("/etcdserverpb.KV/Range", messages.range_request(KEY)),
     "LeaseGrant": ("/etcdserverpb.Lease/LeaseGrant", messages.lease_grant_request(TTL_S)),
+    "LeaseGrant for 60 s": (  # the only form that is parsed without protobuf
+        "/etcdserverpb.Lease/LeaseGrant",
+        messages.lease_grant_request(60),
+    ),
     "KeepAlive, one-shot": (
         "/etcdserverpb.Lease/LeaseKeepAlive",
         messages.lease_request(LEASE),

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
-from tools.sync_twins import RENAMED, TWINS
+from tools.sync_twins import RENAMED
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SRC: Final = ROOT / "src"
@@ -82,12 +82,15 @@ def class_node(source: Source, name: str) -> ast.ClassDef:
     return node
 
 
-def members_of(source: Source, name: str) -> dict[str, Member]:
-    """Return the public members of a class, and of its base classes unless they have twins."""
+def members_of(source: Source, name: str, twin_base: str = "") -> dict[str, Member]:
+    """Return the public members of a class, and of its base classes.
+
+    Not those of the class whose counterpart is `twin_base`, the base class of the blocking one.
+    """
     node = class_node(source, name)
     members: dict[str, Member] = {}
     for base in map(ast.unparse, node.bases):
-        if base not in TWINS and base not in RENAMED:
+        if RENAMED.get(base, base) != twin_base:
             statement = source.imports.get(base, "")
             origin = (
                 read_module(statement.split()[1]) if statement.startswith("from lease") else source

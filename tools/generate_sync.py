@@ -10,6 +10,7 @@ it works follows from what the async method is and returns:
 - An async method is run on the loop's thread, and waited for.
 - A `Pending` result is awaited there, and its blocking counterpart returned.
 - A handle, such as a lock, is wrapped in its blocking counterpart.
+- A lease of a landlord that is returned is wrapped as well.
 - Anything else, such as a property, is answered in the caller's thread.
 
 What follows another rule is written by hand, in a base class in `src/leasehold/sync/`.
@@ -18,6 +19,7 @@ What follows another rule is written by hand, in a base class in `src/leasehold/
 import argparse
 import ast
 import builtins
+import copy
 import shutil
 import subprocess
 import sys
@@ -43,6 +45,7 @@ from tools.async_source import (
     read_module,
 )
 from tools.sync_twins import (
+    ARGUMENTS,
     CALLBACKS,
     ENDED_BY,
     HELPERS,
@@ -195,7 +198,6 @@ class Method:
         yield from (
             f'check_plain_callback({name}, "{name}")' for name in CALLBACKS if name in given
         )
-        returning = "" if returns == "None" else "return "
         is_pending = ast.unparse(self.node.returns or ast.Constant(None)).startswith("Pending[")
         if is_pending and returns == "HeldLease":
             yield from self._lease(given)
@@ -203,33 +205,53 @@ class Method:
             yield from self._guard(given, returns)
         elif same := self.twin.same_as.get(self.node.name):
             yield f"self.{same}({_arguments(self.node, {})})"
+        elif self.node.name == "__init__":
+            call = f"on_loop.{self.class_name}({self._passed()})"
+            yield f"super().__init__(lambda: {call})"
         elif returns == self.class_name:
             yield self._call()
             yield "return self"
+        elif returns == "Lease":
+            yield f"return Lease({self._answer()}, self._thread)"
+        elif returns == "list[Lease]":
+            yield f"return [Lease(lease, self._thread) for lease in {self._answer()}]"
         elif returns == "Watch":
             yield f"return begin_watch(self._thread, lambda: {self._call()})"
         elif returns in TWINS and isinstance(self.node, ast.FunctionDef):
             yield from self._handle(given, returns)
         elif _names(returns) & {*TWINS}:
             fail(f"{self.where} returns {returns}: there is no rule for that yet")
-        elif isinstance(self.node, ast.AsyncFunctionDef):
+        else:
+            yield self._answer() if returns == "None" else f"return {self._answer()}"
+
+    def _answer(self) -> str:
+        """Return the expression that waits for the async method, or reads the async property."""
+        if isinstance(self.node, ast.AsyncFunctionDef):
             undo = self.twin.undo.get(self.node.name)
             end = f", undo={undo})" if undo else ")"
-            yield f"{returning}self._thread.run(lambda: {self._call()}{end}"
-        elif self.node.decorator_list:
-            yield f"return {self.twin.on_loop}.{self.node.name}"
-        else:
-            yield f"{returning}{self._call()}"
+            return f"self._thread.run({self._deferred()}{end}"
+        if self.node.decorator_list:
+            return f"{self.twin.on_loop}.{self.node.name}"
+        return f"self._run({self._deferred()})" if self.twin.all_on_loop else self._call()
+
+    def _deferred(self) -> str:
+        """Return a function that makes the async call."""
+        call = self._call()
+        return call.removesuffix("()") if call.endswith("()") else f"lambda: {call}"
 
     def _call(self, **changed: str) -> str:
         """Return the call of the async method."""
+        return f"{self.twin.on_loop}.{self.node.name}({self._passed(**changed)})"
+
+    def _passed(self, **changed: str) -> str:
+        """Return the arguments of the async call."""
         for parameter in _parameters(self.node):
             annotation = _type(parameter.annotation)
-            if annotation == "HeldLease | int":
-                changed[parameter.arg] = f"lease_on_loop({parameter.arg})"
+            if annotation in ARGUMENTS:
+                changed[parameter.arg] = ARGUMENTS[annotation].format(parameter.arg)
             elif _names(annotation) & {*TWINS} and parameter.arg not in CALLBACKS:
                 fail(f"{self.where}: there is no rule yet for parameter {parameter.arg}")
-        return f"{self.twin.on_loop}.{self.node.name}({_arguments(self.node, changed)})"
+        return _arguments(self.node, changed)
 
     def _lease(self, given: set[str]) -> Iterator[str]:
         """Make a lease: its blocking object first, so that it receives every callback."""
@@ -267,7 +289,7 @@ class Method:
 
 def _class(source: Source, name: str, twin: Twin) -> str:
     node = class_node(source, name)
-    members = members_of(source, name)
+    members = members_of(source, name, twin.base)
     for each in (*twin.by_hand, *twin.internal, *twin.only, *twin.attributes):
         if each not in members:
             fail(f"{source.name}.{name} has no {each}: change tools/sync_twins.py")
@@ -280,7 +302,9 @@ def _class(source: Source, name: str, twin: Twin) -> str:
     if twin.narrows:
         parts.append(_indented(f"{twin.on_loop.removeprefix('self.')}: on_loop.{name}"))
     made = [member for member in wanted if member.node is None and member.kind in TWINS]
-    if made or not twin.base:
+    if twin.constructor_omits is not None:
+        parts.append(_indented(_constructor(source, node, twin)))
+    elif made or not twin.base:
         parts.append(_indented(_init(name, twin, made)))
     for member in wanted:
         if member.node is not None:
@@ -300,6 +324,23 @@ def _init(name: str, twin: Twin, made: list[Member]) -> str:
         lines.append(f"    self.{member.name} = {member.kind}(thread, twin.{member.name})")
         lines.append(f'    """{member.doc}"""')
     return "\n".join(lines)
+
+
+def _constructor(source: Source, node: ast.ClassDef, twin: Twin) -> str:
+    """Return the constructor of a class that programs make: it makes the async object."""
+    init = next(
+        each for each in node.body if isinstance(each, Function) and each.name == "__init__"
+    )
+    init = copy.deepcopy(init)
+    kept = [
+        (parameter, default)
+        for parameter, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)
+        if parameter.arg not in (twin.constructor_omits or ())
+    ]
+    init.args.kwonlyargs = [parameter for parameter, _ in kept]
+    init.args.kw_defaults = [default for _, default in kept]
+    member = Member(source, init.name, init, ast.get_docstring(init) or "")
+    return Method(member, init, node.name, twin).text()
 
 
 def _property(member: Member, name: str, twin: Twin) -> str:
@@ -335,6 +376,8 @@ def _function(source: Source, name: str) -> str:
 
 
 def _alias(source: Source, name: str) -> str:
+    if isinstance(source.definitions.get(name), ast.ClassDef):
+        return ast.unparse(source.definitions[name])
     if name not in source.docs:
         fail(f"{source.name} has no type alias {name}: change tools/sync_twins.py")
     return f'{ast.unparse(source.definitions[name])}\n"""{source.docs[name]}"""'
@@ -368,15 +411,15 @@ def _find_import(sources: list[Source], name: str) -> str:
 
 def _module(name: str, module: Module) -> str:
     source = read_module(name)
-    parts = [_alias(source, alias) for alias in sorted(module.aliases)]
+    parts = [_alias(source, alias) for alias in module.aliases]
     sources = [source]
     for class_name, twin in module.classes.items():
         parts.append(_class(source, class_name, twin))
-        sources += [member.source for member in members_of(source, class_name).values()]
+        sources += [member.source for member in members_of(source, class_name, twin.base).values()]
     parts += [_function(source, function) for function in sorted(module.functions)]
     body = "\n\n\n".join(parts)
     path = f"{name.removeprefix('leasehold.').replace('.', '/')}.py"
-    head = f"# Generated by tools/generate_sync.py from {path}. Do not edit: run `make sync`.\n"
+    head = f"# Generated by tools/generate_sync.py from {path}. Do not edit: run `make sync`\n"
     doc = f'"""`{name}` for blocking code."""\n\n'
     imports = "\n".join(_imports(sources, ast.parse(body)))
     return f"{head}{doc}{imports}\n\n\n{body}\n"

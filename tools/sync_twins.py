@@ -1,7 +1,7 @@
 """The table of `generate_sync`: which async classes have a blocking twin, and how they differ.
 
-A class or method that is renamed in `leasehold.locks`, `leasehold.sessions` or `leasehold.client`
-is renamed here, too. A new public method needs a line here only if it does not follow the rules.
+A class or method that is renamed in an async module is renamed here, too. A new public method needs
+a line here only if it does not follow the rules.
 """
 
 import re
@@ -30,6 +30,13 @@ class Twin:
     """Attributes that `__init__` sets without declaring a type, and their types."""
     same_as: Mapping[str, str] = field(default_factory=dict)
     """Methods that do the same as one of the base class."""
+    constructor_omits: tuple[str, ...] | None = None
+    """Parameters of the async constructor that the blocking one lacks.
+
+    None: only this package calls the constructor, with the thread and the async object.
+    """
+    all_on_loop: bool = False
+    """Whether plain methods run on the loop, too: those of the async object are not thread-safe."""
     undo: Mapping[str, str] = field(default_factory=dict)
     """What undoes a method that was executed although its caller was interrupted."""
 
@@ -42,7 +49,7 @@ class Module:
     functions: tuple[str, ...] = ()
     """Functions that return a pending client."""
     aliases: tuple[str, ...] = ()
-    """Type aliases that are copied: they name a class of this module."""
+    """Type aliases and data classes that are copied: they name a class of this module."""
 
 
 NAMED: Final = Twin(attributes={"name": "str"})
@@ -77,12 +84,44 @@ MODULES: Final[Mapping[str, Module]] = {
         },
         aliases=("Callback",),
     ),
-    "leasehold.locks.rwlock": Module(classes={"RWLock": NAMED}),
-    "leasehold.locks.semaphore": Module(
+    "leasehold.leases.lease": Module(
         classes={
+            "Lease": Twin(
+                base="LeaseHandle",
+                on_loop="self.on_loop",
+                only=("remaining", "expires_at", "term", "renew", "cancel", "to_bytes"),
+            )
+        }
+    ),
+    "leasehold.leases.renewal_manager": Module(
+        classes={
+            "RenewalManager": Twin(
+                base="RenewalBase",
+                constructor_omits=("timing", "on_trouble", "clock"),
+                all_on_loop=True,
+                same_as={"close": "_close"},
+            )
+        },
+        aliases=("RenewalNotice", "Listener"),
+    ),
+    "leasehold.landlord.remote_landlord": Module(
+        classes={
+            "RemoteLandlord": Twin(
+                base="LoopObject[on_loop.RemoteLandlord]",
+                constructor_omits=("clock",),
+                all_on_loop=True,
+                internal=("clock", "renew_all", "cancel_all"),
+                same_as={"close": "_close"},
+                undo={"grant": "on_loop.RemoteLease.cancel"},
+            )
+        }
+    ),
+    "leasehold.locks.queued_locks": Module(
+        classes={
+            "RWLock": NAMED,
             "Semaphore": Twin(
                 base="GuardedHandle", narrows=True, attributes={"name": "str", "limit": "int"}
-            )
+            ),
         }
     ),
     "leasehold.locks.barrier": Module(
@@ -100,7 +139,7 @@ MODULES: Final[Mapping[str, Module]] = {
             "Election": NAMED,
         }
     ),
-    "leasehold.locks.permits.permits": Module(
+    "leasehold.locks.permits": Module(
         classes={
             "Permits": Twin(
                 base="PermitChecks",
@@ -134,21 +173,26 @@ TWINS: Final[Mapping[str, str]] = {
 }
 """All blocking types, and their modules."""
 
-RENAMED: Final[Mapping[str, str]] = {"QueueGuard": "Guard"}
+RENAMED: Final[Mapping[str, str]] = {"QueueGuard": "Guard", "RemoteLease": "Lease", "L": "Lease"}
 """Types of an async signature whose counterpart has another name."""
 
 HELPERS: Final[Mapping[str, str]] = {
     "ClientBase": "leasehold.sync.client_base",
     "GuardedHandle": "leasehold.sync.guard",
     "LeaseBase": "leasehold.sync.lease_base",
+    "LeaseHandle": "leasehold.sync.lease_base",
+    "LoopObject": "leasehold.sync.client_base",
     "LoopThread": "leasehold.sync.loop_thread",
-    "PermitChecks": "leasehold.sync.permit_checks",
+    "PermitChecks": "leasehold.sync.lock",
+    "RenewalBase": "leasehold.sync.client_base",
     "Self": "typing",
+    "all_on_loop": "leasehold.sync.client_base",
     "begin_watch": "leasehold.sync.iterators",
     "check_in_thread": "leasehold.sync.lease_base",
     "check_plain_callback": "leasehold.basics.callbacks",
     "lease_on_loop": "leasehold.sync.lease_base",
     "make_client": "leasehold.sync.client_base",
+    "managed_on_loop": "leasehold.sync.client_base",
     "obtain": "leasehold.sync.guard",
     "report_loss": "leasehold.sync.guard",
 }
@@ -161,6 +205,14 @@ ENDED_BY: Final[Mapping[str, str]] = {
     "Leadership": "resigned",
 }
 """What a program does with the result of a call that the async client awaits or enters."""
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "HeldLease | int": "lease_on_loop({})",
+    "Lease": "managed_on_loop({})",
+    "Listener | None": "self._listener({}, RenewalNotice)",
+    "Mapping[Lease, End] | None": "all_on_loop({})",
+}
+"""What is passed on for a parameter of a blocking type."""
 
 CALLBACKS: Final = ("while_healthy", "on_jeopardy", "on_loss")
 """Parameters that are functions of the program, called in other threads."""
@@ -197,6 +249,30 @@ PHRASES: Final[Mapping[str, str]] = {
     ): (
         "Any number of threads may use it at the same time. It belongs to the process that made "
         "it: calls in a child process raise `Forked`, and have no other effect."
+    ),
+    "A promise with an end, as its holder sees it.": (
+        "A lease of a landlord, on the side of its holder. Thread-safe.\n\nIts state is read in "
+        "the caller's thread; `renew` and `cancel` run on the loop's thread."
+    ),
+    "Renews a set of leases, each until its own desired end.": (
+        "Renews a set of leases, each until its own desired end. Thread-safe.\n\nListeners are "
+        "called one at a time and in order, in a thread that is not the loop's: they may block, "
+        "and call the manager."
+    ),
+    " A `timing` replaces these two.": "",
+    "\n\n`on_trouble(lease, error)` is called for each renewal that has failed and is retried.": "",
+    "and abort the renewals under way.": (
+        "and abort the renewals under way.\n\nDoes nothing in a forked child."
+    ),
+    "that another process serves with `serve_landlord`.": (
+        "that another process serves with `serve_landlord`. Thread-safe."
+    ),
+    "a lease without a holder; it expires.": (
+        "a lease without a holder; it expires. If the caller is interrupted, the lease is "
+        "cancelled."
+    ),
+    "close the connection. No lease is ended.": (
+        "close the connection. No lease is ended.\n\nDoes nothing in a forked child."
     ),
     "first change after the block is entered": "first change after this returns",
     "It ends with `Compacted` or `HistoryLost` only. `timeout` is for entering the block": (

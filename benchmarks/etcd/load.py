@@ -131,7 +131,7 @@ class Load:
             warm, begun = self._done(), perf_counter()
             for connection in self.connections:
                 connection.latencies_s.clear()
-            ended_early = self._turn(poller, by_fd, begun + seconds)
+            ended_early = self._turn(poller, by_fd, begun + seconds, warm)
             ended = perf_counter()
             counted = self._done() - warm
             latencies_s = [each for one in self.connections for each in one.latencies_s]
@@ -187,15 +187,20 @@ class Load:
     def _done(self) -> int:
         return sum(each.done for each in self.connections)
 
-    def _turn(self, poller: select.epoll, by_fd: dict[int, Calls], deadline: float) -> bool:
-        """Send and receive until the deadline, or until a connection has nothing left to send."""
+    def _turn(
+        self, poller: select.epoll, by_fd: dict[int, Calls], deadline: float, answered: int = -1
+    ) -> bool:
+        """Send and receive until the deadline, or until a connection has nothing left to send.
+
+        It goes on after the deadline until more than `answered` calls are answered.
+        """
         poll, clock = poller.poll, perf_counter
         while True:
             ready = poll(POLL_S)
             now = clock()
             if not ready:
                 raise LoadFailed(f"no answer for {POLL_S} s")
-            if now >= deadline:
+            if now >= deadline and self._done() > answered:
                 return False
             for fd, _ in ready:
                 connection = by_fd[fd]

@@ -21,6 +21,7 @@ from benchmarks.etcd.samples import (
     LATENCY,
     MEMORY,
     P99_MS,
+    PER_CPU,
     RATE,
     START,
     THROUGHPUT,
@@ -179,7 +180,7 @@ class Run:
             server: ", ".join(
                 f"{name} {figure(value)}"
                 for name, value in figures.items()
-                if name in (RATE, P99_MS) or cell.part not in (THROUGHPUT, LATENCY)
+                if name in (RATE, PER_CPU, P99_MS) or cell.part not in (THROUGHPUT, LATENCY)
             )
             for server, figures in pair.figures.items()
         }

@@ -92,14 +92,13 @@ from leasehold.leases.until_policy import UntilPolicy
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election, Leader, Leadership, Observation
 from leasehold.locks.lock import Holder, Lock
+from leasehold.locks.lock_count import AcquisitionCounts, Uncounted
 from leasehold.locks.lock_events import LockEvent, LockEventKind
 from leasehold.locks.ownership import Guard
-from leasehold.locks.permits import Permit
-from leasehold.locks.queue_acquisition import QueueGuard
-from leasehold.locks.rwlock import RWLock
-from leasehold.locks.semaphore import Semaphore
+from leasehold.locks.permit import Permit
+from leasehold.locks.queued_locks import QueueGuard, RWLock, Semaphore
 from leasehold.sessions.held_lease import HeldLease
-from leasehold.sessions.loss_signals import Signal
+from leasehold.sessions.kept_lease import Signal
 from leasehold.store.housekeeping import AutoCompaction
 
 open = open_client  # noqa: A001  as it is used: `leasehold.open`; not in `__all__`
@@ -109,6 +108,7 @@ __all__ = [
     "FOREVER",
     "FROM_KEY",
     "SYSTEM_CLOCK",
+    "AcquisitionCounts",
     "AnyDuration",
     "AutoCompaction",
     "Barrier",
@@ -216,6 +216,7 @@ __all__ = [
     "TooManyOperations",
     "Txn",
     "TxnResult",
+    "Uncounted",
     "Unhealthy",
     "UnknownKey",
     "UnknownLease",

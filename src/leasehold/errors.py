@@ -160,8 +160,6 @@ class SessionExpired(LeaseLost):
     A waiter has lost its place in the queue, and may try again.
     """
 
-    status = Status.FAILED_PRECONDITION
-
     def __str__(self) -> str:
         return f"the session (lease {shown_lease(self.lease)}) is over: {self.why}"
 
@@ -171,8 +169,6 @@ class LockLost(LeaseLost):
 
     `name` is its name; `lease` is the lease of its session.
     """
-
-    status = Status.FAILED_PRECONDITION
 
     def __init__(self, name: str, lease: object, why: str) -> None:
         super().__init__(lease, why)
@@ -413,8 +409,6 @@ class ClusterMismatch(HistoryLost):
 
     `addresses` and `cluster_ids` have those of the first endpoint and of the other one.
     """
-
-    status = Status.DATA_LOSS
 
     def __init__(self, addresses: tuple[str, str], cluster_ids: tuple[int, int]) -> None:
         super().__init__(addresses, cluster_ids)

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from leasehold import Client, UnknownLease
-from leasehold.locks.permits import Permit
-from leasehold.locks.permits.permit import names_of
+from leasehold.locks.permit import Permit, names_of
 from tests.engines.conftest import Place
 from tests.support.asynchronous import asynchronous, until
 

@@ -10,7 +10,7 @@ import pytest
 from leasehold import Client, LockDenied
 from leasehold.basics.pending import Pending
 from leasehold.engine.interface import Engine
-from leasehold.locks.queue_acquisition import QueueGuard
+from leasehold.locks.queued_locks import QueueGuard
 from tests.engines.conftest import Place
 from tests.support.asynchronous import asynchronous
 from tests.support.faulty_engine import Fault, FaultyEngine
@@ -161,3 +161,25 @@ async def test_an_election_and_who_observes_it(place: Place) -> None:
             await until_seen("four")
         observing.cancel()
         await asyncio.wait([observing])
+
+
+@asynchronous
+async def test_acquisitions_are_counted_and_kept(place: Place) -> None:
+    name, prefix = place.key(b"counted/desk"), place.key(b"counted/")
+    text = name.decode()
+    async with clients(place, "a", "b", "reader") as (a, b, reader):
+        for number, client in enumerate((a, b, a)):
+            trouble(client, 1 + number)
+            for _ in range(2):
+                async with client.lock(name, count=True):
+                    pass
+        guard = await b.lock(name, count=True).acquire()
+        counted = await reader.count_acquisitions(prefix=prefix, recall_timeout=30)
+        assert counted == ({text: 7}, {})
+        guard.check()
+        guard.release()
+        await b.close()
+        await a.close()
+        assert await reader.count_acquisitions(name) == ({text: 7}, {})
+        assert await reader.remove_count(name) == 7
+        assert await reader.count_acquisitions(prefix=prefix) == ({}, {})

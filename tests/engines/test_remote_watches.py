@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from leasehold import CallRefused, Closed, Compacted, Forked, HistoryLost
+from leasehold.engine import interface
 from leasehold.engine.interface import Watch
-from leasehold.engine.remote import remote_watch
 from leasehold.engine.remote.watch_hub import PROGRESS_S
 from leasehold.errors import Status
 from leasehold.grpc.protocol import RpcError
@@ -146,7 +146,7 @@ def test_a_stream_lost_in_the_middle_of_fragments_tells_nothing_in_part_or_twice
 def test_a_slow_reader_is_detached_and_catches_up_while_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_QUEUED", 4)
+    monkeypatch.setattr(interface, "MAX_QUEUED", 4)
 
     async def main() -> None:
         channel = ScriptedChannel()
@@ -177,7 +177,7 @@ def test_a_slow_reader_is_detached_and_catches_up_while_others_go_on(
 def test_what_waits_to_be_read_is_bounded_in_bytes_fragments_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_QUEUED_BYTES", 100)
+    monkeypatch.setattr(interface, "MAX_QUEUED_BYTES", 100)
 
     async def main() -> None:
         channel = ScriptedChannel()
@@ -197,7 +197,7 @@ def test_what_waits_to_be_read_is_bounded_in_bytes_fragments_too(
 def test_asking_for_progress_does_not_make_a_full_watch_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_QUEUED", 4)
+    monkeypatch.setattr(interface, "MAX_QUEUED", 4)
 
     async def main() -> None:
         channel = ScriptedChannel("3.5.21")

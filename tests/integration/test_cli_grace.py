@@ -15,7 +15,7 @@ from leasehold.cli import argument_types
 from leasehold.cli.run_while_held import chosen_grace_s
 from leasehold.cli.supervised_command import SUPERVISOR, CommandEnd, SupervisedCommand
 from leasehold.clock import SYSTEM_CLOCK
-from leasehold.sessions.loss_signals import Signal
+from leasehold.sessions.kept_lease import Signal
 from tests.support.serve_command import WITHIN_S
 
 TERMS_S = st.integers(1, 10**9).map(lambda length_ms: length_ms / 1000)

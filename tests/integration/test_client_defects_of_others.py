@@ -24,6 +24,7 @@ from leasehold.grpc.protocol import RpcError
 from leasehold.server.etcd.lease import LeaseService as EtcdLeaseService
 from leasehold.server.leases.service import Batches
 from leasehold.testing.local_server import LocalServer
+from tests.support.cost import relative, untraced
 
 TTL_S = 2.0
 DEADLINE_S = 30.0
@@ -225,12 +226,13 @@ def test_a_server_that_is_gone_costs_hardly_any_time(server: LocalServer) -> Non
 
     async def work(client: Client) -> None:
         lease = await client.lease(60.0)
-        with server.outage():
+        with server.outage(), untraced():
             began = time.process_time()
             for _ in range(5):
                 with pytest.raises((TimeoutError, leasehold.ConnectionLost)):
                     await client.kv.put("a", "b", timeout=0.2)
-            assert time.process_time() - began < 0.5
+            used_s = time.process_time() - began
+        assert relative(used_s) < 45
         lease.check()
 
     run(server, work)

@@ -8,7 +8,7 @@ import pytest
 
 import leasehold.sync
 from leasehold.errors import Closed
-from leasehold.locks.permits.permit import names_of
+from leasehold.locks.permit import names_of
 from leasehold.testing import LocalServer
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.engine.interface import prefix_end
-from leasehold.locks.permits.permit import END, PREFIX, names_of, prefix_of, read_names
+from leasehold.locks.permit import END, PREFIX, names_of, prefix_of, read_names
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 _NASTY = st.lists(

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.engine import embedded_watch
+from leasehold.engine import interface
 from leasehold.engine.values import Event
 from leasehold.errors import CallRefused, Compacted, LeaseholdError
 from leasehold.keyspace.operations import Delete, Put
@@ -73,7 +73,7 @@ LIMITS: dict[Any, dict[str, float]] = {
         "OTHERS_SHARE": 0.5,
     },
     shared_watch: {"LEVELS": 2, "COOL_S": COOL_S, "COOL_MAX_S": 4 * COOL_S, "MAX_COOLING": 3},
-    embedded_watch: {"MAX_QUEUED": 2},
+    interface: {"MAX_QUEUED": 2},
 }
 
 

@@ -9,12 +9,11 @@ from leasehold.engine.values import Event, KeyValue, TxnResult
 from leasehold.errors import LeaseholdError, is_definite
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import Compare, Relation, Step, Target
-from leasehold.locks import lock
 from leasehold.locks.client_lock import ClientLock
-from leasehold.locks.lock_keys import Claim
-from leasehold.locks.lock_options import LockOptions
+from leasehold.locks.guards import LockOptions
+from leasehold.locks.lock import LockRegistry
+from leasehold.locks.lock_keys import COUNTERS, Claim
 from leasehold.locks.lock_queue import LockEntry, LockQueue, QueueSnapshot, Successors
-from leasehold.locks.lock_registry import LockRegistry
 from leasehold.locks.lock_state import State
 from leasehold.locks.ownership import Guard, Ownership
 from leasehold.locks.queue import QueueEntry
@@ -122,7 +121,7 @@ def _marks_for_others_count() -> Patch:
     def read_mark(self: LockEntry, ahead: KeyValue) -> None:
         claim = Claim.decode(ahead.value)
         if claim is not None and claim.denies:
-            self.answer = claim
+            self.is_refused = True
 
     return patch.object(LockEntry, "_read_mark", read_mark)
 
@@ -154,10 +153,24 @@ def _clients_hand_it_round() -> Patch:
 def _the_count_is_not_passed_on() -> Patch:
     original = LockEntry.give_up
 
-    async def give_up(self: LockEntry, total: int, _heir: KeyValue | None) -> None:
-        await original(self, total, None)
+    async def give_up(self: LockEntry, total: int, _heir: KeyValue | None, counter: bytes) -> None:
+        await original(self, total, None, counter)
 
     return patch.object(LockEntry, "give_up", give_up)
+
+
+def _callers_that_are_gone_are_counted() -> Patch:
+    return patch.object(Guard, "take_back", Guard.settle)
+
+
+def _a_count_without_an_answer_is_added_again() -> Patch:
+    original = Session.write
+
+    async def write(self: Session, compares: Sequence[Compare], *steps: Any) -> TxnResult:
+        is_counted = any(compare.key.startswith(COUNTERS) for compare in compares)
+        return await original(self, () if is_counted else compares, *steps)
+
+    return patch.object(Session, "write", write)
 
 
 def _guards_have_one_token() -> Patch:
@@ -236,7 +249,7 @@ def _who_gives_up_leaves_its_key() -> Patch:
 
 
 def _a_guard_that_came_too_late_is_kept() -> Patch:
-    return patch.object(lock, "_take_back", lambda _waiter: None)
+    return patch.object(Guard, "take_back", lambda _guard: None)
 
 
 def _an_attempt_goes_on_after_it_was_withdrawn() -> Patch:
@@ -289,6 +302,8 @@ _FOUND_BY: Sequence[tuple[Callable[[], Patch], Callable[[int], object]]] = (
     (_local_waiters_come_first, scenarios.in_order),
     (_clients_hand_it_round, scenarios.in_order),
     (_the_count_is_not_passed_on, scenarios.quiet),
+    (_callers_that_are_gone_are_counted, scenarios.counted),
+    (_a_count_without_an_answer_is_added_again, scenarios.counted),
     (_guards_have_one_token, scenarios.quiet),
     (_the_signal_is_trusted_instead_of_the_clock, scenarios.stalls),
     (_no_margin, scenarios.stalls),

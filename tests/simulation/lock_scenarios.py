@@ -1,6 +1,7 @@
 """Scenarios for locks: each takes a seed, and raises `Violation` if a promise was broken."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 from leasehold.errors import LockDenied
@@ -194,6 +195,34 @@ def quiet(seed: int, **options: Any) -> LockWorld:
         return world
 
 
+def counted(seed: int, **options: Any) -> LockWorld:
+    """Answers are lost, requests late, tasks cancelled: a count that is kept is exact all the same.
+
+    Only what a client has acquired under a session that it lost is missing.
+    """
+    with Simulation(seed) as sim:
+        habits = replace(HASTY, counts=True)
+        world = LockWorld(
+            sim, QUIET, habits=habits, ttl_s=10.0, foreigners=0, names=("a", "b"), **options
+        )
+        while sim.now < 30.0:
+            world.server.stragglers = Stragglers(sim.random.choice((0.0, 0.1)), (0.2, 2.0))
+            sim.run_for(sim.random.uniform(0.2, 2.0))
+        world.server.stragglers = Stragglers()
+        world.stop_working()
+        sim.run_for(60.0)  # everything was idle for long enough
+        counting = world.ours[0].host.start(_count, world)
+        sim.run_until(counting.done, within=10.0)
+        counts, grants = counting.result(), dict(world.oracle.grants)
+        if any(process.lost for process in world.processes):
+            if any(counts[name] > grants[name] for name in grants):
+                raise Violation(f"counted {counts}, granted {grants}")
+        elif counts != grants:
+            raise Violation(f"counted {counts}, granted {grants}")
+        world.wind_down()
+        return world
+
+
 def fickle(seed: int, **options: Any) -> LockWorld:
     """People only ask, give up after a while, are cancelled: nobody loses or fails by that."""
     with Simulation(seed) as sim:
@@ -206,7 +235,10 @@ def fickle(seed: int, **options: Any) -> LockWorld:
 async def _count(world: LockWorld) -> dict[str, int]:
     client = world.ours[0].client
     assert client is not None
-    return await client.count_acquisitions(*world.oracle.grants)
+    counted = await client.count_acquisitions(*world.oracle.grants)
+    if counted.not_reached:
+        raise Violation(f"not reached: {counted.not_reached}")
+    return counted.counts
 
 
 def _check_nobody_lost(world: LockWorld) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from leasehold import Client, HistoryLost, LeaseholdError, LeaseLost
 from leasehold.errors import CallRefused, Closed, LockDenied, NotHeld
 from leasehold.fencing.token import Token
+from leasehold.locks.lock_keys import COUNTERS
 from leasehold.testing import Faults, Host, NotReached, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer, Stragglers
@@ -53,6 +54,8 @@ class Habits:
     """How often it waits for a while only."""
     uncached: float = 0.2
     """How often the lock is not to be cached."""
+    counts: bool = False
+    """Whether the number of acquisitions is kept when the lock is free."""
 
 
 BRIEF: Final = Habits(work_s=(0.0, 0.05), rounds=1)
@@ -222,7 +225,8 @@ class LockWorld:
             limit = 0.0
         elif random.random() < habits.hurries:
             limit = random.uniform(0.05, 3.0)
-        lock = client.lock(name, cache=random.random() >= habits.uncached)
+        cache = random.random() >= habits.uncached
+        lock = client.lock(name, cache=cache, count=habits.counts)
         ask_again, asked_at = random.random() < 0.2, process.host.clock.boottime()
         try:
             guard = await lock.acquire(timeout=limit, ask_again=ask_again)
@@ -420,7 +424,7 @@ class LockWorld:
         for task in closing:
             task.result()
         self.sim.run_for(1.0)
-        if left := {*self.server.pairs()}:
+        if left := {key for key in self.server.pairs() if not key.startswith(COUNTERS)}:
             raise Violation(f"keys are left after all clients were closed: {sorted(left)[:5]}")
         if leases := self.server.lease_ids():
             raise Violation(f"{len(leases)} leases are left after all clients were closed")

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from leasehold import Client
+from leasehold.locks.permit import CALLS, PREFIX, names_of
 from leasehold.locks.permits import Permits
-from leasehold.locks.permits.permit import CALLS, PREFIX, names_of
 from leasehold.testing import Faults, Host, Simulation
 from tests.simulation.far_keyspace import FarKeyspace
 from tests.simulation.far_server import Answer, KeyspaceServer

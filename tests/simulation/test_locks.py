@@ -97,6 +97,12 @@ def test_counts_sum_to_the_grants(seed: int) -> None:
     assert sum(world.oracle.grants.values()) > 50
 
 
+@pytest.mark.parametrize("seed", seeds(10))
+def test_counts_that_are_kept_are_exact(seed: int) -> None:
+    world = scenarios.counted(seed)
+    assert sum(world.oracle.grants.values()) > 50
+
+
 @pytest.mark.parametrize("seed", seeds(3))
 def test_who_only_asks_or_gives_up_costs_nobody_anything(seed: int) -> None:
     world = scenarios.fickle(seed)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from leasehold.errors import CallFailed, LeaseholdError, UnknownLease
-from leasehold.locks.permits import Permits, permit_grants
+from leasehold.locks import permit_grants
+from leasehold.locks.permits import Permits
 from tests.simulation.permit_stage import NAMES, Stage
 
 TTL_S = 10.0

@@ -7,8 +7,9 @@ import pytest
 
 from leasehold.errors import HistoryLost, UnknownLease
 from leasehold.leases.holder_view import session_margin_s
-from leasehold.locks.permits import Permits, permit_cache
-from leasehold.locks.permits.permit import SKEW_ALLOWANCE_S, names_of
+from leasehold.locks import permits as permits_module
+from leasehold.locks.permit import SKEW_ALLOWANCE_S, names_of
+from leasehold.locks.permits import Permits
 from leasehold.testing import Faults, seeds
 from tests.simulation.far_server import EtcdLikeServer, KeyspaceServer
 from tests.simulation.permit_stage import GRAIN_S, NAMES, Stage, User
@@ -108,7 +109,7 @@ def test_a_long_lease_is_asked_about_again_after_a_while() -> None:
         stage.grants(HOUR_S)
         assert stage.asks(stage.gate)
         stage.cut(stage.gate)
-        assert yes_until(stage, stage.gate) == pytest.approx(permit_cache.MAX_AGE_S, abs=STEP_S)
+        assert yes_until(stage, stage.gate) == pytest.approx(permits_module.MAX_AGE_S, abs=STEP_S)
 
 
 def test_no_permit_is_not_cached() -> None:
@@ -122,7 +123,7 @@ def test_no_permit_is_not_cached() -> None:
 
 
 def test_the_cache_has_a_limit_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permit_cache, "MAX_CACHED", 3)
+    monkeypatch.setattr(permits_module, "MAX_CACHED", 3)
     with Stage() as stage:
         gate = stage.gate
         for number in range(5):

@@ -13,7 +13,7 @@ import pytest
 
 from leasehold import Compacted, LockDenied, LockLost, SessionExpired, Token
 from leasehold.basics.pending import Pending
-from leasehold.locks.queue_acquisition import QueueGuard
+from leasehold.locks.queued_locks import QueueGuard
 from leasehold.testing import seeds
 from tests.support.faulty_engine import LOSSES, Participant, World, play
 

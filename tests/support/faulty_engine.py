@@ -46,7 +46,8 @@ T = TypeVar("T")
 WITHIN_S: Final = 100_000.0
 """How long a scene may take, in virtual time."""
 
-SESSIONS: Final = b"leasehold/sessions/"
+RESERVED: Final = (b"leasehold/sessions/", b"leasehold-count:")
+"""Keys of sessions, and the stored counts of locks, which are meant to stay."""
 
 
 class Fault(Enum):
@@ -267,9 +268,9 @@ class World:
         return client
 
     def pairs(self, prefix: bytes = b"") -> list[KeyValue]:
-        """Return all keys, without those of sessions; by create revisions."""
+        """Return all keys, without those of sessions and counts; by create revisions."""
         items = self.engine._store.keyspace.range(b"\0", FROM_KEY)
-        pairs = [KeyValue(item) for item in items if not item[5].startswith(SESSIONS)]
+        pairs = [KeyValue(item) for item in items if not item[5].startswith(RESERVED)]
         found = [pair for pair in pairs if pair.key.startswith(prefix)]
         return sorted(found, key=lambda pair: pair.create_revision)
 

@@ -9,10 +9,10 @@ from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Answer, DeferredAnswer, ServerStream, StreamHandler, Subscription
 from leasehold.journal.journal_format import Identity
 from leasehold.keyspace.operations import Grant, Put
+from leasehold.leases.policies import DEFAULT_POLICIES, Policies
 from leasehold.server.etcd.lease import LeaseService
 from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.server.leases.service import PATH, LeasesService
-from leasehold.server.settings import DEFAULT_POLICIES, Policies
 from leasehold.store.runtime import Runtime
 from leasehold.testing import current_host, run_virtual
 from leasehold.wire import leases_pb2 as pb

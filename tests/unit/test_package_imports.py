@@ -32,7 +32,7 @@ ALLOWED: Final[dict[str, str]] = {
     "fencing": "basics errors journal engine",
     "sessions": "basics errors clock keyspace leases engine",
     "locks": "basics errors clock keyspace leases engine fencing sessions",
-    "server": "basics errors keyspace http2 wire grpc journal http1 store serving landlord",
+    "server": "basics errors keyspace leases http2 wire grpc journal http1 store serving landlord",
     "client": "basics errors clock keyspace wire grpc store engine engine.remote sessions locks",
     "api": (
         "basics errors clock keyspace leases store landlord engine fencing sessions locks client"
@@ -43,7 +43,7 @@ ALLOWED: Final[dict[str, str]] = {
         "client"
     ),
     "cli": (
-        "basics errors clock keyspace wire grpc http1 store serving engine engine.remote "
+        "basics errors clock keyspace leases wire grpc http1 store serving engine engine.remote "
         "fencing sessions locks server client leasehold"
     ),
     "testing": "basics errors engine engine.remote sessions server client sync",

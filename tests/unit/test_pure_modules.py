@@ -50,8 +50,6 @@ PURE: Final = (
     "leasehold.http2.inbound",
     "leasehold.http2.limits",
     "leasehold.http2.outbound",
-    "leasehold.http2.hpack_tables",
-    "leasehold.http2.stream",
     "leasehold.http2.stream",
     "leasehold.keyspace",
     "leasehold.keyspace.answer_size",

@@ -7,21 +7,14 @@ sent.
 """
 
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 BASE_S: Final = 0.1
 FACTOR: Final = 1.6
 MAX_S: Final = 10.0
 
-FULL_JITTER: Final = 1.0
-LISTED_JITTER: Final = 0.25
-
-
-class Schedule(NamedTuple):
-    """The longest waits in order, the last of which repeats; `jitter` is the share that may go."""
-
-    waits_s: tuple[float, ...]
-    jitter: float
+Schedule: TypeAlias = tuple[float, ...]
+"""The longest waits in order, the last of which repeats."""
 
 
 def exponential(base_s: float = BASE_S, max_s: float = MAX_S) -> Schedule:
@@ -29,16 +22,11 @@ def exponential(base_s: float = BASE_S, max_s: float = MAX_S) -> Schedule:
     waits_s = [min(base_s, max_s)]
     while waits_s[-1] < max_s:
         waits_s.append(min(max_s, waits_s[-1] * FACTOR))
-    return Schedule(tuple(waits_s), FULL_JITTER)
-
-
-def listed(*waits_s: float) -> Schedule:
-    """Return a schedule of these waits, each shortened by at most a quarter."""
-    return Schedule(waits_s, LISTED_JITTER)
+    return tuple(waits_s)
 
 
 class Backoff:
-    """Returns the waits of a schedule, one after the other."""
+    """Returns random waits within the bounds of a schedule, one after the other."""
 
     __slots__ = ("_attempts", "_random", "_schedule")
 
@@ -49,10 +37,9 @@ class Backoff:
 
     def next_s(self) -> float:
         """Return the next wait."""
-        waits_s, jitter = self._schedule
-        bound_s = waits_s[min(self._attempts, len(waits_s) - 1)]
+        bound_s = self._schedule[min(self._attempts, len(self._schedule) - 1)]
         self._attempts += 1
-        return self._random.uniform((1.0 - jitter) * bound_s, bound_s)
+        return self._random.uniform(0.0, bound_s)
 
     def reset(self) -> None:
         """Start the schedule again, after a time of success."""

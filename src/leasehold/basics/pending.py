@@ -3,24 +3,11 @@
 import warnings
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
-
-class Entered(Protocol):
-    """An async context manager that returns itself."""
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None: ...
-
-
-E = TypeVar("E", bound=Entered)
+E = TypeVar("E", bound=AbstractAsyncContextManager[Any, bool | None])
 
 
 class Pending(Generic[E]):

@@ -16,22 +16,22 @@ if typing.TYPE_CHECKING:
 MAX_STANDARD_FILE: Final = 2
 
 
-COMMANDS: Final = (
-    "serve",
-    "config",
-    "backup",
-    "restore",
-    "check",
-    "lease",
-    "kv",
-    "lock",
-    "elect",
-    "permit",
-    "status",
-    "top",
-    "completion",
-)
-"""Each is a module of this package. The order is that of the help."""
+COMMANDS: Final = {
+    "serve": "serve:add_command",
+    "config": "serve:add_config",
+    "backup": "data_directory:add_backup",
+    "restore": "data_directory:add_restore",
+    "check": "data_directory:add_check",
+    "lease": "lease:add_command",
+    "kv": "kv:add_command",
+    "lock": "lock:add_command",
+    "elect": "elect:add_command",
+    "permit": "permit:add_command",
+    "status": "status:add_command",
+    "top": "top:add_command",
+    "completion": "completion:add_command",
+}
+"""The module of each in this package, and the function that adds it. The order is the help's."""
 
 _EPILOG: Final = """\
 examples:
@@ -86,7 +86,8 @@ def parser_for(given: Sequence[str] = ()) -> "Parser":
     parser.add_argument("--version", action="version", version=f"leasehold {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS:
-        importlib.import_module(f"leasehold.cli.{name}").add_command(commands)
+        module, _, add = COMMANDS[name].partition(":")
+        getattr(importlib.import_module(f"leasehold.cli.{module}"), add)(commands)
     return parser
 
 

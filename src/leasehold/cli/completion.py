@@ -7,8 +7,9 @@ from the words so far that are neither options nor option values.
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from leasehold.cli.output import OutputFailedError, emit, print_error
@@ -118,12 +119,6 @@ def _plain(text: str) -> str:
 # bash and zsh: `case` statements on the path, with the same words.
 
 
-def _cases(parser: argparse.ArgumentParser, line: Callable[[CompletedCommand], str]) -> str:
-    return "\n".join(
-        f'    "{" ".join(each.path)}")\n{line(each)}\n      ;;' for each in commands_of(parser)
-    )
-
-
 def _words(command: CompletedCommand) -> str:
     valued = "|".join(command.valued) or "-"
     filed = "|".join(command.filed) or "-"
@@ -136,61 +131,8 @@ def _words(command: CompletedCommand) -> str:
     )
 
 
-_BASH: Final = """\
-# bash completion for leasehold
-
-_leasehold_know() {
-  case "$1" in
-%(cases)s
-    *)
-      return 1
-      ;;
-  esac
-}
-
-_leasehold() {
-  local path='' commands flags valued filed files word previous='' at
-  local current="${COMP_WORDS[COMP_CWORD]}"
-  COMPREPLY=()
-  _leasehold_know ''
-  for ((at = 1; at < COMP_CWORD; at++)); do
-    word="${COMP_WORDS[at]}"
-    if [[ -n $previous && $valued == *"|$previous|"* ]]; then
-      previous=''
-      continue
-    fi
-    previous="$word"
-    if [[ $word != -* && " $commands " == *" $word "* ]]; then
-      path="${path:+$path }$word"
-      previous=''
-      _leasehold_know "$path"
-    fi
-  done
-  if [[ -n $previous && $valued == *"|$previous|"* ]]; then
-    if [[ $filed == *"|$previous|"* ]]; then
-      mapfile -t COMPREPLY < <(compgen -f -- "$current")
-    fi
-  elif [[ $current == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$current")
-  elif [[ -n $commands ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current")
-  elif [[ $files == 1 ]]; then
-    mapfile -t COMPREPLY < <(compgen -f -- "$current")
-  fi
-}
-
-complete -o filenames -F _leasehold leasehold
-"""
-
-
-def _bash(parser: argparse.ArgumentParser) -> str:
-    return _BASH % {"cases": _cases(parser, _words)}
-
-
-_ZSH: Final = """\
-#compdef leasehold
-# zsh completion for leasehold
-
+_SCRIPT: Final = """\
+%(first)s
 _leasehold_know() {
   case "$1" in
 %(cases)s
@@ -202,10 +144,10 @@ _leasehold_know() {
 
 _leasehold() {
   local spot='' commands flags valued filed files word previous='' at
-  local current="${words[CURRENT]}"
+  local current="${%(words)s[%(at)s]}"%(begin)s
   _leasehold_know ''
-  for ((at = 2; at < CURRENT; at++)); do
-    word="${words[at]}"
+  for ((at = %(from)s; at < %(at)s; at++)); do
+    word="${%(words)s[at]}"
     if [[ -n $previous && $valued == *"|$previous|"* ]]; then
       previous=''
       continue
@@ -219,23 +161,52 @@ _leasehold() {
   done
   if [[ -n $previous && $valued == *"|$previous|"* ]]; then
     if [[ $filed == *"|$previous|"* ]]; then
-      _files
+      %(files)s
     fi
   elif [[ $current == -* ]]; then
-    compadd -- ${=flags}
+    %(flags)s
   elif [[ -n $commands ]]; then
-    compadd -- ${=commands}
+    %(commands)s
   elif [[ $files == 1 ]]; then
-    _files
+    %(files)s
   fi
 }
 
-compdef _leasehold leasehold
+%(last)s
 """
 
+_COMPGEN: Final = 'mapfile -t COMPREPLY < <(compgen %s -- "$current")'
 
-def _zsh(parser: argparse.ArgumentParser) -> str:
-    return _ZSH % {"cases": _cases(parser, _words)}
+_BASH: Final = {
+    "first": "# bash completion for leasehold\n",
+    "words": "COMP_WORDS",
+    "from": "1",
+    "at": "COMP_CWORD",
+    "begin": "\n  COMPREPLY=()",
+    "files": _COMPGEN % "-f",
+    "flags": _COMPGEN % '-W "$flags"',
+    "commands": _COMPGEN % '-W "$commands"',
+    "last": "complete -o filenames -F _leasehold leasehold",
+}
+
+_ZSH: Final = {
+    "first": "#compdef leasehold\n# zsh completion for leasehold\n",
+    "words": "words",
+    "from": "2",
+    "at": "CURRENT",
+    "begin": "",
+    "files": "_files",
+    "flags": "compadd -- ${=flags}",
+    "commands": "compadd -- ${=commands}",
+    "last": "compdef _leasehold leasehold",
+}
+
+
+def _script(shell: Mapping[str, str], parser: argparse.ArgumentParser) -> str:
+    cases = "\n".join(
+        f'    "{" ".join(each.path)}")\n{_words(each)}\n      ;;' for each in commands_of(parser)
+    )
+    return _SCRIPT % {**shell, "cases": cases}
 
 
 # fish: one line for each word, conditional on its command.
@@ -282,7 +253,7 @@ def _fish_lines(command: CompletedCommand) -> Iterator[str]:
 
 
 SCRIPTS: Final[dict[str, Callable[[argparse.ArgumentParser], str]]] = {
-    "bash": _bash,
-    "zsh": _zsh,
+    "bash": partial(_script, _BASH),
+    "zsh": partial(_script, _ZSH),
     "fish": _fish,
 }

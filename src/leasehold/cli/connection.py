@@ -65,6 +65,12 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    """Add the options of all client commands, and the function to run."""
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
 class ConnectOptions:
     """The server's address and how to connect to it."""
 

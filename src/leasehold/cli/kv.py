@@ -3,12 +3,12 @@
 import argparse
 import errno
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
-from leasehold.cli.connection import add_connection, print_note, until_signal, with_client
+from leasehold.cli.connection import finish, print_note, until_signal, with_client
 from leasehold.cli.output import (
     count,
     emit,
@@ -332,12 +332,6 @@ def add_del(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a delete."""
     _add_key(parser)
     parser.add_argument("--previous", action="store_true", help="print the deleted keys as well")
-
-
-def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    """Add the options of all client commands, and the function to run."""
-    add_connection(parser)
-    parser.set_defaults(run=run)
 
 
 def _missing(arguments: argparse.Namespace) -> int:

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from leasehold.cli.argument_types import lease_id, octets
-from leasehold.cli.connection import with_client
+from leasehold.cli.connection import finish, with_client
 from leasehold.cli.kv import (
     add_del,
     add_get,
     add_put,
     deleted_json,
-    finish,
     pairs_table,
     put_json,
     range_json,

@@ -1,14 +1,14 @@
 """`leasehold lease`: grant, renew, revoke and keep leases; `lease_views` has the other commands."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_term
 from leasehold.cli.connection import (
-    add_connection,
     error_text,
+    finish,
     lease_service,
     remote,
     with_client,
@@ -71,12 +71,6 @@ def _add_no_revoke(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-revoke", action="store_true", help="let kept leases expire instead of revoking them"
     )
-
-
-def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    """Add the options of all client commands, and the function to run."""
-    add_connection(parser)
-    parser.set_defaults(run=run)
 
 
 # Grant.

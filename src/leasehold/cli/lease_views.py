@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import ID_DIGITS, shown_id, shown_remaining, shown_term
-from leasehold.cli.connection import lease_service, print_note, remote, until_signal, with_client
-from leasehold.cli.lease import HOLDER, ID_HELP, finish
+from leasehold.cli.connection import (
+    finish,
+    lease_service,
+    print_note,
+    remote,
+    until_signal,
+    with_client,
+)
+from leasehold.cli.lease import HOLDER, ID_HELP
 from leasehold.cli.output import (
     count,
     emit_json,

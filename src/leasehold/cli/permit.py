@@ -14,7 +14,7 @@ from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client
-    from leasehold.locks.permits import Permit
+    from leasehold.locks.permit import Permit
 
 _GROUP_EPILOG: Final = """\
 example:

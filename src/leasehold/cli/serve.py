@@ -1,4 +1,7 @@
-"""`leasehold serve`: run the server. Its output is plain lines for people, or log lines."""
+"""`leasehold serve`: run the server; `leasehold config`: print the settings that it would use.
+
+The output of the server is plain lines for people, or log lines.
+"""
 
 import argparse
 import asyncio
@@ -16,7 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.addresses import Address, TcpAddress, is_local
 from leasehold.cli.output import count, print_error, print_line
 from leasehold.cli.parser import FAILURE, USAGE_ERROR, Commands
+from leasehold.cli.settings.options import OPTIONS
 from leasehold.cli.settings.sources import Reading, add_flags, flags_of, read_settings
+from leasehold.cli.settings.toml_file import toml_of
+from leasehold.cli.settings.value_types import shown_terms
 from leasehold.cli.signals import SIGNALS, StoppedBySignal, exit_code
 from leasehold.cli.tls_files import names_in, read_tls, reload_changed
 from leasehold.errors import StorageError
@@ -57,14 +63,46 @@ _ADVICE: Final = {
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  not bound here
 
 
+_CONFIG_DESCRIPTION: Final = """\
+Print the settings that `leasehold serve` would use with the same flags,
+variables and file, each with its source. The output is a valid TOML file.
+
+If settings are wrong, all errors are printed, and the exit code is 1. No server
+is started, and no data is read.
+"""
+
+_CONFIG_EPILOG: Final = """\
+examples:
+  leasehold config
+  leasehold config --config ./leasehold.toml --quota 4GiB
+  leasehold config > new.toml
+
+Write the output to a new file and then rename it: the shell empties the file
+after > before the command reads its settings from it.
+"""
+
+
 def add_command(commands: Commands) -> None:
     """Add `serve` to the commands."""
+    _add(commands, "serve", "run the server", run, _DESCRIPTION, _EPILOG)
+
+
+def add_config(commands: Commands) -> None:
+    """Add `config` to the commands."""
+    summary = "show the effective settings and their sources"
+    _add(commands, "config", summary, run_config, _CONFIG_DESCRIPTION, _CONFIG_EPILOG)
+
+
+def _add(
+    commands: Commands,
+    name: str,
+    summary: str,
+    run: "Callable[[argparse.Namespace], int]",
+    description: str,
+    epilog: str,
+) -> None:
     parser = commands.add_parser(
-        "serve",
-        help="run the server",
-        usage="%(prog)s [options]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
+        name, help=summary, usage="%(prog)s [options]", description=description, epilog=epilog
     )
     add_flags(parser)
     parser.set_defaults(run=run)
@@ -283,3 +321,40 @@ def taken(error: OSError, listen: Sequence[Address]) -> str:
     free = TcpAddress(hosts[0], 0)
     advice = _ADVICE.get(error.errno or 0, "choose another address with --listen").format(free=free)
     return f"{error.strerror or error}: {advice}"
+
+
+# The effective settings.
+
+
+def run_config(arguments: argparse.Namespace) -> int:
+    """Print the settings; return 0 if all are valid."""
+    reading = read_settings(flags_of(arguments), os.environ)
+    read_tls(reading)
+    for line in (*reading.warnings, *(mistake.text for mistake in reading.mistakes)):
+        print_error(line)
+    if reading.mistakes:
+        return FAILURE
+    print_line("\n".join(_config_lines(reading)))
+    return 0
+
+
+def _config_lines(reading: Reading) -> list[str]:
+    rows = [
+        _config_row(reading, name)
+        for name in (option.name for option in OPTIONS)
+        if name != "policy"
+    ]
+    policies = reading.values["policy"]
+    for name, policy in policies.value:
+        rows += [("", ""), (f'[policy."{name}"]', policies.where)]
+        rows += [(f'{key} = "{term}"', "") for key, term in shown_terms(policy).items()]
+    width = max(len(text) for text, _ in rows)
+    return [f"{text:<{width}}  # {where}" if where else text for text, where in rows]
+
+
+def _config_row(reading: Reading, name: str) -> tuple[str, str]:
+    option = next(option for option in OPTIONS if option.name == name)
+    given: Any = reading.values[name]
+    if given.value in (None, ()) and not option.has_default:
+        return f"# {name}", "not set"
+    return f"{name} = {toml_of(option, given.value)}", given.where

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.addresses import Address
 from leasehold.cli.connection import (
     ConnectOptions,
-    add_connection,
     error_text,
+    finish,
     with_connect_options,
 )
 from leasehold.cli.output import emit_json, emit_lines, print_error, size, table
@@ -56,8 +56,7 @@ def add_command(commands: Commands) -> None:
             "no leader.",
         ),
     )
-    add_connection(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

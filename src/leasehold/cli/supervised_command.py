@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, Protocol
 from leasehold.basics.durations import Duration, seconds_of
 from leasehold.cli.signals import SIGNALS, exit_code
 from leasehold.clock import SYSTEM_CLOCK
-from leasehold.sessions.loss_signals import Signal
+from leasehold.sessions.kept_lease import Signal
 
 SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
 

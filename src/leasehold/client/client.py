@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from leasehold.basics.callbacks import check_callable, check_plain_callback
@@ -17,21 +16,20 @@ from leasehold.client.kv import KV
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.arguments import lease_id
 from leasehold.engine.interface import Engine
-from leasehold.engine.key import Octets
+from leasehold.engine.key import Octets, octets_of
 from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
 from leasehold.engine.values import LeaseInfo
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election
-from leasehold.locks.lock import Lock
-from leasehold.locks.lock_events import Listener
-from leasehold.locks.lock_keys import name_of
-from leasehold.locks.lock_options import RECALL_S, OnLoss, check_wait, options_of
-from leasehold.locks.lock_registry import LockRegistry
+from leasehold.locks.guards import RECALL_S, OnLoss, check_wait, options_of
+from leasehold.locks.lock import Lock, LockRegistry
+from leasehold.locks.lock_count import AcquisitionCounts, count_acquisitions
+from leasehold.locks.lock_events import Listener as LockListener
+from leasehold.locks.lock_keys import counter_key, name_of, stored_count
+from leasehold.locks.permit_grants import extension_of
 from leasehold.locks.permits import Permits
-from leasehold.locks.permits.permit_grants import extension_of
+from leasehold.locks.queued_locks import RWLock, Semaphore
 from leasehold.locks.recipe_context import RecipeContext, check_who, this_process
-from leasehold.locks.rwlock import RWLock
-from leasehold.locks.semaphore import Semaphore
 from leasehold.sessions.client_session import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
 from leasehold.sessions.held_lease import Callback, HeldLease, callback_of
 from leasehold.sessions.kept_lease import Check, KeptLease
@@ -204,6 +202,7 @@ class Client:
         reentrant: bool = False,
         on_loss: OnLoss | None = None,
         cancel_on_loss: bool = False,
+        count: bool = False,
     ) -> Lock:
         """Return a handle of a lock: to be entered with `async with`, or acquired.
 
@@ -219,7 +218,8 @@ class Client:
 
         `on_loss(guard, error)` is called if the lock is lost; with `cancel_on_loss` the block is
         cancelled, and raises `LockLost`. With `reentrant` this handle may be acquired again while
-        it is held.
+        it is held. With `count` the number of acquisitions is stored when the lock becomes free,
+        see `count_acquisitions`.
         """
         octets = name_of(name)
         options = options_of(
@@ -230,6 +230,7 @@ class Client:
             recall_timeout=recall_timeout,
             on_loss=on_loss,
             cancel_on_loss=cancel_on_loss,
+            count=count,
         )
         timeout_s = check_wait(timeout)
         return Lock(self._locks, octets, options, timeout_s=timeout_s, is_reentrant=reentrant)
@@ -287,15 +288,34 @@ class Client:
         """
         return Election(self._recipes, name)
 
-    async def count_acquisitions(self, *names: Octets) -> dict[str, int]:
-        """Ask all holders how often their locks were acquired since the locks were last free.
+    async def count_acquisitions(
+        self,
+        *names: Octets,
+        prefix: Octets | None = None,
+        recall_timeout: float | timedelta = RECALL_S,
+    ) -> AcquisitionCounts:
+        """Count how often locks were acquired: those named, and those whose names have a prefix.
 
-        The count is passed on when a lock is handed over, and is reset when the lock has no holder
-        any more.
+        No lock is taken for this: their holders are asked, and answer within `recall_timeout`.
+        Locks whose holders do not are in `not_reached` of the result, the others in `counts`. Each
+        client counts, and the count is passed on when a lock is handed over. It is lost when the
+        lock has no holder any more, unless the lock was made with `count=True`.
         """
-        return await self._locks.count_all([name_of(name) for name in names])
+        named = [name_of(name) for name in names]
+        below = None if prefix is None else octets_of(prefix, "prefix")
+        recall_s = check_seconds(recall_timeout, "recall_timeout")
+        return await count_acquisitions(self._locks, named, below, recall_s)
 
-    def on_lock_event(self, listener: Listener) -> Callable[[], None]:
+    async def remove_count(self, name: Octets, *, timeout: Timeout = None) -> int:  # noqa: ASYNC109
+        """Remove the stored count of a lock made with `count=True`; return what it was.
+
+        Acquisitions of its current holder, if it has one, are not removed.
+        """
+        removing = self.engine.delete(counter_key(name_of(name)), previous=True)
+        removed = await self._patience.wait(removing, timeout)
+        return stored_count(next(iter(removed.previous), None))
+
+    def on_lock_event(self, listener: LockListener) -> Callable[[], None]:
         """Call `listener(event)` for events of locks; returns a function that removes it."""
         check_plain_callback(listener, "listener")
         return self._locks.log.listen(listener)
@@ -326,12 +346,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     def __del__(self) -> None:

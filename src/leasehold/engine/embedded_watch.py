@@ -1,39 +1,29 @@
 """A watch on an engine in this process."""
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from leasehold.basics.event_loop import OwnerLoop
-from leasehold.engine.interface import Watch
+from leasehold.engine.interface import QueuedWatch
 from leasehold.engine.values import Events, LazySequence, event_of, event_with_previous
-from leasehold.errors import Closed, Compacted, LeaseholdError, fresh
+from leasehold.errors import Closed, Compacted, LeaseholdError
 from leasehold.keyspace.keyspace import Change
 from leasehold.keyspace.recent_changes import octets_of
 
 if TYPE_CHECKING:
     from leasehold.store.runtime import Runtime
 
-MAX_QUEUED: Final = 1_000
-"""Revisions that wait to be read; a watch that has more falls back to the history."""
 
-MAX_QUEUED_BYTES: Final = 8 * 1024 * 1024
-"""The limit of the pairs in them. A single revision may be larger."""
+class EmbeddedWatch(QueuedWatch):
+    """Returns changes once they are on disk. One whose queue is full falls back to the history."""
 
-
-class EmbeddedWatch(Watch):
-    """Returns changes once they are on disk."""
+    _queue: deque[tuple[int, int, Sequence[Change], int]]
+    """Positions, revisions, their changes, and the sizes of those."""
 
     __slots__ = (
         "_deletes",
-        "_failure",
         "_is_asked",
-        "_owner",
         "_puts",
-        "_queue",
-        "_queued_bytes",
-        "_reader",
         "_runtime",
         "_start",
         "_store",
@@ -54,6 +44,7 @@ class EmbeddedWatch(Watch):
         puts: bool,
         deletes: bool,
     ) -> None:
+        super().__init__()
         self._runtime = runtime
         self._store = runtime.store
         self.key = key
@@ -63,25 +54,13 @@ class EmbeddedWatch(Watch):
         self._start = start
         self._puts = puts
         self._deletes = deletes
-        self._queue: deque[tuple[int, int, Sequence[Change], int]] = deque()
-        """Positions, revisions, their changes, and the sizes of those."""
-        self._queued_bytes = 0
-        self._owner = OwnerLoop("watch")
-        self._reader: asyncio.Future[None] | None = None
-        self._failure: LeaseholdError | None = None
         self._is_asked = False
 
     # Called by the store.
 
-    @property
-    def has_room(self) -> bool:
-        """Whether it has room for more."""
-        is_short = len(self._queue) < MAX_QUEUED // 2
-        return is_short and self._queued_bytes < MAX_QUEUED_BYTES // 2
-
     def notify(self, changes: Sequence[Change], position: int) -> bool:
         """Take the changes of one revision; return False if too many are queued already."""
-        if len(self._queue) >= MAX_QUEUED or self._queued_bytes >= MAX_QUEUED_BYTES:
+        if self.is_full:
             return False
         revision = changes[0].revision
         if revision >= self._start:
@@ -133,27 +112,13 @@ class EmbeddedWatch(Watch):
 
     async def ready(self) -> None:
         """Return: an engine in this process watches from the beginning."""
-        if self._failure is None:
-            self._owner.check()
+        self._check_owner()
 
-    def __aiter__(self) -> AsyncIterator[Events]:
-        return self
+    def _begin_to_wait(self) -> None:
+        if self._queue:
+            self._runtime.waiting.wake_when_durable(self)
 
-    async def __anext__(self) -> Events:
-        if self._failure is None:
-            self._owner.check()
-        if self._reader is not None:
-            raise RuntimeError("a watch can have only one reader; create another watch")
-        while not self._is_readable:
-            if self._failure is not None and not self._queue:
-                raise fresh(self._failure)
-            self._reader = asyncio.get_running_loop().create_future()
-            if self._queue:
-                self._runtime.waiting.wake_when_durable(self)
-            try:
-                await self._reader
-            finally:
-                self._reader = None
+    def _take_next(self) -> Events:
         _, revision, changes, octets = self._queue.popleft()
         self._queued_bytes -= octets
         if self in self._store.watchers.behind and self.has_room:
@@ -175,8 +140,7 @@ class EmbeddedWatch(Watch):
 
     def request_progress(self) -> None:
         """Request `Events` without events, to be returned after everything before them."""
-        if self._failure is None:
-            self._owner.check()
+        self._check_owner()
         self._is_asked = True
         if self not in self._store.watchers.behind and self._failure is None:
             self._store.watchers.fall_behind(self, self._store.revision + 1)
@@ -184,8 +148,7 @@ class EmbeddedWatch(Watch):
 
     def cancel(self) -> None:
         """Cancel the watch."""
-        if self._failure is None:
-            self._owner.check()
+        self._check_owner()
         self._store.watchers.discard(self)
         self._queue.clear()
         self._end(Closed("this watch was cancelled"))

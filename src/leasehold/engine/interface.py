@@ -9,11 +9,12 @@ Results are durable, as far as the engine is: they will not be undone.
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from leasehold.basics.callbacks import ignore
+from leasehold.basics.event_loop import OwnerLoop
 from leasehold.engine.values import (
     DeleteResult,
     Events,
@@ -25,7 +26,7 @@ from leasehold.engine.values import (
     Renewed,
     TxnResult,
 )
-from leasehold.errors import HistoryLost, LeaseholdError
+from leasehold.errors import HistoryLost, LeaseholdError, fresh
 from leasehold.keyspace.keyspace import FROM_KEY
 from leasehold.keyspace.operations import Compare, SortBy, Step
 
@@ -81,6 +82,70 @@ class Watch(ABC):
 
     async def __aexit__(self, *exc_info: object) -> None:
         self.cancel()
+
+
+MAX_QUEUED: Final = 1_000
+"""Revisions that wait to be read in a watch; further ones are read again from the history."""
+
+MAX_QUEUED_BYTES: Final = 8 * 1024 * 1024
+"""The limit of their size. A single revision may be larger."""
+
+
+class QueuedWatch(Watch):
+    """A watch with a queue of revisions that its one reader has not taken yet."""
+
+    __slots__ = ("_failure", "_owner", "_queue", "_queued_bytes", "_reader")
+
+    def __init__(self) -> None:
+        self._queue: deque[Any] = deque()
+        self._queued_bytes = 0
+        self._owner = OwnerLoop("watch")
+        self._reader: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it has room for more."""
+        is_short = len(self._queue) < MAX_QUEUED // 2
+        return is_short and self._queued_bytes < MAX_QUEUED_BYTES // 2
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more for now."""
+        return len(self._queue) >= MAX_QUEUED or self._queued_bytes >= MAX_QUEUED_BYTES
+
+    @property
+    def _is_readable(self) -> bool:
+        return bool(self._queue)
+
+    def __aiter__(self) -> AsyncIterator[Events]:
+        return self
+
+    async def __anext__(self) -> Events:
+        self._check_owner()
+        if self._reader is not None:
+            raise RuntimeError("a watch can have only one reader; create another watch")
+        while not self._is_readable:
+            if self._failure is not None and not self._queue:
+                raise fresh(self._failure)
+            self._reader = asyncio.get_running_loop().create_future()
+            self._begin_to_wait()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        return self._take_next()
+
+    def _check_owner(self) -> None:
+        if self._failure is None:
+            self._owner.check()
+
+    def _begin_to_wait(self) -> None:
+        """Arrange for the reader to be woken."""
+
+    @abstractmethod
+    def _take_next(self) -> Events:
+        """Take the first revision from the queue."""
 
 
 class Engine(ABC):
@@ -232,10 +297,5 @@ class Engine(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from types import TracebackType
 from typing import Any
 
 from leasehold.basics.timers import Deadlines
@@ -217,12 +216,7 @@ class Streaming:
         connection.begin(call)
         return call
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Cancel the call, if it is not over."""
         assert self._dispatcher is not None
         assert self._call is not None

@@ -13,7 +13,6 @@ import os
 import ssl
 from asyncio import get_running_loop
 from random import Random
-from types import TracebackType
 from typing import Final, Self
 
 from leasehold.basics.addresses import Address
@@ -293,12 +292,7 @@ class Channel:
         """Close at the end of the block."""
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Close."""
         await self.close()
 

@@ -8,7 +8,6 @@ for longer than its landlord does.
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -117,12 +116,7 @@ class RemoteLandlord:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     # Calls of leases.

@@ -81,6 +81,8 @@ class RenewalNotice:
 
 
 Listener: TypeAlias = Callable[[RenewalNotice], object]
+"""A function of the program that receives notices."""
+
 Trouble: TypeAlias = Callable[[Lease, BaseException], object]
 
 

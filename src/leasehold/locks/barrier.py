@@ -27,8 +27,8 @@ from leasehold.engine.values import Event, Events, RangeResult
 from leasehold.errors import Compacted, ConnectFailed, NoSpace, SessionExpired, TooBusy, fresh
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import Delete, Put
+from leasehold.locks.guards import check_wait
 from leasehold.locks.lock_keys import Claim, name_of, text_of
-from leasehold.locks.lock_options import check_wait
 from leasehold.locks.queue import CountedQueue, QueuePosition, check_count, created_at
 from leasehold.locks.recipe_context import DetachedTask, RecipeContext
 from leasehold.sessions.session import RETRIES, OutcomeUnknown

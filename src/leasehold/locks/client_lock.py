@@ -17,9 +17,12 @@ it is released, before local callers.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
 
 from leasehold.basics.backoff import Backoff
+from leasehold.engine.time_limits import time_limit
 from leasehold.engine.values import Event
 from leasehold.errors import (
     Compacted,
@@ -28,14 +31,14 @@ from leasehold.errors import (
     SessionExpired,
     is_definite,
 )
+from leasehold.locks.guards import LockOptions
 from leasehold.locks.lock_contender import LocalWaiter, LocalWaiters, LockContender
 from leasehold.locks.lock_events import LockEventKind as Kind
-from leasehold.locks.lock_keys import Claim, text_of, who_has
-from leasehold.locks.lock_options import LockOptions
+from leasehold.locks.lock_keys import Claim, counter_key, text_of, who_has
 from leasehold.locks.lock_queue import LockEntry, LockQueue, QueueSnapshot, Successors
 from leasehold.locks.lock_state import LockChange, State, next_state
 from leasehold.locks.ownership import Ownership
-from leasehold.locks.recipe_context import RecipeContext
+from leasehold.locks.recipe_context import LEAVE_S, RecipeContext
 from leasehold.sessions.session import RETRIES, Session
 
 logger = logging.getLogger(__name__)
@@ -76,10 +79,6 @@ class ClientLock:
         """Change the state."""
         self.state = next_state(self.state, change)
 
-    @property
-    def _is_yielding(self) -> bool:
-        return self.state is State.YIELDING
-
     # Local callers.
 
     def expire_by_clock(self) -> None:
@@ -93,7 +92,7 @@ class ClientLock:
         self._options = waiter.options
         is_seized = ownership is not None and not self._waiters and ownership.seize()
         is_taken = bool(self._waiters) or self.state is State.OWNED
-        if waiter.tries and not waiter.counts and not is_seized and is_taken:
+        if waiter.tries and not is_seized and is_taken:
             # It is in use here, or other callers wait: a request to the server could not change
             # that.
             if ownership is not None:
@@ -102,7 +101,7 @@ class ClientLock:
                 waiter.deny(self._contender.holder)
             return
         waiter.answers_before = self._contender.answers
-        self._waiters.add(waiter)
+        self._waiters.append(waiter)
         if ownership is not None:
             ownership.wanted = True
             if is_seized:
@@ -113,7 +112,9 @@ class ClientLock:
 
     def remove(self, waiter: LocalWaiter) -> None:
         """Remove a caller whose timeout has passed."""
-        if self._waiters.remove(waiter):
+        with suppress(ValueError):  # it is not waiting any more
+            self._waiters.remove(waiter)
+            self._waiters.stir.set()
             self._update_wanted()
 
     def denial(self, waiter: LocalWaiter, waited_s: float) -> TimeoutError:
@@ -146,11 +147,9 @@ class ClientLock:
         """Pass the right to the next local caller; without one, keep it or delete the key."""
         is_given = False
         while self._waiters and not is_given:
-            waiter = self._waiters.next()
-            if waiter.counts:
-                waiter.count(ownership.total)
-            elif waiter.is_waiting:
-                waiter.grant(ownership.give(waiter.options))
+            waiter = self._waiters.popleft()
+            if not waiter.future.done():
+                waiter.future.set_result(ownership.give(waiter.options))
                 is_given = True
         self._update_wanted()
         self._context.sessions.look_by(ownership.options.idle_s)
@@ -201,6 +200,11 @@ class ClientLock:
     def drop(self) -> None:
         """Drop the lock: its key is deleted with the session."""
         self._forget(LockChange.ENDED, "its session has ended: it was idle")
+
+    @property
+    def must_be_deleted(self) -> bool:
+        """Whether its key must not just be deleted with the session: its count would be lost."""
+        return self.ownership is not None and self.ownership.is_counted
 
     def give_up(self) -> None:
         """Delete its key."""
@@ -261,13 +265,13 @@ class ClientLock:
             if not ownership.is_over:
                 self.lost(None)
             return self.ownership is None and bool(self._waiters)
-        return self._is_yielding or self._successors.has_work
+        return self.state is State.YIELDING or self._successors.has_work
 
     async def _step(self) -> None:
         ownership = self.ownership
         if ownership is None:
             await self._contend()
-        elif self._is_yielding:
+        elif self.state is State.YIELDING:
             await self._delete(ownership)
         else:
             await self._attend(ownership)
@@ -338,7 +342,7 @@ class ClientLock:
             entry.key,
             entry.created,
             0 if claim is None else claim.count,
-            self._waiters.first.options if self._waiters else self._options,
+            self._waiters[0].options if self._waiters else self._options,
             self.released,
         )
         self._unlisten = entry.session.on_lost(self.lost)
@@ -352,19 +356,20 @@ class ClientLock:
     def _changed(self, event: Event) -> None:
         """Handle a change of the queue."""
         ownership = self.ownership
-        if ownership is None or self._is_yielding:
+        if ownership is None or self.state is State.YIELDING:
             return
-        if event.key == ownership.key:
-            if event.pair is None:
-                self.lost(None, "its key was deleted")
-            elif event.pair.create_revision != ownership.revision:
-                self.lost(None, "its key was deleted, and made again by somebody else")
-            return
-        is_new = self._successors.apply(event)
-        self._update_wanted()
-        if is_new and ownership.options.recall:
-            self._take_right(ownership)
-        if self._successors.has_work and not self._is_yielding:
+        if event.key != ownership.key:
+            is_new = self._successors.apply(event)
+            self._update_wanted()
+            if is_new and ownership.options.recall:
+                self._take_right(ownership)
+        elif event.pair is None:
+            self.lost(None, "its key was deleted")
+        elif event.pair.create_revision != ownership.revision:
+            self.lost(None, "its key was deleted, and made again by somebody else")
+        else:
+            self._successors.read_own(event.pair)
+        if self._successors.has_work and self.state is State.OWNED:
             self._kick()
 
     def _missed(self, error: LeaseholdError) -> None:
@@ -377,17 +382,19 @@ class ClientLock:
             self._abandon(self.ownership.session, error)
 
     async def _attend(self, ownership: Ownership) -> None:
-        """Serve the waiters behind us: read the queue, or refuse one of them."""
-        entry = self._entry
+        """Serve the others: read the queue, refuse one of them, or answer how often we had it."""
+        entry, successors = self._entry, self._successors
         assert entry is not None
-        if not self._successors.must_look:
-            waiter = self._successors.next_unanswered()
-            if waiter is not None and ownership.options.recall:
+        if not successors.must_look:
+            asked_at, successors.asked_at = successors.asked_at, 0
+            if asked_at:
+                await entry.answer(ownership.total, asked_at)
+            elif (waiter := successors.next_unanswered()) is not None and ownership.options.recall:
                 self._log.record("client", Kind.REFUSED, self.text, who_has(waiter))
-                await entry.refuse(ownership.total, waiter.create_revision)
+                await entry.answer(ownership.total, waiter.create_revision)
             return
         seen = await entry.look()
-        if ownership is not self.ownership or self._is_yielding:
+        if ownership is not self.ownership or self.state is State.YIELDING:
             return
         if seen.own is None:
             self.lost(None, "its key was deleted")
@@ -406,7 +413,8 @@ class ClientLock:
         if self._successors.is_cut_off:  # the first known waiter may not be the next one
             heir = next(iter((await entry.look()).behind), None)
         self._log.record("client", Kind.GAVE_UP, self.text, "" if heir is None else who_has(heir))
-        await entry.give_up(ownership.total, heir)
+        counter = counter_key(self.name) if ownership.is_counted else b""
+        await entry.give_up(ownership.total, heir, counter)
         if ownership is self.ownership:
             self._forget(LockChange.DELETED, "it was released")
 
@@ -444,10 +452,27 @@ class ClientLock:
             ownership.end(why)
         self._on_unused(self)
 
-    def close(self, error: BaseException) -> None:
-        """Close with the client, whose leases delete all keys."""
+    def close(self, error: BaseException) -> Coroutine[Any, Any, None] | None:
+        """Close with the client, whose leases delete all keys.
+
+        Returns a coroutine if there is a number of acquisitions to be stored before that.
+        """
+        ownership, entry = self.ownership, self._entry
         self._leave_queue()
         self._forget(LockChange.ENDED, "the client was closed")
         self._fail(error)
         if self._driver is not None:
             self._driver.cancel()
+        if ownership is None or entry is None or not ownership.is_counted:
+            return None
+        return self._store_count(ownership, entry, self._driver)
+
+    async def _store_count(
+        self, ownership: Ownership, entry: LockEntry, driver: asyncio.Task[None] | None
+    ) -> None:
+        """Delete the key of a lock that is given up with the client, and store its count."""
+        if driver is not None:
+            await asyncio.wait([driver])
+        with suppress(LeaseholdError, OSError):
+            async with time_limit(LEAVE_S, self._context.engine):
+                await entry.give_up(ownership.total, None, counter_key(self.name))

@@ -28,10 +28,10 @@ from leasehold.engine.values import Events, KeyValue
 from leasehold.errors import Closed, Compacted, LeaseholdError, is_definite
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import Put, SortBy
+from leasehold.locks.guards import OnLoss, check_wait
 from leasehold.locks.lock_keys import LEASE_HEX, contender_span, name_of, text_of
-from leasehold.locks.lock_options import OnLoss, check_wait
 from leasehold.locks.queue import QueueDefinition, QueuePosition
-from leasehold.locks.queue_acquisition import QueueGuard, acquire_in_queue
+from leasehold.locks.queued_locks import QueueGuard, acquire_in_queue
 from leasehold.locks.recipe_context import RecipeContext
 from leasehold.sessions.session import RETRIES, OutcomeUnknown
 

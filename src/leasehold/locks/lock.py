@@ -1,24 +1,100 @@
-"""`Lock`: returned by `client.lock`. A handle: creating it sends nothing and holds nothing."""
+"""All locks of a client, by name, and `Lock`: returned by `client.lock`.
+
+A `Lock` is a handle: creating it sends nothing and holds nothing.
+"""
 
 import asyncio
 import contextlib
+import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NamedTuple
 
 from leasehold.basics.event_loop import running_loop
+from leasehold.basics.fork_hooks import call_in_child, stop_calling_in_child
 from leasehold.engine.time_limits import Timeout
-from leasehold.errors import LockDenied, LockLost, NotHeld, SessionExpired
+from leasehold.errors import Closed, LockDenied, LockLost, NotHeld, SessionExpired, UnknownLease
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import SortBy
 from leasehold.locks.client_lock import ClientLock
-from leasehold.locks.guard_base import take_block
+from leasehold.locks.guards import RECALL_S, Entered, LockOptions, check_wait, take_block
 from leasehold.locks.lock_contender import LocalWaiter
+from leasehold.locks.lock_events import LockEventKind
 from leasehold.locks.lock_events import LockEventKind as Kind
 from leasehold.locks.lock_keys import text_of, who_has
-from leasehold.locks.lock_options import LockOptions, check_wait
 from leasehold.locks.lock_queue import LockQueue
-from leasehold.locks.lock_registry import LockRegistry
 from leasehold.locks.ownership import Guard
+from leasehold.locks.recipe_context import RecipeContext
+
+
+class LockRegistry:
+    """The locks of a client that have any state: held, cached or wanted."""
+
+    def __init__(self, context: RecipeContext) -> None:
+        self.context = context
+        self.log = context.log
+        self.owner = context.owner
+        self.patience = context.patience
+        sessions = context.sessions
+        self.defaults = LockOptions(
+            cache=True, recall=True, idle_s=sessions.ttl_s, recall_s=RECALL_S
+        )
+        self.locks: dict[bytes, ClientLock] = {}
+        """May be read in any thread."""
+        sessions.on_renewed = self._renewed
+        sessions.on_jeopardy = self._in_jeopardy
+        sessions.on_lost = self._lost
+        call_in_child(self, LockRegistry.abandon)
+
+    def get(self, name: bytes) -> ClientLock:
+        """Return the only object for a lock, to be used before the loop runs again."""
+        lock = self.locks.get(name)
+        if lock is not None:
+            lock.expire_by_clock()
+            lock = self.locks.get(name)  # it may have been dropped with its lock
+        if lock is None:
+            lock = ClientLock(self.context, name, self.defaults, self._forget_if_unused)
+            self.locks[name] = lock
+        return lock
+
+    def _forget_if_unused(self, lock: ClientLock) -> None:
+        if lock.is_unused() and self.locks.get(lock.name) is lock:
+            del self.locks[lock.name]
+
+    async def close(self) -> None:
+        """Close all locks."""
+        stop_calling_in_child(self)
+        self.context.sessions.close()
+        error = Closed("the client was closed")
+        storing = [lock.close(error) for lock in list(self.locks.values())]
+        await asyncio.gather(*(each for each in storing if each is not None))
+        await self.context.close()
+
+    def abandon(self) -> None:
+        """Make all locks unusable in a child process: the cached ones are the parent's."""
+        self.context.is_forked = True
+        for lock in self.locks.values():
+            if lock.ownership is not None:
+                lock.ownership.end("it is held by the parent of this process")
+
+    # Events of the session, for the log: one for each lock that it holds.
+
+    def _renewed(self) -> None:
+        self._record(LockEventKind.AUTO_RENEWED)
+
+    def _in_jeopardy(self, _error: BaseException | None) -> None:
+        self._record(LockEventKind.DISCONNECTED)
+
+    def _lost(self, error: BaseException | None) -> None:
+        if not isinstance(error, UnknownLease):
+            self._record(LockEventKind.RENEWAL_TIMED_OUT)
+
+    def _record(self, kind: LockEventKind) -> None:
+        if self.log.update():
+            for lock in list(self.locks.values()):
+                if lock.ownership is not None:
+                    self.log.record("client", kind, lock.text)
+
 
 NOTED: Final = 8
 """Number of guards that a handle remembers without checking whether they are still held."""
@@ -70,8 +146,8 @@ class Lock:
         self._is_reentrant = is_reentrant
         self._guards: list[tuple[object, Guard]] = []
         """Guards that `acquire` has returned, and `release` has not released."""
-        self._entered: list[tuple[object, Guard]] = []
-        """Blocks, and the tasks or threads in them: more than one if the lock was lost."""
+        self._entered: list[Entered[Guard]] = []
+        """Blocks that were entered: more than one if the lock was lost."""
         self._blocks: list[tuple[object, Guard]] = []
         """Blocks that release their guards themselves, if the lock is reentrant."""
 
@@ -108,8 +184,23 @@ class Lock:
 
     async def obtain(self, *, timeout: Timeout, ask_again: bool) -> Guard:  # noqa: ASYNC109
         """Acquire the lock in the queue with all other clients; the guard is not recorded here."""
+        loop = asyncio.get_running_loop()
         wait_s = self._timeout_s if timeout is None else check_wait(timeout)
-        return await (self._insist(wait_s or None) if ask_again else self._ask(wait_s))
+        if ask_again:
+            wait_s = wait_s or None
+        left_s, give_up_at = wait_s, loop.time() + (wait_s or 0.0)
+        while True:
+            try:
+                guard = await self._ask(left_s)
+            except SessionExpired:
+                if not ask_again or left_s == 0.0:
+                    raise
+            else:
+                if guard.is_held:
+                    return guard
+                with contextlib.suppress(LockLost):  # it was lost before this could run
+                    guard.release()
+            left_s = max(0.0, give_up_at - loop.time()) if wait_s else wait_s
 
     def acquire_cached(self, who: object = None) -> Guard | None:
         """Acquire the lock without a request, in any thread; None if that is not possible.
@@ -132,36 +223,14 @@ class Lock:
 
     def _nested(self, who: object) -> Guard | None:
         """Acquire it once more if this task or thread already holds it by this handle."""
-        for holder, guard in (*self._guards, *self._entered, *self._blocks):
+        entered = ((holder, guard) for holder, guard, _ in self._entered)
+        for holder, guard in (*self._guards, *entered, *self._blocks):
             if holder == who and guard.is_held:
                 with contextlib.suppress(NotHeld, LockLost):  # released or lost at this moment
                     return guard.nest()
         return None
 
-    async def _insist(self, wait_s: float | None) -> Guard:
-        loop = asyncio.get_running_loop()
-        give_up_at = None if wait_s is None else loop.time() + wait_s
-        while True:
-            left_s = None if give_up_at is None else max(0.0, give_up_at - loop.time())
-            try:
-                return await self._ask(left_s)
-            except SessionExpired:
-                if left_s == 0.0:
-                    raise
-
     async def _ask(self, wait_s: float | None) -> Guard:
-        """Wait in the queue; again, if the lock is lost before the caller could run."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + (wait_s or 0.0)
-        while True:
-            left_s = max(0.0, give_up_at - loop.time()) if wait_s else wait_s
-            guard = await self._ask_once(left_s)
-            if guard.is_held:
-                return guard
-            with contextlib.suppress(LockLost):
-                guard.release()
-
-    async def _ask_once(self, wait_s: float | None) -> Guard:
         """Wait in the queue; leaves nothing behind, whatever happens to the caller."""
         log = self._registry.log
         self._registry.context.check_call()
@@ -174,14 +243,13 @@ class Lock:
         except BaseException:
             lock.remove(waiter)
             if not waiter.future.cancel() and waiter.future.exception() is None:
-                _take_back(waiter)
+                waiter.future.result().take_back()
             raise
         try:
             guard = waiter.future.result()
         except LockDenied as denied:
             log.record("application", Kind.DENIED, self.name, denied.holder)
             raise
-        assert isinstance(guard, Guard)
         log.record("application", Kind.GRANTED, self.name, token=guard.token)
         return guard
 
@@ -204,8 +272,10 @@ class Lock:
         task = asyncio.current_task()
         guard = self.acquire_cached(task)
         if guard is None or (not guard.token.count % BREATHE and not await breathe(guard)):
-            guard = await self._ask(self._timeout_s)
-        self._entered.append((task, guard))
+            guard = await self.obtain(timeout=None, ask_again=False)
+        # Almost always this is the only block, and then its statement need not be known.
+        frame = sys._getframe(1) if self._entered else None  # noqa: SLF001
+        self._entered.append((task, guard, frame))
         if self._options.cancel_on_loss:
             guard.enter()
         return guard.hand_over()
@@ -217,7 +287,11 @@ class Lock:
         traceback: TracebackType | None,
     ) -> None:
         entered = self._entered
-        guard = entered.pop()[1] if len(entered) == 1 else self.left(asyncio.current_task())
+        if len(entered) == 1:
+            guard = entered.pop()[1]
+        else:
+            frame = sys._getframe(1)  # noqa: SLF001
+            guard = take_block(entered, asyncio.current_task(), frame)
         guard.leave(exc_type)
 
     # The guards of this handle, and their owners.
@@ -238,7 +312,7 @@ class Lock:
             raise NotHeld(f"{self.name!r} is not held by this handle: acquire it first")
         return self._guards.pop()[1]
 
-    def next_held(self) -> Guard | None:
+    def _next_held(self) -> Guard | None:
         """Return and forget the latest guard that is not released; None if there is none."""
         while self._guards:
             guard = self._guards.pop()[1]
@@ -252,12 +326,12 @@ class Lock:
         With `is_left` the block itself releases it, without `left`.
         """
         if not is_left:
-            self._entered.append((who, guard))
+            self._entered.append((who, guard, None))
         elif self._is_reentrant:
             self._blocks = [each for each in self._blocks if each[1].is_held] + [(who, guard)]
 
     def left(self, who: object) -> Guard:
-        """Return the guard of the block that is exited."""
+        """Return the guard of the block that a thread exits."""
         return take_block(self._entered, who)
 
     def __repr__(self) -> str:
@@ -275,10 +349,14 @@ class Lock:
         Returns 0 if there is none. If the lock was lost in the meantime, raises `LockLost` when all
         are released: work under it since then was not protected.
         """
+        return self.release_each(Guard.release)
+
+    def release_each(self, release: Callable[[Guard], object]) -> int:
+        """Do as `release_all`, with a function that releases one guard."""
         released, loss = 0, None
-        while (guard := self.next_held()) is not None:
+        while (guard := self._next_held()) is not None:
             try:
-                guard.release()
+                release(guard)
             except LockLost as lost:
                 loss = loss or lost
             released += 1
@@ -309,11 +387,3 @@ async def breathe(guard: Guard) -> bool:
             with contextlib.suppress(LockLost):
                 guard.release()
     return is_held
-
-
-def _take_back(waiter: LocalWaiter) -> None:
-    """Release a guard that was granted to a caller that had left."""
-    guard = waiter.future.result()
-    if isinstance(guard, Guard):
-        with contextlib.suppress(LockLost):
-            guard.release()

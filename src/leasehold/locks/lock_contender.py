@@ -2,109 +2,58 @@
 
 import asyncio
 from collections import deque
-from typing import NamedTuple
 
 from leasehold.errors import LockDenied, SessionExpired, fresh
+from leasehold.locks.guards import LockOptions
 from leasehold.locks.lock_events import LockEventKind as Kind
 from leasehold.locks.lock_events import LockLog
 from leasehold.locks.lock_keys import Claim
-from leasehold.locks.lock_options import LockOptions
 from leasehold.locks.lock_queue import LockEntry, QueueSnapshot
 from leasehold.locks.ownership import Guard
 
 
 class LocalWaiter:
-    """A caller that waits for a guard or, with `counts`, for the number of acquisitions."""
+    """A caller that waits for a guard."""
 
-    __slots__ = ("_name", "answers_before", "counts", "future", "options", "tries")
+    __slots__ = ("_name", "answers_before", "future", "options", "tries")
 
-    def __init__(
-        self, name: str, options: LockOptions, *, tries: bool, counts: bool = False
-    ) -> None:
+    def __init__(self, name: str, options: LockOptions, *, tries: bool) -> None:
         self._name = name
         self.options = options
         self.tries = tries
         """Whether it waits for an answer only, not for its turn."""
-        self.counts = counts
         self.answers_before = 0
         """The number of answers of the server before it was added."""
-        self.future: asyncio.Future[Guard | int] = asyncio.get_running_loop().create_future()
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it still waits."""
-        return not self.future.done()
-
-    def grant(self, guard: Guard) -> None:
-        """Complete it with a guard."""
-        self.future.set_result(guard)
-
-    def count(self, total: int) -> None:
-        """Complete it with the number of acquisitions."""
-        if self.is_waiting:
-            self.future.set_result(total)
+        self.future: asyncio.Future[Guard] = asyncio.get_running_loop().create_future()
 
     def deny(self, holder: str, *, is_own: bool = False) -> None:
         """Report that the lock is held: by another client, or by another guard of this one."""
         self.fail(LockDenied(self._name, holder, is_own=is_own))
 
     def fail(self, error: BaseException) -> None:
-        """Complete it with an error."""
-        if self.is_waiting:
+        """Complete it with an error, unless it has left."""
+        if not self.future.done():
             self.future.set_exception(error)
 
 
-class LocalWaiters:
+class LocalWaiters(deque[LocalWaiter]):
     """The callers that wait for a lock, in order of arrival."""
 
     def __init__(self) -> None:
-        self._queue: deque[LocalWaiter] = deque()
+        super().__init__()
         self.stir = asyncio.Event()
         """Set when the task that works for them has to check for changes."""
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def first(self) -> LocalWaiter:
-        """The next caller."""
-        return self._queue[0]
-
     def only_ask(self) -> bool:
         """Whether the next caller wants an answer only."""
-        return bool(self._queue) and self._queue[0].tries
-
-    def add(self, waiter: LocalWaiter) -> None:
-        """Add a caller at the end."""
-        self._queue.append(waiter)
-
-    def next(self) -> LocalWaiter:
-        """Remove and return the next caller."""
-        return self._queue.popleft()
-
-    def remove(self, waiter: LocalWaiter) -> bool:
-        """Remove a caller; return False if it is not waiting any more."""
-        try:
-            self._queue.remove(waiter)
-        except ValueError:
-            return False
-        self.stir.set()
-        return True
+        return bool(self) and self[0].tries
 
     def fail(self, error: BaseException) -> bool:
         """Complete all with an error; return False if there were none."""
-        queue, self._queue = self._queue, deque()
-        for waiter in queue:
+        waiters = [self.popleft() for _ in range(len(self))]
+        for waiter in waiters:
             waiter.fail(fresh(error))
-        return bool(queue)
-
-
-class _Refusal(NamedTuple):
-    """A refusal by the owner of a lock, or the lack of an answer."""
-
-    kind: Kind
-    total: int | None = None
-    """How often the lock was acquired, if the owner has written it."""
+        return bool(waiters)
 
 
 class LockContender:
@@ -133,29 +82,26 @@ class LockContender:
 
     async def contend(self, entry: LockEntry) -> QueueSnapshot | None:
         """Wait for our turn; None if no caller is left, and our key is deleted."""
-        try:
-            return await self._contend(entry)
-        finally:
-            self._ahead = ""
-
-    async def _contend(self, entry: LockEntry) -> QueueSnapshot | None:
         if not self._waiters:
             return await entry.withdraw()
-        seen = await entry.enter(Claim(self._who, tries=self._waiters.only_ask()))
-        self._saw(seen)
-        self._report(Kind.ASKED)
-        while seen.own is not None and seen.ahead is not None:
-            if not self._waiters:
-                return await entry.withdraw()
-            refusal = await self._wait(entry, seen)
-            if refusal is not None:
-                kept = await self._deny(entry, refusal)
-                if kept is not None or entry.is_withdrawn:
-                    return kept  # callers that have come in the meantime start over
-            seen = await entry.look()
-            self.answers += 1
-            if seen.ahead is None and seen.own is not None:
-                self._report(Kind.RECALL_ACCEPTED)
+        try:
+            seen = await entry.enter(Claim(self._who, tries=self._waiters.only_ask()))
+            self._saw(seen)
+            self._report(Kind.ASKED)
+            while seen.own is not None and seen.ahead is not None:
+                if not self._waiters:
+                    return await entry.withdraw()
+                refusal = await self._wait(entry, seen)
+                if refusal is not None:
+                    kept = await self._deny(entry, refusal)
+                    if kept is not None or entry.is_withdrawn:
+                        return kept  # callers that have come in the meantime start over
+                seen = await entry.look()
+                self.answers += 1
+                if seen.ahead is None and seen.own is not None:
+                    self._report(Kind.RECALL_ACCEPTED)
+        finally:
+            self._ahead = ""
         if seen.own is None:
             raise SessionExpired(entry.session.lease.id, "its key in the queue was deleted")
         return seen
@@ -169,8 +115,8 @@ class LockContender:
     def _report(self, kind: Kind) -> None:
         self._log.record("client", kind, self._name, self._ahead)
 
-    async def _wait(self, entry: LockEntry, seen: QueueSnapshot) -> _Refusal | None:
-        """Wait for the key ahead; return its answer to `timeout=0` if that is a refusal."""
+    async def _wait(self, entry: LockEntry, seen: QueueSnapshot) -> Kind | None:
+        """Wait for the key ahead; return its answer to `timeout=0` unless that is the lock."""
         assert seen.ahead is not None
         waiters = self._waiters
         self._saw(seen)
@@ -182,33 +128,27 @@ class LockContender:
         if not only_asks:
             await entry.wait(seen, None, waiters.stir, has_changed)
             return None
-        first = waiters.first
-        is_next = seen.owner is not None and seen.ahead.key == seen.owner.key
-        if not is_next and not first.counts:
-            return _Refusal(Kind.RECALL_REFUSED)
-        of_owner = seen._replace(ahead=seen.owner)
-        recall_s = first.options.recall_s
-        is_in_time = await entry.wait(of_owner, recall_s, waiters.stir, has_changed)
+        if seen.owner is None or seen.ahead.key != seen.owner.key:
+            return Kind.RECALL_REFUSED
+        recall_s = waiters[0].options.recall_s
+        is_in_time = await entry.wait(seen, recall_s, waiters.stir, has_changed)
         if not waiters.only_ask():
             return None
-        if entry.answer is not None:
-            return _Refusal(Kind.RECALL_REFUSED, entry.answer.count)
-        return None if is_in_time else _Refusal(Kind.RECALL_UNANSWERED)
+        if entry.is_refused:
+            return Kind.RECALL_REFUSED
+        return None if is_in_time else Kind.RECALL_UNANSWERED
 
-    async def _deny(self, entry: LockEntry, refusal: _Refusal) -> QueueSnapshot | None:
+    async def _deny(self, entry: LockEntry, refusal: Kind) -> QueueSnapshot | None:
         """Deny callers with `timeout=0`; our key is deleted first, unless other callers need it.
 
         If we own the lock by then, they are not denied, and the queue as it was read is returned.
         """
-        self._report(refusal.kind)
-        waiter = self._waiters.first
+        self._report(refusal)
+        waiter = self._waiters[0]
         kept = await entry.withdraw() if len(self._waiters) == 1 else None
-        if kept is not None or not self._waiters or self._waiters.first is not waiter:
+        if kept is not None or not self._waiters or self._waiters[0] is not waiter:
             return kept
-        self._waiters.next()
+        self._waiters.popleft()
         self._report(Kind.DENIED)
-        if waiter.counts and refusal.total is not None:
-            waiter.count(refusal.total)
-        else:
-            waiter.deny(self._ahead)
+        waiter.deny(self._ahead)
         return None

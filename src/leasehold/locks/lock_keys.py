@@ -27,6 +27,12 @@ MAX_WHO: Final = 200
 MAX_NUMBER: Final = 2**63 - 1
 """The highest possible revision, and the highest count that is accepted."""
 
+MAX_DIGITS: Final = 20
+"""Limit for the length of a stored count."""
+
+COUNTERS: Final = b"leasehold-count:"
+"""Prefix of the counters of locks with `count=True`."""
+
 _RESERVED: Final = SESSIONS.rstrip(b"/")
 
 LEASE_HEX: Final = rb"-?[1-9a-f][0-9a-f]{0,15}"
@@ -67,6 +73,26 @@ def contender_span(prefix: bytes) -> tuple[bytes, bytes]:
     return prefix + b"-", prefix + b"g"
 
 
+def counter_key(name: bytes) -> bytes:
+    """Return the key that has the number of acquisitions of a lock with `count=True`.
+
+    It has no slash, so it is below no name: no client can take it for a key of a lock, whatever the
+    names of its locks. The names below a prefix have keys below one prefix, too.
+    """
+    return COUNTERS + name.replace(b"%", b"%25").replace(b"/", b"%2F")
+
+
+def counted_name(key: bytes) -> bytes:
+    """Return the name of the lock that a counter belongs to."""
+    return key.removeprefix(COUNTERS).replace(b"%2F", b"/").replace(b"%25", b"%")
+
+
+def stored_count(pair: KeyValue | None) -> int:
+    """Return the number in a counter; 0 without one, and for a value that is not one of ours."""
+    is_number = pair is not None and pair.value.isdigit() and len(pair.value) < MAX_DIGITS
+    return int(pair.value) if pair is not None and is_number else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The value of a key of one of our clients."""
@@ -77,7 +103,10 @@ class Claim:
     tries: bool = False
     """Whether the client waits for a definite refusal."""
     denies: int = 0
-    """The create revision of the waiter that is refused."""
+    """The revision that the owner answers: that at which the refused waiter was created, or that of
+    a request for the count."""
+    asks: bool = False
+    """Whether another client requests the count of the owner, see `lock_count.py`."""
 
     def encode(self) -> bytes:
         """Encode it."""
@@ -88,6 +117,8 @@ class Claim:
             said["tries"] = True
         if self.denies:
             said["denies"] = self.denies
+        if self.asks:
+            said["asks"] = True
         return json.dumps(said, separators=(",", ":")).encode()
 
     @classmethod
@@ -97,6 +128,7 @@ class Claim:
             said = json.loads(value)
             who, count = said["who"], said.get("count", 0)
             tries, denies = said.get("tries", False), said.get("denies", 0)
+            asks = said.get("asks", False)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         if not isinstance(who, str) or not _is_number(count) or not _is_number(denies):
@@ -104,7 +136,7 @@ class Claim:
         who = who[:MAX_WHO]
         if not who.isprintable():
             who = ascii(who)[1:-1]  # text shown to people must not break their terminals
-        return cls(who, count, tries is True, denies)
+        return cls(who, count, tries is True, denies, asks is True)
 
 
 def _is_number(said: object) -> bool:

@@ -6,7 +6,7 @@ is gone we read our own key and those ahead at one revision: if our own is gone,
 over; if there is another one ahead, we wait again. Nothing that happens after a read is missed: the
 predecessor is watched from the next revision on.
 
-A lock differs from the other queues (`queue_acquisition.py`) in three ways: a client has one key
+A lock differs from the other queues (`queued_locks.py`) in three ways: a client has one key
 for all its local callers, which come and go while it waits; it reads a page of the queue around its
 key, not all keys ahead; and the owner answers.
 
@@ -18,6 +18,7 @@ Everything here runs in the one task that a lock of a client has (`client_lock`)
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -25,11 +26,20 @@ from typing import Final, NamedTuple
 from leasehold.engine.values import Event, KeyValue, RangeResult
 from leasehold.errors import CallRefused, Compacted, LeaseholdError, NoSpace, fresh, is_definite
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, SortBy, Step
-from leasehold.locks.lock_keys import LEASE_HEX, Claim, contender_span, text_of, who_has
-from leasehold.locks.queue import QueueDefinition, QueueEntry, created_at
+from leasehold.locks.lock_keys import (
+    LEASE_HEX,
+    Claim,
+    contender_span,
+    stored_count,
+    text_of,
+    who_has,
+)
+from leasehold.locks.queue import QueueDefinition, QueueEntry, created_at, modified_at
 from leasehold.locks.recipe_context import RecipeContext
 from leasehold.locks.watch_subscriptions import WatchSubscription, WatchSubscriptions
 from leasehold.sessions.session import OutcomeUnknown
+
+logger = logging.getLogger(__name__)
 
 PAGE: Final = 16
 """Keys to read on each side of ours at first. More, if all of them belong to other locks."""
@@ -118,8 +128,8 @@ class LockEntry(QueueEntry):
         super().__init__(context, queue, b"")
         self.is_withdrawn = False
         """Whether our key does not exist, or no longer does: then this attempt is over."""
-        self.answer: Claim | None = None
-        """The owner's answer to a caller with `timeout=0`."""
+        self.is_refused = False
+        """Whether the owner has refused a caller with `timeout=0`."""
         self._is_gone = False
         """Whether the predecessor is gone, or its end cannot be observed from here."""
         self._failure: Exception | None = None
@@ -195,8 +205,8 @@ class LockEntry(QueueEntry):
         `within_s`.
         """
         assert seen.ahead is not None, "there is a key ahead to wait for"
-        self._is_gone = False
-        self._failure = self.answer = None
+        self._is_gone = self.is_refused = False
+        self._failure = None
         watcher = asyncio.get_running_loop().create_task(self._watch(seen, seen.ahead.key, stir))
         unlisten = self.session.on_lost(lambda _error: stir.set())
         try:
@@ -216,7 +226,7 @@ class LockEntry(QueueEntry):
 
     def _has_news(self) -> bool:
         self.session.check()
-        return self._is_gone or self.answer is not None or self._failure is not None
+        return self._is_gone or self.is_refused or self._failure is not None
 
     async def _watch(self, seen: QueueSnapshot, ahead: bytes, stir: asyncio.Event) -> None:
         """Watch the key ahead of us, from the revision after `seen` on."""
@@ -242,10 +252,10 @@ class LockEntry(QueueEntry):
             stir.set()
 
     def _read_mark(self, ahead: KeyValue) -> None:
-        """Take the mark of the key ahead, if it is about us: other marks do not count."""
+        """Read the mark of the key ahead, if it is about us: other marks do not count."""
         claim = Claim.decode(ahead.value)
         if claim is not None and claim.denies == self.created:
-            self.answer = claim
+            self.is_refused = True
 
     # Leaving.
 
@@ -274,17 +284,24 @@ class LockEntry(QueueEntry):
             if done.succeeded:
                 return None
 
-    async def give_up(self, total: int, heir: KeyValue | None) -> None:
-        """Delete our key, and pass the number of acquisitions to the next in the queue.
+    async def give_up(self, total: int, heir: KeyValue | None, counter: bytes) -> None:
+        """Delete our key, and pass on the number of acquisitions in the same transaction.
 
-        Returns when the key is deleted, by this or another client. Raises `SessionExpired`.
+        It is added to the number in the key `counter`, if that is given, or else written into the
+        key of the next in the queue. Returns when our key is deleted, by this or another client.
+        Raises `SessionExpired`.
         """
         look = [Range(self.key), self.queue.page(limit=PAGE, after=self.created)]
+        if counter:
+            look.append(Range(counter))
+        stored: KeyValue | None = None  # a guess; if it is wrong, the transaction reads it
         while True:
-            claim = None if heir is None else Claim.decode(heir.value)
             compares: list[Compare] = []
             steps: list[Step] = [Delete(self.key)]
-            if heir is not None and claim is not None and total:
+            if total and counter:
+                compares.append(modified_at(counter, stored))
+                steps.append(Put(counter, b"%d" % (total + stored_count(stored))))
+            elif total and heir is not None and (claim := Claim.decode(heir.value)) is not None:
                 left = Claim(claim.who, total, claim.tries)
                 compares.append(created_at(heir.key, heir.create_revision))
                 steps.append(Put(heir.key, left.encode(), lease=None))
@@ -295,19 +312,21 @@ class LockEntry(QueueEntry):
             except NoSpace:
                 if len(steps) == 1:
                     raise
-                heir = None  # the delete itself needs no space
+                logger.warning("no space to keep the %d acquisitions of %r", total, self.key)
+                total = 0  # the delete itself needs no space
                 continue
             if done.succeeded or not self.find(done.results[0].pairs):
                 return
             heir = next(iter(self.queue.contenders(done.results[1])), None)  # that one has left
+            stored = next(iter(done.results[2].pairs), None) if counter else None
 
-    async def refuse(self, total: int, waiter: int) -> None:
-        """Refuse the waiter whose key was created at this revision: the lock is in use."""
-        mark = Claim(self.context.who, total, denies=waiter).encode()
+    async def answer(self, total: int, revision: int) -> None:
+        """Write a mark: for the waiter, or the request for the count, of this revision."""
+        mark = Claim(self.context.who, total, denies=revision).encode()
         try:
             await self.write([Put(self.key, mark, lease=None)])
         except OutcomeUnknown:
-            return  # it waits for a limited time only
+            return  # both wait for a limited time only
         except LeaseholdError:
             self.session.check()  # the waiter is denied after its `recall_timeout`
 
@@ -334,6 +353,8 @@ class Successors:
         """Whether there are more waiters than we have read."""
         self.must_look = False
         """Whether the queue has to be read again."""
+        self.asked_at = 0
+        """The revision of the latest request for the count, if it is not answered."""
 
     def __bool__(self) -> bool:
         return bool(self._waiters)
@@ -345,8 +366,8 @@ class Successors:
 
     @property
     def has_work(self) -> bool:
-        """Whether a waiter has to be answered, or the queue read."""
-        return self.must_look or bool(self._unanswered)
+        """Whether a waiter or a request has to be answered, or the queue read."""
+        return self.must_look or bool(self._unanswered) or self.asked_at > 0
 
     def next_unanswered(self) -> KeyValue | None:
         """Remove and return the next waiter that wants an answer; None if it has left."""
@@ -356,6 +377,8 @@ class Successors:
     def follow(self, seen: QueueSnapshot, subscriptions: WatchSubscriptions) -> None:
         """Start from the queue as it was read, and follow its changes."""
         self.stop()
+        if seen.own is not None:
+            self.read_own(seen.own)
         for pair in seen.behind:
             self._add(pair)
         self.is_cut_off = seen.more
@@ -368,9 +391,16 @@ class Successors:
         self._waiters = {}
         self._unanswered.clear()
         self.is_cut_off = self.must_look = False
+        self.asked_at = 0
         if self._subscription is not None:
             self._subscription.cancel()
             self._subscription = None
+
+    def read_own(self, own: KeyValue) -> None:
+        """Read a change of our own key: it may be a request for the count."""
+        claim = Claim.decode(own.value)
+        if claim is not None and claim.asks:
+            self.asked_at = own.mod_revision
 
     def apply(self, event: Event) -> bool:
         """Apply a change of another client's key; return True if it is new in the queue."""

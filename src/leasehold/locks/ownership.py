@@ -37,11 +37,10 @@ from leasehold.basics.event_loop import call_on, post
 from leasehold.basics.forgotten import post_forgotten
 from leasehold.errors import Forked, LeaseholdError, LockLost, NotHeld
 from leasehold.fencing.token import Token
-from leasehold.locks.guard_base import AnyGuard
+from leasehold.locks.guards import AnyGuard, LockOptions, OnLoss
 from leasehold.locks.lock_events import LockEventKind
-from leasehold.locks.lock_options import LockOptions, OnLoss
 from leasehold.locks.recipe_context import RecipeContext
-from leasehold.sessions.loss_signals import CancelScope, Signal
+from leasehold.sessions.kept_lease import CancelScope, Signal
 from leasehold.sessions.session import Session
 
 RIGHT: Final = 0
@@ -69,6 +68,7 @@ class Ownership:
         "guards",
         "has_waiters",
         "holding",
+        "is_counted",
         "is_over",
         "key",
         "log",
@@ -102,9 +102,12 @@ class Ownership:
         self.revision = revision
         """The create revision of its key: the first part of all its tokens."""
         self.carried = carried
-        """How often it was acquired by its previous holders."""
+        """How often it was acquired by its previous holders; less for guards of ours that did not
+        reach their callers."""
         self.options = options
         """The options of the last holder."""
+        self.is_counted = options.count
+        """Whether one of its holders wants the number of acquisitions to be kept."""
         self.log = context.log
         self.name = name
         self.count = 0
@@ -146,6 +149,8 @@ class Ownership:
             self.session.found_over()
             return None
         self.options = options
+        if options.count:
+            self.is_counted = True
         self.count = count = self.count + 1
         guard.token = _new_token((self.revision, count))
         return None if self.is_over else guard  # a loss at this moment is reported to no guard
@@ -154,6 +159,8 @@ class Ownership:
         """Make a guard that has the right; on the loop, which has taken it."""
         guard = Guard(self, [[RIGHT]], options)
         self.options = options
+        if options.count:
+            self.is_counted = True
         self.count += 1
         guard.token = Token(self.revision, self.count)
         return guard
@@ -346,6 +353,11 @@ class Guard(AnyGuard):
 
     def settle(self) -> None:
         """Release it, or complete a release that was interrupted; on the loop."""
+        settle(self.reference)
+
+    def take_back(self) -> None:
+        """Release it, on the loop, for a caller that is gone: it was not acquired."""
+        self._ownership.carried -= 1
         settle(self.reference)
 
     def as_lost(self) -> LockLost:

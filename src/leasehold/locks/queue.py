@@ -79,6 +79,12 @@ def created_at(key: bytes, revision: int) -> Compare:
     return Compare(key, Target.CREATE_REVISION, Relation.EQUAL, revision)
 
 
+def modified_at(key: bytes, found: KeyValue | None) -> Compare:
+    """Return a comparison: the key has not changed since it was found; None if it was absent."""
+    revision = 0 if found is None else found.mod_revision
+    return Compare(key, Target.MOD_REVISION, Relation.EQUAL, revision)
+
+
 class QueueDefinition(ABC):
     """Which keys belong to a queue, and which of them are admitted."""
 
@@ -194,7 +200,7 @@ class QueueEntry:
     def use(self, session: Session) -> None:
         """Choose the key, under a session."""
         self.session = session
-        number = self.context.next_number()
+        number = next(self.context.numbers)
         self.key = self.queue.prefix + self.queue.tail(session.hex, number)
 
     async def put(self, reads: Sequence[Range]) -> TxnResult | None:

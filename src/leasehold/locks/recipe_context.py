@@ -82,18 +82,13 @@ class RecipeContext:
         self.log = LockLog(sessions.keeper.clock)
         self.is_forked = False
         """Whether this is a child of the process that owns everything here."""
-        self._subscriptions: WatchSubscriptions | None = None
-        self._numbers = itertools.count(1)
+        self.subscriptions = WatchSubscriptions(engine)
+        """The watches on queues."""
+        self.numbers = itertools.count(1)
+        """Numbers for keys: no other key of this client has had the next one."""
         self._tasks: dict[asyncio.Task[None], Callable[[], object]] = {}
         """The running tasks, each with the function that asks it to end."""
         self._turns: dict[bytes, _KeyTurn] = {}
-
-    @property
-    def subscriptions(self) -> WatchSubscriptions:
-        """The watches on queues."""
-        if self._subscriptions is None:
-            self._subscriptions = WatchSubscriptions(self.engine)
-        return self._subscriptions
 
     def check_call(self) -> None:
         """Raise if the client is closed, in a child process, and in another event loop."""
@@ -104,10 +99,6 @@ class RecipeContext:
         """Raise in a child process."""
         if self.is_forked:
             self.engine.check()
-
-    def next_number(self) -> int:
-        """Return a number that no other key of this client has had."""
-        return next(self._numbers)
 
     def start(
         self, work: Coroutine[Any, Any, None], end: Callable[[], object]
@@ -145,8 +136,7 @@ class RecipeContext:
 
     async def close(self) -> None:
         """Cancel the watches on queues."""
-        if self._subscriptions is not None:
-            await self._subscriptions.close()
+        await self.subscriptions.close()
 
 
 class DetachedTask(ABC, Generic[T]):

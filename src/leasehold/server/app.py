@@ -19,8 +19,7 @@ from leasehold.grpc.reflection import ReflectionService, services_of
 from leasehold.grpc.routes import Method, Methods, intercept
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.server.etcd.alarms import Alarms
-from leasehold.server.etcd.auth import AuthService
-from leasehold.server.etcd.cluster import ClusterService, client_urls
+from leasehold.server.etcd.cluster import AuthService, ClusterService, client_urls
 from leasehold.server.etcd.kv import KVService
 from leasehold.server.etcd.lease import LeaseService
 from leasehold.server.etcd.lock_and_election import ElectionService, LockService

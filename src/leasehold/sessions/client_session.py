@@ -51,6 +51,11 @@ class CachedEntry(Protocol):
         """Stop serving from the cache; return False if it is in use."""
         ...
 
+    @property
+    def must_be_deleted(self) -> bool:
+        """Whether the entry has to be given up before the session ends, not dropped with it."""
+        ...
+
     def drop(self) -> None:
         """Drop the seized entry: its key is deleted with the session."""
         ...
@@ -238,12 +243,14 @@ class Sessions:
         for entry in over:
             if entry.seize():
                 entry.give_up()
-        self._look_in(min(next_s, default=self.ttl_s))
+        # Without users, entries are being given up before the session can end.
+        self._look_in(min(next_s, default=self.ttl_s if session.users else 0.0))
 
     def _end(self, session: Session) -> bool:
-        """End an unused session, with its cached entries; return False if it is in use."""
+        """End an unused session, with its cached entries; return False if that is too early."""
         seized = [entry for entry in self.cached if entry.seize()]
-        if len(seized) != len(self.cached):  # another thread has taken one
+        is_any_in_use = len(seized) != len(self.cached)  # another thread has taken one
+        if is_any_in_use or any(entry.must_be_deleted for entry in seized):
             for entry in seized:
                 entry.give_up()
             return False

@@ -31,9 +31,8 @@ from leasehold.engine.time_limits import Timeout
 from leasehold.errors import LeaseholdError, LeaseLost
 from leasehold.leases.holder_view import Send
 from leasehold.leases.lease import Lease, Outcome
-from leasehold.sessions.kept_lease import KeptCallback, KeptLease
+from leasehold.sessions.kept_lease import KeptCallback, KeptLease, Signal
 from leasehold.sessions.lease_keeper import END_S, Keeper
-from leasehold.sessions.loss_signals import Signal
 
 Callback: TypeAlias = Callable[["HeldLease", BaseException | None], object]
 """Called with a lease, and with the error of its last renewal."""

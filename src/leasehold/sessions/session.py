@@ -33,6 +33,7 @@ from leasehold.errors import (
     Forked,
     HistoryLost,
     LeaseholdError,
+    NoSpace,
     SessionExpired,
     UnknownLease,
     is_definite,
@@ -270,7 +271,9 @@ class Session:
             except (LeaseholdError, OSError) as error:
                 if isinstance(error, UnknownLease):
                     raise self._gone() from error
-                if is_definite(error):
+                # Without space the key cannot be rewritten, perhaps for days. Keys whose deletes
+                # are in doubt would stay as long, while the session can still be revoked.
+                if is_definite(error) or isinstance(error, NoSpace):
                     raise
             await asyncio.sleep(backoff.next_s())
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import apsw
 
@@ -66,19 +66,6 @@ class Backup(NamedTuple):
     revision: int
     """It contains everything acknowledged up to this revision, and nothing of later ones."""
     size_bytes: int
-
-
-class CopyTarget(Protocol):
-    """A file that a journal is copied into."""
-
-    @property
-    def path(self) -> Path:
-        """The path of the file when the copy begins."""
-        ...
-
-    def sync(self) -> None:
-        """Sync all writes so far to disk."""
-        ...
 
 
 class Copy:
@@ -219,7 +206,10 @@ class Backups:
         await asyncio.gather(*self._under_way)
 
     async def _copy(
-        self, draft: CopyTarget, on_progress: OnProgress, on_begun: Callable[[], None] = ignore
+        self,
+        draft: Draft | UnlinkedFile,
+        on_progress: OnProgress,
+        on_begun: Callable[[], None] = ignore,
     ) -> None:
         self._check_open()
         copy = Copy(draft.path)
@@ -240,7 +230,9 @@ class Backups:
                 self._under_way.discard(over)
                 over.set_result(None)
 
-    async def _copy_slices(self, draft: CopyTarget, copy: Copy, on_progress: OnProgress) -> None:
+    async def _copy_slices(
+        self, draft: Draft | UnlinkedFile, copy: Copy, on_progress: OnProgress
+    ) -> None:
         synced_bytes = 0
         while await self._committer().do(lambda _: copy.go_on()):
             self._check_open()

@@ -18,15 +18,16 @@ from leasehold.sync.generated.connecting import connect
 from leasehold.sync.generated.election import Election, Leadership
 from leasehold.sync.generated.held_lease import HeldLease
 from leasehold.sync.generated.kv import KV, TxnBuilder
+from leasehold.sync.generated.lease import Lease
 from leasehold.sync.generated.permits import Permits
-from leasehold.sync.generated.rwlock import RWLock
-from leasehold.sync.generated.semaphore import Semaphore
+from leasehold.sync.generated.queued_locks import RWLock, Semaphore
+from leasehold.sync.generated.remote_landlord import RemoteLandlord
+from leasehold.sync.generated.renewal_manager import RenewalManager, RenewalNotice
 from leasehold.sync.guard import Guard
 from leasehold.sync.iterators import Observation, Watch
-from leasehold.sync.landlord import Landlord, Lease, RemoteLandlord
+from leasehold.sync.landlord import Landlord
 from leasehold.sync.lease_base import Signal
 from leasehold.sync.lock import Lock
-from leasehold.sync.renewal_manager import RenewalManager, RenewalNotice
 
 if typing.TYPE_CHECKING:
     from leasehold.sync.generated.opening import open_client

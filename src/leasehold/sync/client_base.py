@@ -1,21 +1,38 @@
-"""How a client of blocking code is made and closed: the part of `Client` that is not generated."""
+"""How objects on the loop are made and closed.
 
-from types import TracebackType
-from typing import Self, TypeVar
+These are the parts of `Client`, `RemoteLandlord` and `RenewalManager` that are not generated.
+"""
 
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
+
+from leasehold.basics.callbacks import check_plain_callback
+from leasehold.basics.durations import End
 from leasehold.basics.pending import Pending
-from leasehold.client import client as on_loop
+from leasehold.client.client import Client as AsyncClient
+from leasehold.client.client import report_forgotten
+from leasehold.leases import renewal_manager
+from leasehold.leases.lease import Lease as AsyncLease
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall
-from leasehold.sync.loop_thread import LoopThread, loop_thread
+from leasehold.sync.generated.lease import Lease
+from leasehold.sync.loop_thread import LoopThread, SerialExecutor, loop_thread
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+N = TypeVar("N")
+B = TypeVar("B", bound=AbstractAsyncContextManager[object])
 C = TypeVar("C", bound="ClientBase")
 
 
 class ClientBase:
     """A client on the loop, closed at interpreter exit if not before."""
 
-    def __init__(self, thread: LoopThread, client: on_loop.Client) -> None:
+    def __init__(self, thread: LoopThread, client: AsyncClient) -> None:
         self._thread = thread
         self._client = client
 
@@ -40,36 +57,115 @@ class ClientBase:
         self._thread.post(BlockingCall(self._close).start)
 
     @block_exit
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __del__(self) -> None:
         self._thread.post(_report_forgotten, self._thread, self._client)
 
 
-def _report_forgotten(thread: LoopThread, client: on_loop.Client) -> None:
+def _report_forgotten(thread: LoopThread, client: AsyncClient) -> None:
     """Report a client that was garbage-collected; the thread closes it at the end."""
     if client in thread.clients and not thread.is_ending:
-        on_loop.report_forgotten(client.engine, client.who, "it is closed when the program ends")
+        report_forgotten(client.engine, client.who, "it is closed when the program ends")
 
 
-def make_client(kind: type[C], pending: Pending[on_loop.Client]) -> C:
+def make_client(kind: type[C], pending: Pending[AsyncClient]) -> C:
     """Make a client on the loop of this process, and wait for it."""
     pending.handed_over()
     thread = loop_thread()
 
-    async def make() -> on_loop.Client:
+    async def make() -> AsyncClient:
         client = await pending
         thread.clients.add(client)
         return client
 
-    async def undo(client: on_loop.Client) -> None:
+    async def undo(client: AsyncClient) -> None:
         thread.clients.discard(client)
         await client.close()
 
     return kind(thread, thread.run(make, undo=undo))
+
+
+class LoopObject(Generic[B]):
+    """An object on the loop of this process, made by a program and closed by its block."""
+
+    def __init__(self, make: Callable[[], B]) -> None:
+        self._thread = loop_thread()
+        self._on_loop = self._run(make, undo=_close)
+
+    def _run(self, work: Callable[[], T], *, undo: Callable[[T], Any] | None = None) -> T:
+        """Call a plain function on the loop."""
+
+        async def run() -> T:
+            return work()
+
+        return self._thread.run(run, undo=undo)
+
+    def _close(self) -> None:
+        if not self._thread.is_forked and not self._thread.is_ending:
+            self._thread.run_to_end(lambda: _close(self._on_loop))
+
+    def __enter__(self) -> Self:
+        self._thread.check_process()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._close()
+
+
+async def _close(block: AbstractAsyncContextManager[object]) -> None:
+    await block.__aexit__(None, None, None)
+
+
+class RenewalBase(LoopObject[renewal_manager.RenewalManager]):
+    """A renewal manager on the loop, and the thread that calls its listeners."""
+
+    def __init__(self, make: Callable[[], renewal_manager.RenewalManager]) -> None:
+        self._listeners = SerialExecutor(loop_thread().callbacks)
+        super().__init__(make)
+
+    def __len__(self) -> int:
+        return len(self._on_loop)
+
+    def __contains__(self, lease: object) -> bool:
+        return isinstance(lease, Lease) and self._run(lambda: lease.on_loop in self._on_loop)
+
+    def __repr__(self) -> str:
+        return f"<RenewalManager of {len(self)} leases>"
+
+    def _listener(
+        self, listener: Callable[[N], object] | None, notice_kind: Callable[..., N]
+    ) -> renewal_manager.Listener | None:
+        """Return a listener for the loop: it queues the call of the one given."""
+        check_plain_callback(listener, "listener")
+        if listener is None:
+            return None
+
+        def queue(notice: renewal_manager.RenewalNotice) -> None:
+            lease = Lease(notice.lease, self._thread)
+            ours = notice_kind(self, lease, notice.kind, notice.desired_end, notice.error)
+            self._listeners.submit(partial(self._notify, listener, ours, lease))
+
+        return queue
+
+    def _notify(self, listener: Callable[[N], object], notice: N, lease: Lease) -> None:
+        try:
+            listener(notice)
+        except BaseException:
+            if not self._thread.is_ending:  # else this thread is ending as well
+                logger.exception("the listener for %r failed", lease)
+
+
+def managed_on_loop(lease: Lease) -> AsyncLease:
+    """Return the lease on the loop for one of ours."""
+    if not isinstance(lease, Lease):
+        raise TypeError(f"lease must be a leasehold.sync.Lease, not {lease!r}")
+    return lease.on_loop
+
+
+def all_on_loop(leases: Mapping[Lease, End] | None) -> Mapping[AsyncLease, End] | None:
+    """Return desired ends with the leases on the loop; return anything else unchanged."""
+    if not isinstance(leases, Mapping):
+        return leases
+    return {managed_on_loop(lease): end for lease, end in leases.items()}

@@ -17,7 +17,7 @@ from leasehold.basics.pending import Pending
 from leasehold.errors import LeaseholdError, LockLost
 from leasehold.fencing.token import Token
 from leasehold.locks import ownership as on_loop
-from leasehold.locks.guard_base import AnyGuard, Blocks
+from leasehold.locks.guards import AnyGuard, Blocks
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import LossScope
 from leasehold.sync.lease_base import Signal

@@ -1,8 +1,7 @@
-"""`Landlord` and `RemoteLandlord` for blocking code, and `Lease`, the twin of their leases.
+"""`Landlord` for blocking code, which may be called in any thread.
 
-A `RemoteLandlord` calls a landlord in another process, on the loop's thread. A `Landlord` may be
-called in any thread. It is not async, so it does not run on the loop's thread. A lock protects a
-`leasehold.Landlord`, and a call costs little more than it does there. States and threads:
+It is not async, so it does not run on the loop's thread. A lock protects a `leasehold.Landlord`,
+and a call costs little more than it does there. States and threads:
 
 - *Expiry*. A thread ends the leases that are due. It runs while a lease can end, and keeps lease
   time: every `IDLE_TICK_S` it advances the clock, so a longer gap means that the process did not
@@ -18,7 +17,6 @@ A forked child is refused: it has the table, but the leases are those of its par
 
 import logging
 import os
-import ssl
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -26,22 +24,19 @@ from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from leasehold.basics.callbacks import check_plain_callback
-from leasehold.basics.durations import ANY, NEVER, Duration, DurationLike, End
+from leasehold.basics.durations import ANY, NEVER, Duration, DurationLike
 from leasehold.basics.fork_hooks import call_in_child
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.errors import EndReason, Forked
-from leasehold.grpc.endpoints import Endpoints
 from leasehold.landlord import landlord as one_thread
-from leasehold.landlord import remote_landlord as async_remote
 from leasehold.landlord.landlord import LeaseView, R, unguessable_cookie
 from leasehold.landlord.landlord_lease import BatchResult, LandlordLease
-from leasehold.leases import lease as on_loop
 from leasehold.leases.expiry_strategies import SLICE, ExpiryStrategy, Reapable, Reaper, exact, lazy
-from leasehold.leases.lease import Form
 from leasehold.leases.lease_clock import IDLE_TICK_S
 from leasehold.leases.lease_table import LeasedResource
 from leasehold.leases.policies import LeasePolicy
-from leasehold.sync.loop_thread import LoopThread, SerialExecutor, WorkerPool, loop_thread
+from leasehold.sync.generated.lease import Lease
+from leasehold.sync.loop_thread import SerialExecutor, WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -52,87 +47,6 @@ MIN_WAIT_S: Final = 0.0005
 """How long the expiry thread leaves the lock to other threads between two slices of work."""
 
 T = TypeVar("T")
-
-
-class Lease:
-    """A lease of a landlord, on the side of its holder. Thread-safe.
-
-    Its state is read in the caller's thread; `renew` and `cancel` run on the loop's thread. Two
-    leases are equal if they are the same lease of the same grantor.
-    """
-
-    __slots__ = ("__weakref__", "_lease", "_thread")
-
-    def __init__(self, lease: on_loop.Lease, thread: LoopThread | None = None) -> None:
-        """Wrap a lease; `thread` is the loop that it belongs to, if it belongs to one already."""
-        self._lease = lease
-        self._thread = thread
-
-    @property
-    def on_loop(self) -> on_loop.Lease:
-        """The lease on the loop. Raises `Forked` in a child process, if it belongs to a loop."""
-        if self._thread is not None:
-            self._thread.check_process()
-        return self._lease
-
-    @property
-    def grantor(self) -> Hashable:
-        """The name of the grantor."""
-        return self._lease.grantor
-
-    @property
-    def cookie(self) -> Hashable:
-        """The name of this lease at its grantor."""
-        return self._lease.cookie
-
-    @property
-    def remaining(self) -> Duration:
-        """How long the holder may still rely on the lease; 0.0 once it may not."""
-        return self.on_loop.remaining
-
-    @property
-    def expires_at(self) -> End:
-        """The end as the holder sees it, as an aware datetime, or FOREVER."""
-        return self.on_loop.expires_at
-
-    @property
-    def term(self) -> Duration:
-        """The length of the current term, as it was granted."""
-        return self.on_loop.term
-
-    def renew(self, duration: DurationLike = ANY) -> Duration:
-        """Request a new term of `duration` from now; return the granted one.
-
-        If it fails the lease keeps the end it had. Raise `LeaseDenied` if the grantor refuses, and
-        `UnknownLease` if the lease has ended. After a connection error the outcome is unknown; if a
-        shorter term was requested, the lease assumes that it was granted.
-        """
-        return (self._thread or loop_thread()).run(lambda: self._lease.renew(duration))
-
-    def cancel(self) -> None:
-        """End the lease now, as if it had expired."""
-        (self._thread or loop_thread()).run(self._lease.cancel)
-
-    def can_batch(self, other: object) -> bool:
-        """Return whether one call can renew both: an equivalence relation."""
-        return isinstance(other, Lease) and self._lease.can_batch(other.on_loop)
-
-    def to_bytes(self, form: Form) -> bytes:
-        """Encode the lease as bytes.
-
-        "duration" carries the time that remains, counted again on arrival: for transport.
-        "absolute" carries the wall-clock end: for storage.
-        """
-        return self.on_loop.to_bytes(form)
-
-    def __eq__(self, other: object) -> bool:
-        return self._lease == other._lease if isinstance(other, Lease) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._lease)
-
-    def __repr__(self) -> str:
-        return repr(self._lease)
 
 
 class Landlord(Generic[R]):
@@ -162,7 +76,8 @@ class Landlord(Generic[R]):
         if not isinstance(expiry, exact | lazy | None):
             raise ValueError(f"expiry of a landlord for threads: exact() or lazy(), not {expiry!r}")
         self._lock = threading.RLock()  # a policy may call back
-        self._hooks = SerialExecutor(WorkerPool("leasehold landlord hooks", 1))
+        self._hook_threads = WorkerPool("leasehold landlord hooks", 1)
+        self._hooks = SerialExecutor(self._hook_threads)
         self._hook_thread: int | None = None
         self._opened_by = os.getpid()
         self._is_forked = False
@@ -278,6 +193,7 @@ class Landlord(Generic[R]):
         if not self._is_forked:
             with self._lock:
                 self._landlord.close()
+            self._hook_threads.close()
 
     def __enter__(self) -> Self:
         return self
@@ -399,61 +315,3 @@ class _ThreadReaper(Reaper):
             self._cuts_seen = clock.cuts
         self._is_urgent = False
         self.grantor.reap(SLICE)
-
-
-class RemoteLandlord:
-    """A client of a landlord that another process serves with `serve_landlord`. Thread-safe.
-
-    Nothing is connected until the first call, and a lost connection is made again. Failures of a
-    call are errors of the library. After `ConnectFailed`, `ConnectionLost` and `TimeoutError` the
-    state of a lease is unknown, and a renewal manager retries.
-    """
-
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        *,
-        tls: ssl.SSLContext | None = None,
-        timeout: float = async_remote.TIMEOUT_S,
-        margin: float = 0.0,
-    ) -> None:
-        """Create a client; `timeout` in seconds is for each call, `margin` as for `Lease`."""
-
-        async def make() -> async_remote.RemoteLandlord:
-            return async_remote.RemoteLandlord(endpoints, tls=tls, timeout=timeout, margin=margin)
-
-        self._thread = loop_thread()
-        self._landlord = self._thread.run(make)
-
-    def grant(self, resource: str = "", duration: DurationLike = ANY, *, holder: str = "") -> Lease:
-        """Request a lease on `resource`, which is any text that the landlord understands.
-
-        `holder` is the name that we give ourselves. Raise `LeaseDenied` if the landlord refuses.
-        After any other error there may be a lease without a holder; it expires. If the caller is
-        interrupted, the lease is cancelled.
-        """
-        lease = self._thread.run(
-            lambda: self._landlord.grant(resource, duration, holder=holder),
-            undo=async_remote.RemoteLease.cancel,
-        )
-        return Lease(lease, self._thread)
-
-    def lease_from_bytes(self, data: bytes) -> Lease:
-        """Return a lease from `Lease.to_bytes`, made here or in the landlord's process."""
-        self._thread.check_process()
-        return Lease(self._landlord.lease_from_bytes(data), self._thread)
-
-    def close(self) -> None:
-        """Abort the calls that are under way, and close the connection. No lease is ended.
-
-        Does nothing in a forked child.
-        """
-        if not self._thread.is_forked and not self._thread.is_ending:
-            self._thread.run_to_end(self._landlord.close)
-
-    def __enter__(self) -> Self:
-        self._thread.check_process()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

@@ -1,8 +1,8 @@
-"""State, block and callbacks of a held lease: the part of `HeldLease` that is not generated.
+"""The parts of `HeldLease` and `Lease` that are not generated.
 
-Its state is read from the clock in the caller's own thread: so it is correct also while the loop's
-thread is busy or stuck. Its signals can be read or waited for in any thread. Its callbacks and its
-health check run in other threads.
+The state of a held lease is read from the clock in the caller's own thread: so it is correct also
+while the loop's thread is busy or stuck. Its signals can be read or waited for in any thread. Its
+callbacks and its health check run in other threads.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from _thread import LockType, allocate_lock
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -22,10 +22,11 @@ from leasehold.basics.lease_ids import shown_lease
 from leasehold.basics.pending import Pending
 from leasehold.engine.time_limits import Timeout
 from leasehold.errors import Forked, LeaseLost
+from leasehold.leases import lease as landlord_lease
 from leasehold.sessions import held_lease as on_loop
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall, LossScope
-from leasehold.sync.loop_thread import LoopThread, SerialExecutor
+from leasehold.sync.loop_thread import LoopThread, SerialExecutor, loop_thread
 
 LOOK_S: Final = 1.0
 """How often a waiter reads the clock: it may have run while the machine was suspended."""
@@ -362,3 +363,48 @@ def check_in_thread(check: Check | None) -> Callable[[], Awaitable[bool]] | None
         return await asyncio.get_running_loop().run_in_executor(None, run)
 
     return run_in_thread
+
+
+class LeaseHandle:
+    """A lease of a landlord; the loop's thread is started only for calls that need it."""
+
+    __slots__ = ("__weakref__", "_lease", "_loop_thread")
+
+    def __init__(self, lease: landlord_lease.Lease, thread: LoopThread | None = None) -> None:
+        """Wrap a lease; `thread` is the loop that it belongs to, if it belongs to one already."""
+        self._lease = lease
+        self._loop_thread = thread
+
+    @property
+    def _thread(self) -> LoopThread:
+        return self._loop_thread or loop_thread()
+
+    @property
+    def on_loop(self) -> landlord_lease.Lease:
+        """The lease on the loop. Raises `Forked` in a child process, if it belongs to a loop."""
+        if self._loop_thread is not None:
+            self._loop_thread.check_process()
+        return self._lease
+
+    @property
+    def grantor(self) -> Hashable:
+        """The name of the grantor."""
+        return self._lease.grantor
+
+    @property
+    def cookie(self) -> Hashable:
+        """The name of this lease at its grantor."""
+        return self._lease.cookie
+
+    def can_batch(self, other: object) -> bool:
+        """Return whether one call can renew both: an equivalence relation."""
+        return isinstance(other, LeaseHandle) and self._lease.can_batch(other.on_loop)
+
+    def __eq__(self, other: object) -> bool:
+        return self._lease == other._lease if isinstance(other, LeaseHandle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._lease)
+
+    def __repr__(self) -> str:
+        return repr(self._lease)

@@ -1,15 +1,17 @@
-"""`Lock` for blocking code: a cached lock is acquired in the caller's own thread."""
+"""`Lock` and checks of permits for blocking code: the cache is used in the caller's own thread."""
 
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
 
 from leasehold.engine.time_limits import Timeout
-from leasehold.errors import LeaseholdError, LockLost
+from leasehold.errors import LeaseholdError
 from leasehold.locks import lock as on_loop
 from leasehold.locks import ownership as guard_on_loop
+from leasehold.locks import permits as permits_on_loop
+from leasehold.locks.guards import check_wait
 from leasehold.locks.lock import Holder
-from leasehold.locks.lock_options import check_wait
+from leasehold.locks.permit import check_name, names_of
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import open_scopes
 from leasehold.sync.guard import Guard, OnLoss, leave_block, this_thread, twin_of
@@ -118,17 +120,7 @@ class Lock:
 
     def release(self) -> None:
         """Release the latest guard that `acquire` has returned; `NotHeld` if there is none."""
-        twin: Guard | None = None
-        try:
-            twin = self._lock.latest().twin
-            assert twin is not None, "it was made when the lock was acquired"
-            twin.release()
-        except LeaseholdError:
-            raise
-        except BaseException:  # of a signal handler
-            if twin is not None:
-                twin.abandon()
-            raise
+        _release_twin(self._lock.latest())
 
     def release_all(self) -> int:
         """Release every guard that `acquire` has returned and that is not released; count them.
@@ -136,25 +128,58 @@ class Lock:
         Returns 0 if there is none. If the lock was lost in the meantime, raises `LockLost` when all
         are released: work under it since then was not protected.
         """
-        released, loss = 0, None
-        while (guard := self._lock.next_held()) is not None:
-            twin: Guard = guard.twin
-            try:
-                twin.release()
-            except LockLost as lost:
-                loss = loss or lost
-            except BaseException:  # of a signal handler: the loop completes the release
-                twin.abandon()
-                raise
-            released += 1
-        if loss is not None:
-            raise loss
-        return released
+        return self._lock.release_each(_release_twin)
 
     def holder(self, *, timeout: Timeout = None) -> Holder | None:
         """Return the holder of the lock; None if it is free."""
         return self._thread.run(lambda: self._lock.holder(timeout=timeout))
 
 
+def _release_twin(guard: guard_on_loop.Guard) -> None:
+    """Release a guard by its counterpart in blocking code, which was made with it."""
+    twin: Guard = guard.twin
+    try:
+        twin.release()
+    except LeaseholdError:
+        raise
+    except BaseException:  # of a signal handler: the loop completes the release
+        twin.abandon()
+        raise
+
+
 async def _release(guard: guard_on_loop.Guard) -> None:
-    guard.settle()
+    guard.take_back()
+
+
+class PermitChecks:
+    """The part of `Permits` that is not generated."""
+
+    def __init__(self, thread: LoopThread, permits: permits_on_loop.Permits) -> None:
+        self._thread = thread
+        self._permits = permits
+
+    def check(
+        self,
+        subject: str,
+        resource: str,
+        right: str,
+        *,
+        cache: bool = True,
+        timeout: Timeout = None,
+    ) -> bool:
+        """Return whether a subject has a right on a resource now.
+
+        The answer may come from the cache of this client: for no longer than the lease is sure to
+        last, and only until a change is received. With `cache` False the server is asked. If the
+        server must be asked and does not answer, an error is raised; the result is never True then.
+        """
+        if cache:
+            self._thread.check_process()
+            names = names_of(subject, resource)
+            check_name(right, "right")
+            permit = self._permits.cache.get(names)
+            if permit is not None:
+                return permit.allows(right)
+        return self._thread.run(
+            lambda: self._permits.check(subject, resource, right, cache=cache, timeout=timeout)
+        )

@@ -32,7 +32,7 @@ from leasehold.sync.blocking_call import BlockingCall, LossScope, open_scopes
 T = TypeVar("T")
 
 IDLE_S: Final = 10.0
-"""How long an idle thread waits for a job before it ends. The last one stays."""
+"""How long an idle thread waits for a job before it ends. The last one stays until `close`."""
 
 P = ParamSpec("P")
 
@@ -48,12 +48,17 @@ class WorkerPool:
         """The number of waiting threads, less the jobs that are in the queue for them."""
         self._lock = threading.Lock()
         self._count = 0
+        self._lasting = 1
 
     def submit(self, job: Callable[[], object]) -> None:
         """Run a job in one of the threads."""
         self._queue.put(job)
         if not self._idle.acquire(blocking=False):
             self._add_thread()
+
+    def close(self) -> None:
+        """Let the last thread end as well when it is idle. A later job starts one again."""
+        self._lasting = 0
 
     def _add_thread(self) -> None:
         with self._lock:
@@ -84,7 +89,7 @@ class WorkerPool:
             del job
 
     def _wait(self) -> Callable[[], object] | None:
-        """Wait for a job; None if there was none for long, and there are other threads."""
+        """Wait for a job; None if there was none for long, and this thread need not stay."""
         self._idle.release()
         while True:
             try:
@@ -93,7 +98,7 @@ class WorkerPool:
                 with self._lock:
                     # The caller that has taken the permit puts a job into the queue, or has done
                     # so.
-                    if self._count > 1 and self._idle.acquire(blocking=False):
+                    if self._count > self._lasting and self._idle.acquire(blocking=False):
                         self._count -= 1
                         return None
 

@@ -289,11 +289,17 @@ class Connections:
         self._pairs: list[_ConnectionPair] = []
 
     def listen(self, host: Host, name: str, on_connect: OnConnect) -> None:
-        """Accept connections to `name` on `host` until its process ends."""
+        """Accept connections to `name` on `host`: `on_connect(connection)`, sync or async.
+
+        Its exceptions do not reach the caller: they fail the simulation. Ends with the process.
+        """
         self._listeners[host.name, name] = _Listener(on_connect, host.incarnation)
 
     async def connect(self, src: Host, dst: Host, name: str) -> Connection:
-        """Open a connection."""
+        """Connect from code that runs on `src`.
+
+        Raises ConnectionRefusedError without a listener, TimeoutError without a timely answer.
+        """
         if asyncio.get_running_loop() is not src.loop:
             raise RuntimeError(f"a connection from {src.name} must be made by code that runs on it")
         pair = _ConnectionPair(self._packets, src, dst, name)
@@ -311,13 +317,13 @@ class Connections:
             raise
         return Connection(pair.client)
 
-    def route_changed(self) -> None:
+    def _route_changed(self) -> None:
         """Called after a partition or its end."""
         for pair in self._pairs:
             pair.route_changed()
 
     def host_crashed(self, host: Host) -> None:
-        """Called when a process is gone."""
+        """Break the connections of a process that is gone; called by the simulation."""
         for pair in self._pairs:
             pair.host_crashed(host)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold.errors import fresh
-from leasehold.testing.connections import Connection, Connections, OnConnect
+from leasehold.testing.connections import Connections
 from leasehold.testing.host import Host, World
 from leasehold.testing.packets import Counters, Faults, Packets, Snapshot
 
@@ -37,13 +37,12 @@ _Answer = asyncio.Future[_Reply]
 _Respond = Callable[[_Reply], None]
 
 
-class Network:
+class Network(Connections):
     """Made by `Simulation.network`."""
 
     def __init__(self, world: World, faults: Faults) -> None:
-        self._packets = Packets(world, faults)
+        super().__init__(Packets(world, faults))
         self._services: dict[tuple[str, str], _Service] = {}
-        self._connections = Connections(self._packets)
 
     @property
     def counters(self) -> Counters:
@@ -81,12 +80,12 @@ class Network:
         if not groups or (one_way and len(groups) != 2):
             raise ValueError(f"expected groups of hosts (two if one-way), got {len(groups)}")
         self._packets.cut(groups, one_way=one_way)
-        self._connections.route_changed()
+        self._route_changed()
 
     def heal(self) -> None:
         """End all partitions."""
         self._packets.heal()
-        self._connections.route_changed()
+        self._route_changed()
 
     def serve(self, host: Host, name: str, handler: Handler) -> None:
         """Answer calls to `name` on `host` by `handler(payload)`, sync or async.
@@ -115,7 +114,7 @@ class Network:
         sent = Snapshot(payload)
 
         def arrive() -> bool:
-            return self._request_arrives(src, dst, name, sent, answer)
+            return self._call_arrives(src, dst, name, sent, answer)
 
         # The timer is made first: it draws from the seed, as the packet does.
         async with asyncio.timeout(timeout):
@@ -125,7 +124,7 @@ class Network:
             raise fresh(reply.error)
         return reply.value
 
-    def _request_arrives(
+    def _call_arrives(
         self, src: Host, dst: Host, name: str, payload: Snapshot, answer: _Answer
     ) -> bool:
         service = self._services.get((dst.name, name))
@@ -143,24 +142,6 @@ class Network:
             self._packets.send(dst, src, what, lambda: _reply_arrives(src, sent, answer))
 
         return dst.deliver(lambda: _handle(handler, payload.copy(), respond))
-
-    def listen(self, host: Host, name: str, on_connect: OnConnect) -> None:
-        """Accept connections to `name` on `host`: `on_connect(connection)`, sync or async.
-
-        Its exceptions do not reach the caller: they fail the simulation. Ends with the process.
-        """
-        self._connections.listen(host, name, on_connect)
-
-    async def connect(self, src: Host, dst: Host, name: str) -> Connection:
-        """Connect from code that runs on `src`.
-
-        Raises ConnectionRefusedError without a listener, TimeoutError without a timely answer.
-        """
-        return await self._connections.connect(src, dst, name)
-
-    def host_crashed(self, host: Host) -> None:
-        """Break the connections of a process that is gone; called by the simulation."""
-        self._connections.host_crashed(host)
 
 
 def _handle(handler: Handler, payload: Any, respond: _Respond) -> None:

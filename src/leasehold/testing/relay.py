@@ -25,7 +25,6 @@ import struct
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias, TypeVar, cast
 
 from leasehold.basics.addresses import TcpAddress, parse_address
@@ -364,12 +363,7 @@ class Wire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -1,8 +1,5 @@
 """Command lines of clients: what is wrong with them is one line, and little is imported for it."""
 
-import subprocess
-import sys
-
 import pytest
 
 from leasehold.cli import COMMANDS, main, parser_for
@@ -166,51 +163,7 @@ def test_an_argument_that_takes_any_number_goes_on_after_an_option() -> None:
     assert arguments.ids == []
 
 
-NOT_FOR_HELP = [
-    *("asyncio", "google.protobuf", "leasehold.engine", "leasehold.store"),
-    *("leasehold.journal", "leasehold.sessions", "leasehold.locks"),
-]
-
-
 def test_only_the_command_that_is_named_is_looked_at() -> None:
     for name in COMMANDS:
         with pytest.raises(SystemExit):
             parser_for([name]).parse_args([next(each for each in COMMANDS if each != name)])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "never"),
-    [
-        (["lease", "grant", "--help"], NOT_FOR_HELP),
-        (["kv", "put", "--help"], NOT_FOR_HELP),
-        (["permit", "grant", "--help"], NOT_FOR_HELP),
-        (["status", "--help"], NOT_FOR_HELP),
-        (["top", "--help"], [*NOT_FOR_HELP, "termios"]),
-        (["lock", "--help"], [*NOT_FOR_HELP, "subprocess"]),
-        (["elect", "--help"], [*NOT_FOR_HELP, "subprocess"]),
-        (["kv", "get", "a", "--endpoint", "127.0.0.1:1"], ["leasehold.engine.embedded", "apsw"]),
-        (
-            ["serve", "--help"],
-            [
-                "leasehold.client",
-                "leasehold.sessions",
-                "leasehold.locks",
-                "leasehold.cli.lease",
-                "leasehold.server.app",
-            ],
-        ),
-    ],
-)
-def test_what_a_command_does_not_need_is_not_imported(
-    arguments: list[str], never: list[str]
-) -> None:
-    program = f"""
-import sys
-from leasehold.cli import main
-main({arguments!r})
-print([name for name in {never!r} if name in sys.modules], file=sys.stderr)
-"""
-    done = subprocess.run(  # noqa: S603  our own program
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stderr.splitlines()[-1] == "[]", done.stderr

@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,6 @@ from leasehold import (
     Compacted,
     Compare,
     Delete,
-    DirectoryInUse,
     FutureRevision,
     NoSpace,
     Put,
@@ -25,7 +21,7 @@ from leasehold import (
     Target,
     prefix_end,
 )
-from leasehold.engine import embedded_watch
+from leasehold.engine import interface
 from leasehold.store import housekeeping
 from tests.support.engine_fixtures import Place, asynchronous, until
 
@@ -80,7 +76,7 @@ def test_a_history_of_no_length_is_refused(age: float | None, revisions: int | N
 async def test_a_watch_that_is_not_read_falls_back_to_history_and_loses_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_watch, "MAX_QUEUED", 4)
+    monkeypatch.setattr(interface, "MAX_QUEUED", 4)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 10)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 5)
     async with place.open() as engine:
@@ -99,7 +95,7 @@ async def test_a_watch_that_is_not_read_falls_back_to_history_and_loses_nothing(
 async def test_only_compaction_ends_a_watch_that_lags(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_watch, "MAX_QUEUED", 4)
+    monkeypatch.setattr(interface, "MAX_QUEUED", 4)
     async with place.open() as engine:
         watch = engine.watch(b"a")
         for number in range(20):
@@ -277,31 +273,6 @@ async def test_in_memory_nothing_is_kept() -> None:
     async with leasehold.open_engine("memory:") as engine:
         assert (await engine.range(b"a")).total == 0
     assert not os.access("memory:", os.F_OK)
-
-
-@asynchronous
-async def test_a_directory_has_one_engine_at_a_time(kept: Place) -> None:
-    engine = await leasehold.open_engine(kept.path)
-    with pytest.raises(DirectoryInUse, match="is already open in this process"):
-        await leasehold.open_engine(kept.path)
-    await engine.close()
-    async with kept.open():
-        said = await asyncio.to_thread(_open_elsewhere, kept.path)
-    assert f"in use by process {os.getpid()}" in said
-
-
-def _open_elsewhere(path: Path | str) -> str:
-    opening = (
-        "import asyncio, sys, leasehold; asyncio.run(leasehold.open_engine(sys.argv[1])._make())"
-    )
-    other = subprocess.run(  # noqa: S603  our own interpreter
-        [sys.executable, "-c", opening, path],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return other.stderr
 
 
 def test_a_quota_of_nothing_is_refused() -> None:

@@ -17,7 +17,7 @@ from leasehold import (
     StorageError,
     TooBusy,
 )
-from leasehold.engine import embedded_watch
+from leasehold.engine import interface
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.journal import folding
 from leasehold.journal.journal import Journal
@@ -248,7 +248,7 @@ async def test_what_is_kept_in_memory_of_the_past_is_bounded(place: Place) -> No
 async def test_a_watch_holds_no_more_than_its_limit(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_watch, "MAX_QUEUED_BYTES", 100_000)
+    monkeypatch.setattr(interface, "MAX_QUEUED_BYTES", 100_000)
     async with place.open() as engine:
         watch = engine.watch(b"a")
         for number in range(50):

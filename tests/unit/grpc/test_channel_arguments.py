@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import os
 import ssl
 import sys
 from typing import Any
@@ -248,37 +247,6 @@ def test_another_loop_is_refused() -> None:
 
     asyncio.run(first())
     asyncio.run(second())
-
-
-def test_a_forked_child_is_refused() -> None:
-    async def first() -> None:
-        with pytest.raises(ConnectionError):
-            await channel.ready()
-
-    async def again() -> str:
-        await channel.close()  # which does nothing there
-        try:
-            await channel.unary(PATH, b"x")
-        except RuntimeError as error:
-            return str(error)
-        return ""
-
-    channel = Channel("127.0.0.1:1")
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(first())
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        said = loop.run_until_complete(again())
-        os.write(writing, said.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        said = pipe.read()
-    assert os.waitpid(child, 0)[1] == 0
-    assert f"belongs to process {os.getpid()}" in said
-    loop.run_until_complete(channel.close())
-    loop.close()
 
 
 def test_a_closed_channel_refuses_calls() -> None:

@@ -4,9 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import signal
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -209,49 +207,6 @@ def test_a_second_use_in_the_same_process_is_refused(tmp_path: Path) -> None:
         DataDirectory(tmp_path)
     first.close()
     DataDirectory(tmp_path).close()
-
-
-HOLDER = """
-import sys
-from pathlib import Path
-from leasehold.journal.data_dir import DataDirectory
-held = DataDirectory(Path(sys.argv[1]))
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def _hold(directory: Path) -> "subprocess.Popen[str]":
-    holder = subprocess.Popen(  # noqa: S603  our own script
-        [sys.executable, "-c", HOLDER, directory],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    return holder
-
-
-def test_a_second_process_is_refused_and_told_the_first(tmp_path: Path) -> None:
-    with _hold(tmp_path) as holder:
-        with pytest.raises(DirectoryInUse) as refused:
-            DataDirectory(tmp_path)
-        assert str(refused.value) == (
-            f"{tmp_path} is in use by process {holder.pid}: "
-            "stop that process first, or choose another directory"
-        )
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        DataDirectory(tmp_path).close()  # the lock went with the process
-
-
-def test_a_holder_that_has_not_yet_written_its_name_is_another_process(tmp_path: Path) -> None:
-    with _hold(tmp_path) as holder:
-        (tmp_path / LOCK_NAME).write_bytes(b"")
-        with pytest.raises(DirectoryInUse, match="in use by another process"):
-            DataDirectory(tmp_path)
-        holder.kill()
 
 
 @pytest.mark.parametrize("left", [b"", b"1\n", b"99999999999999999999", b"nonsense" * 9])

@@ -216,22 +216,26 @@ def test_leases_of_one_grantor_can_be_batched_and_those_of_two_cannot() -> None:
 
 
 def test_a_renewal_manager_keeps_the_leases_of_any_grantor_until_they_are_refused() -> None:
-    asyncio.run(_keep_until_refused())
-
-
-async def _keep_until_refused() -> None:
     library = Library()
     notices: list[RenewalNotice] = []
-    leases = [LandlordLease(library, library.grant(str(n)).cookie, 0.2) for n in range(3)]
-    async with RenewalManager(rtt=0.01) as manager:
-        for lease in leases:
-            manager.renew_until(lease, FOREVER, 0.2, notices.append)
-        while len(library.calls) < 9:  # noqa: ASYNC110  a fake has nothing to wait for
-            await asyncio.sleep(0.01)
+    with Simulation(1) as sim:
+        host = sim.host("library")
+
+        def keep() -> tuple[RenewalManager, list[LandlordLease]]:
+            manager = RenewalManager(clock=host.clock)
+            cookies = [library.grant(str(n)).cookie for n in range(3)]
+            leases = [LandlordLease(library, each, MAX_S, clock=host.clock) for each in cookies]
+            for lease in leases:
+                manager.renew_until(lease, FOREVER, MAX_S, notices.append)
+            return manager, leases
+
+        manager, leases = host.call(keep)
+        sim.run_until(lambda: len(library.calls) >= 9, within=10 * MAX_S)
         assert all(lease.remaining for lease in leases)
+        assert not notices
         library.books[1] = "reserved"
-        while not notices:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        sim.run_until(lambda: notices, within=2 * MAX_S)
+        host.call(manager.close)
     assert [notice.lease for notice in notices] == leases[:1]
     assert isinstance(notices[0].error, LeaseDenied)
 

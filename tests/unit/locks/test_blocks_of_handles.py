@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leasehold.locks.guard_base import Blocks
+from leasehold.locks.guards import Blocks
 
 
 class Meanwhile:

@@ -20,7 +20,7 @@ from leasehold import (
 )
 from leasehold.basics.pending import Pending
 from leasehold.errors import ConnectFailed, NoSpace, TooBusy
-from leasehold.locks.queue_acquisition import QueueGuard
+from leasehold.locks.queued_locks import QueueGuard
 from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
 from tests.support.interrupted import Interrupted
 

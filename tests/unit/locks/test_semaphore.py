@@ -7,7 +7,7 @@ import pytest
 
 from leasehold import LockDenied
 from leasehold.basics.pending import Pending
-from leasehold.locks.queue_acquisition import QueueGuard
+from leasehold.locks.queued_locks import QueueGuard
 from tests.support.faulty_engine import LOSSES, Fault, Participant, World, play
 
 

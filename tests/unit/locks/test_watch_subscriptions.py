@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.engine import embedded_watch
+from leasehold.engine import interface
 from leasehold.engine.values import Event
 from leasehold.errors import CallRefused, Closed, Compacted, LeaseholdError
 from leasehold.keyspace.operations import Put
@@ -92,7 +92,7 @@ def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
 @pytest.fixture
 def _short_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have watches that are not read fall behind soon."""
-    monkeypatch.setattr(embedded_watch, "MAX_QUEUED", 2)
+    monkeypatch.setattr(interface, "MAX_QUEUED", 2)
 
 
 # What is told.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.server.settings import TermPolicy
+from leasehold.leases.policies import TermPolicy
 
 POLICY = TermPolicy(minimum_ms=100, maximum_ms=5_000, default_ms=700)
 

@@ -125,7 +125,7 @@ def test_leaving_with_the_server_gone_does_not_hang_is_logged_and_goes_on_behind
         assert f"lease {shown_lease(lease.id)} is not revoked yet" in caplog.text
         await asyncio.sleep(5.0)
         engine.recover()
-        await asyncio.sleep(lease_keeper.REVOKE_RETRIES.waits_s[-1] + GRAIN_S)
+        await asyncio.sleep(lease_keeper.REVOKE_RETRIES[-1] + GRAIN_S)
         assert not engine.alive()
 
     with caplog.at_level(logging.WARNING):

@@ -1,128 +1,24 @@
 """Group commit: what goes together, where it is done, and what happens when it fails."""
 
 import asyncio
-import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 import pytest
 
 from leasehold.errors import JournalFailed
-from leasehold.keyspace.operations import Put
 from leasehold.store import committer as committers
 from leasehold.store.committer import (
     MAX_SKIPPED,
     MIN_SKIPPED,
     WAIT_S,
     CommitPatience,
-    Committer,
     Handover,
     Wakeup,
 )
-from leasehold.store.store import Store
-
-DEADLINE_S = 60.0
-
-
-class FakeJournal:
-    """A journal in memory. Appends wait for `gate` and raise `failure`, if there is one."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, int, bytes]] = []
-        self.threads: list[str] = []
-        self.checkpoints: list[int] = []
-        self.wants_checkpoint = False
-        self.used_bytes = 0
-        self.has_failed = False
-        self.gate: threading.Event | None = None
-        self.failure: Exception | None = None
-        self.entered = threading.Event()
-
-    def append(self, first_revision: int, last_revision: int, changes: bytes) -> None:
-        self.entered.set()
-        if self.gate is not None:
-            assert self.gate.wait(DEADLINE_S)
-        if self.failure is not None:
-            raise self.failure
-        self.rows.append((first_revision, last_revision, changes))
-        self.threads.append(threading.current_thread().name)
-
-    def checkpoint(self) -> None:
-        self.checkpoints.append(len(self.rows))
-        self.wants_checkpoint = False
-
-
-class Bench:
-    """A store and its committer, on a fake journal and a clock that says what commits cost."""
-
-    def __init__(self, journal: FakeJournal | None = None) -> None:
-        self.store = Store()
-        self.store.start()
-        self.journal = journal or FakeJournal()
-        self.failures: list[BaseException] = []
-        self.now = 0.0
-        self.cost_s = 0.0
-        self.durable: list[int] = []
-        self._released: asyncio.Future[None] | None = None
-        self.store.on_durable = self._on_durable
-        fake: Any = self.journal
-        self.committer = Committer(
-            self.store,
-            fake,
-            self.failures.append,
-            clock=self.clock,
-        )
-
-    def clock(self) -> float:
-        self.now += self.cost_s
-        return self.now
-
-    def put(self, count: int = 1) -> int:
-        for _ in range(count):
-            _, position = self.store.apply(Put(b"key", b"value"))
-        return position
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():  # noqa: ASYNC110  what it waits for sets no event
-                await asyncio.sleep(0)
-
-    async def put_and_wait(self) -> None:
-        position = self.put()
-        await self.until(lambda: self.store.durable >= position)
-
-    async def put_and_idle(self) -> None:
-        """Put, and leave the loop with nothing to do until that is durable."""
-        self._released = asyncio.get_running_loop().create_future()
-        self.put()
-        async with asyncio.timeout(DEADLINE_S):
-            await self._released
-
-    def _on_durable(self, position: int) -> None:
-        self.durable.append(position)
-        if self._released is not None and not self._released.done():
-            self._released.set_result(None)
-
-    async def until_it_waits(self) -> None:
-        while not self.committer.patience.waits:
-            await self.put_and_wait()
-
-
-def with_bench(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    async def main() -> None:
-        bench = Bench()
-        await test(bench)
-        if not bench.failures:
-            await bench.committer.close()
-
-    def run() -> None:
-        asyncio.run(main())
-
-    run.__name__ = test.__name__
-    return run
+from tests.support.committer_bench import DEADLINE_S, Bench, FakeJournal, with_bench
 
 
 @with_bench
@@ -260,21 +156,6 @@ async def test_closing_closes_the_pipes(bench: Bench) -> None:
     await bench.put_and_wait()
     await bench.committer.close()
     assert all(pipe._reader == -1 == pipe._writer for pipe in pipes)
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # threads are the point
-@with_bench
-async def test_a_child_process_does_not_wake_the_thread_of_its_parent(bench: Bench) -> None:
-    await bench.put_and_wait()
-    child = os.fork()
-    if not child:
-        try:
-            bench.committer.abandon()
-            bench.committer._give_work(None)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)  # noqa: ASYNC222  it ends on its own
-    await bench.put_and_wait()
 
 
 @pytest.mark.usefixtures("long_wait")

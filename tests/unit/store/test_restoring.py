@@ -3,11 +3,7 @@
 import asyncio
 import hashlib
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -27,7 +23,6 @@ SECOND_US = 1_000_000
 DIGEST_BYTES = 32
 TIME_BYTES = 512
 BASE_US = EARLIEST_US + 10**9
-NOBODY = 65534
 
 
 class WallClock:
@@ -200,50 +195,3 @@ def test_a_revision_that_would_be_too_high_is_refused(
         with pytest.raises(StorageError, match=f"must be at most {MAX_RESTORED_REVISION}, but"):
             restored(backup, "refused", BASE_US, above=above)
     assert not (tmp_path / "refused").exists()
-
-
-def _state(directory: Path) -> dict[str, tuple[bytes, int, int]]:
-    return {
-        file.name: (file.read_bytes(), file.stat().st_mtime_ns, file.stat().st_mode)
-        for file in directory.iterdir()
-    }
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A directory that other users can enter, unlike `tmp_path`."""
-    with TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-def test_a_backup_is_not_written_to(tmp_path: Path, public: Path) -> None:
-    """Neither the file nor its directory: the user who restores it may write neither."""
-    place = public / "place"
-    place.mkdir()
-    backup = place / "backup"
-    backup.write_bytes(backed_up(tmp_path).read_bytes())
-    backup.chmod(0o444)
-    place.chmod(0o555)
-    before = _state(place)
-    open_to_all = public / "open"
-    open_to_all.mkdir()
-    open_to_all.chmod(0o777)
-    work = """
-import os, sys
-from pathlib import Path
-from leasehold.store.checking import check
-from leasehold.store.restoring import restore
-if os.geteuid() == 0:
-    os.setgid(int(sys.argv[3]))
-    os.setuid(int(sys.argv[3]))
-assert not os.access(sys.argv[1], os.W_OK)
-check(Path(sys.argv[1]))
-restore(Path(sys.argv[1]), Path(sys.argv[2]))
-"""
-    program = [sys.executable, "-c", work, *map(str, (backup, open_to_all / "restored", NOBODY))]
-    said = subprocess.run(  # noqa: S603  our own program
-        program, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert said.returncode == 0, said.stderr
-    assert _state(place) == before

@@ -19,6 +19,7 @@ from leasehold.store.backup import MAX_BACKUPS, MAX_SNAPSHOTS
 from leasehold.store.backup_file import UnlinkedFile
 from leasehold.store.checking import check_backup
 from leasehold.store.runtime import Runtime
+from tests.support.open_files import open_files_in
 
 WITHIN_S = 60.0
 
@@ -62,16 +63,8 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def open_copies() -> list[str]:
-    names = [_target(fd) for fd in Path("/proc/self/fd").iterdir()]
-    return [name for name in names if "snapshot-" in name]
-
-
-def _target(fd: Path) -> str:
-    try:
-        return str(fd.readlink())
-    except OSError:  # it was the one for the list of them
-        return ""
+def open_copies(directory: Path) -> list[str]:
+    return [name for name in open_files_in(directory) if "snapshot-" in name]
 
 
 def leftovers(directory: Path) -> list[Path]:
@@ -124,7 +117,7 @@ def test_nothing_is_left_of_one_that_was_given_up(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert leftovers(tmp_path) == []
-        assert open_copies() == []
+        assert open_copies(tmp_path) == []
         async with runtime.backups.snapshot():
             pass
 
@@ -155,7 +148,7 @@ def test_nothing_is_left_of_one_that_was_given_up_while_its_file_was_made(
         with pytest.raises(asyncio.CancelledError):
             await entering
         assert leftovers(tmp_path) == []
-        assert open_copies() == []
+        assert open_copies(tmp_path) == []
 
     with_runtime(tmp_path, work)
 
@@ -165,7 +158,7 @@ def test_so_many_at_the_same_time_and_no_more(tmp_path: Path) -> None:
         snapshots = [runtime.backups.snapshot() for _ in range(MAX_SNAPSHOTS)]
         for each in snapshots:
             await each.__aenter__()
-        assert len(open_copies()) == MAX_SNAPSHOTS
+        assert len(open_copies(tmp_path)) == MAX_SNAPSHOTS
         with pytest.raises(TooBusy, match=f"{MAX_SNAPSHOTS} snapshots are being made or sent"):
             await runtime.backups.snapshot().__aenter__()
         await snapshots.pop().__aexit__(None, None, None)
@@ -173,7 +166,7 @@ def test_so_many_at_the_same_time_and_no_more(tmp_path: Path) -> None:
             pass
         for each in snapshots:
             await each.__aexit__(None, None, None)
-        assert open_copies() == []
+        assert open_copies(tmp_path) == []
 
     with_runtime(tmp_path, work)
 
@@ -222,11 +215,11 @@ def test_they_are_made_one_after_the_other(tmp_path: Path) -> None:
         tasks[1].cancel()  # whose turn is next
         while len(made) < 3:
             assert len(runtime.backups._under_way) <= 1
-            assert len(set(open_copies())) <= len(made) + 1  # SQLite opens them once more
+            assert len(set(open_copies(tmp_path))) <= len(made) + 1  # SQLite opens them once more
             await asyncio.sleep(0)
         assert made == [0, 2, 3]
         await cancelled(tasks)
-        assert open_copies() == []
+        assert open_copies(tmp_path) == []
 
     with_runtime(tmp_path, work)
 
@@ -248,7 +241,7 @@ def test_those_that_wait_for_their_turn_end_with_the_engine(tmp_path: Path) -> N
         for each in entering:
             with pytest.raises(Closed):
                 await each
-        assert open_copies() == []
+        assert open_copies(tmp_path) == []
 
     with_runtime(tmp_path, work)
 

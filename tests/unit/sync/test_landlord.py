@@ -1,9 +1,11 @@
 """`leasehold.sync.Landlord`: many threads, hooks without the lock, and lease time in a thread."""
 
+import gc
 import logging
 import random
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -27,7 +29,7 @@ from leasehold import (
     polling,
 )
 from leasehold.leases.lease_clock import GRACE_S
-from leasehold.sync import Landlord, Lease
+from leasehold.sync import Landlord, Lease, loop_thread
 from leasehold.testing import VirtualClock
 
 POLICY = DurationPolicy(FOREVER, 30.0)
@@ -79,8 +81,22 @@ def make_landlord(owner: Owner) -> Iterator[Landlord[Any]]:
         yield made
 
 
-def _expiry_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "leasehold expiry"]
+def _all_expiry_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "leasehold expiry"}
+
+
+ExpiryThreads = Callable[[], set[threading.Thread]]
+
+
+@pytest.fixture(autouse=True)
+def expiry_threads() -> Iterator[ExpiryThreads]:
+    """The threads of this test's landlords, which must end with the test.
+
+    A landlord's thread ends soon after `close`, so one of an earlier test may still run.
+    """
+    of_others = _all_expiry_threads()
+    yield lambda: _all_expiry_threads() - of_others
+    until(lambda: not _all_expiry_threads() - of_others)
 
 
 def test_a_lease_blocks_where_the_async_one_is_awaited(landlord: Landlord[Any]) -> None:
@@ -136,25 +152,52 @@ def test_a_lease_ends_at_its_deadline_without_any_call(
     assert len(landlord) == 1
 
 
-def test_the_thread_runs_while_a_lease_can_end_and_no_longer(owner: Owner) -> None:
-    assert not _expiry_threads()
+def test_the_thread_runs_while_a_lease_can_end_and_no_longer(
+    owner: Owner, expiry_threads: ExpiryThreads
+) -> None:
     with owner.landlord() as landlord:
         landlord.grant("for ever", FOREVER)
-        until(lambda: not _expiry_threads())
+        until(lambda: not expiry_threads())
         for _ in range(3):
             lease = landlord.grant("desk", 100.0)
-            assert len(_expiry_threads()) == 1
+            assert len(expiry_threads()) == 1
             landlord.cancel(lease.cookie)
-            until(lambda: not _expiry_threads())
+            until(lambda: not expiry_threads())
         landlord.grant("desk", 100.0)
-    until(lambda: not _expiry_threads())
+    until(lambda: not expiry_threads())
 
 
-def test_a_lazy_landlord_has_no_thread_and_ends_leases_in_calls(owner: Owner) -> None:
+def test_no_thread_of_a_closed_landlord_stays(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_thread, "IDLE_S", 0.01)
+    before = set(threading.enumerate())
+    with owner.landlord() as landlord:
+        landlord.grant("desk", 100.0)
+        assert set(threading.enumerate()) - before
+    until(lambda: not set(threading.enumerate()) - before)
+
+
+def test_a_landlord_that_is_not_closed_lives_until_its_leases_have_ended(
+    owner: Owner, expiry_threads: ExpiryThreads
+) -> None:
+    landlord = owner.landlord()
+    landlord.grant("desk", 0.05)
+    forgotten = weakref.ref(landlord)
+    del landlord
+    gc.collect()
+    until(lambda: ("expired", "desk") in owner.events)
+    until(lambda: not expiry_threads())
+    until(lambda: gc.collect() >= 0 and forgotten() is None)
+
+
+def test_a_lazy_landlord_has_no_thread_and_ends_leases_in_calls(
+    owner: Owner, expiry_threads: ExpiryThreads
+) -> None:
     clock = VirtualClock()
     landlord = owner.landlord(expiry=lazy(), clock=clock)
     landlord.grant("desk", 10.0)
-    assert not _expiry_threads()
+    assert not expiry_threads()
     clock.advance(10.0)
     assert landlord.now == 10.0
     until(lambda: ("expired", "desk") in owner.events)

@@ -12,7 +12,6 @@ import leasehold
 import leasehold.sync
 from leasehold.sync import client_base
 from leasehold.sync.loop_thread import loop_thread
-from tests.support.scripts import printed_by
 
 WITHIN_S = 30.0
 
@@ -45,28 +44,6 @@ def test_many_threads_may_use_one_client_at_once(client: leasehold.sync.Client) 
         assert list(threads.map(work, range(32))) == [20] * 32
     assert client.leases() == []
     assert client.kv.range("", prefix=True).total == 0
-
-
-def test_the_first_use_by_many_threads_starts_one_thread() -> None:
-    assert (
-        printed_by("""
-            import threading
-            from concurrent.futures import ThreadPoolExecutor
-            import leasehold.sync
-
-            together = threading.Barrier(16)
-
-            def work(_):
-                together.wait()
-                with leasehold.sync.open("memory:") as client:
-                    return client.kv.put("a", "b").revision
-
-            with ThreadPoolExecutor(16) as threads:
-                print(set(threads.map(work, range(16))))
-            print([each.name for each in threading.enumerate()].count("leasehold loop"))
-        """)
-        == "{2}\n1\n"
-    )
 
 
 def test_a_blocking_call_in_the_thread_of_the_loop_is_refused(

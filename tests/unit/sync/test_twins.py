@@ -14,10 +14,7 @@ import leasehold.sessions.held_lease
 import leasehold.sync
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election, Leadership, Observation
-from leasehold.locks.queue_acquisition import QueueGuard
-from leasehold.locks.rwlock import RWLock
-from leasehold.locks.semaphore import Semaphore
-from tests.support.scripts import printed_by
+from leasehold.locks.queued_locks import QueueGuard, RWLock, Semaphore
 
 TWINS: list[tuple[type, type]] = [
     (leasehold.Client, leasehold.sync.Client),
@@ -46,7 +43,7 @@ TWINS += [
 
 OF_GUARDS = {
     *("as_lost", "enter", "hand_over", "leave", "lose", "nest", "put_back", "put_by", "reference"),
-    *("settle", "twin", "was_lost"),
+    *("settle", "take_back", "twin", "was_lost"),
 }
 
 INTERNAL: dict[type, set[str]] = {
@@ -62,7 +59,8 @@ INTERNAL: dict[type, set[str]] = {
         *("lasts_until", "patience_s", "send", "settle", "unwatch", "watch"),
     },
     leasehold.Lock: {
-        *("acquire_cached", "entered", "latest", "left", "next_held", "note", "obtain"),
+        *("acquire_cached", "entered", "latest", "left", "note", "obtain"),
+        "release_each",
     },
     leasehold.Guard: {*OF_GUARDS, "options"},
     leasehold.Watch: {"patience_s"},
@@ -141,18 +139,4 @@ def test_all_names_of_the_module_can_be_imported() -> None:
         assert getattr(leasehold.sync, name).__doc__
     assert (
         not set(leasehold.sync.__all__) - {"KV", "Permits", "TxnBuilder"} - set(leasehold.__all__)
-    )
-
-
-def test_no_engine_is_imported_for_a_client_of_a_server() -> None:
-    assert (
-        printed_by("""
-            import sys
-            import leasehold.sync
-            print("leasehold.engine.embedded" in sys.modules)
-            leasehold.sync.open
-            print("leasehold.engine.embedded" in sys.modules)
-            print(hasattr(leasehold.sync, "opened"))
-        """)
-        == "False\nTrue\nFalse\n"
     )

@@ -84,6 +84,19 @@ def test_threads_that_have_been_idle_for_long_end_but_for_one(
     assert _do(jobs) is last
 
 
+def test_no_thread_stays_after_a_close_and_a_later_job_starts_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_thread, "IDLE_S", 0.05)
+    jobs = WorkerPool("job", 1)
+    first = _do(jobs)
+    jobs.close()
+    until(lambda: not first.is_alive())
+    second = _do(jobs)
+    assert second is not first
+    until(lambda: not second.is_alive())
+
+
 def test_a_job_that_fails_does_not_end_its_thread() -> None:
     def fail() -> None:
         raise ValueError("it was to fail")

@@ -1,10 +1,5 @@
 """The generated messages: as committed, beside other libraries' copies, and of the right shape."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
@@ -14,24 +9,6 @@ from leasehold.wire.codec import field, key_value
 from leasehold.wire.pool import POOL
 from tools import generate_wire
 
-# A client's own copy of the same names: under another file name, and not quite the same.
-OTHER_COPY = """
-syntax = "proto3";
-package mvccpb;
-message KeyValue { bytes key = 1; int64 lease = 6; string extra = 7; }
-"""
-IMPORT_BOTH = """
-import {first}
-import {second}
-from leasehold.wire import kv_pb2
-import other_pb2
-theirs = other_pb2.KeyValue(key=b"k", lease=7, extra="e")
-ours = kv_pb2.KeyValue.FromString(theirs.SerializeToString())
-assert (ours.key, ours.lease) == (b"k", 7)
-assert "extra" not in kv_pb2.KeyValue.DESCRIPTOR.fields_by_name
-print("both")
-"""
-
 
 def test_what_is_committed_is_what_the_script_makes() -> None:
     committed = {path.name: path.read_text() for path in generate_wire.WIRE.glob("*_pb2.py*")}
@@ -39,29 +16,6 @@ def test_what_is_committed_is_what_the_script_makes() -> None:
     if made_with != generate_wire.TOOLS_VERSION:
         pytest.skip(f"made with grpcio-tools {made_with}, here is {generate_wire.TOOLS_VERSION}")
     assert generate_wire.generate() == committed
-
-
-@pytest.mark.parametrize("implementation", ["upb", "python"])
-@pytest.mark.parametrize(
-    ("first", "second"), [("leasehold.wire.rpc_pb2", "other_pb2"), ("other_pb2", "leasehold.wire")]
-)
-def test_another_copy_of_the_same_names_can_be_imported_too(
-    tmp_path: Path, implementation: str, first: str, second: str
-) -> None:
-    (tmp_path / "other.proto").write_text(OTHER_COPY)
-    protoc = ["-m", "grpc_tools.protoc", f"-I{tmp_path}", f"--python_out={tmp_path}", "other.proto"]
-    subprocess.run([sys.executable, *protoc], check=True, cwd=tmp_path, timeout=60)  # noqa: S603
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", IMPORT_BOTH.format(first=first, second=second)],
-        env=os.environ
-        | {"PYTHONPATH": path, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == ("both\n", "")
 
 
 @pytest.mark.parametrize("module", [kv_pb2, rpc_pb2, journal_pb2])

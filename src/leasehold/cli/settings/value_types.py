@@ -20,7 +20,7 @@ from typing import Any, Final
 from leasehold.basics.addresses import Address, parse_address
 from leasehold.cli.settings.error_texts import shown
 from leasehold.http1.authority import ANY, parse_origin
-from leasehold.server.settings import DEFAULT_TERM_MS, MAX_TERM_MS, MIN_TERM_MS, TermPolicy
+from leasehold.leases.policies import DEFAULT_TERM_MS, MAX_TERM_MS, MIN_TERM_MS, TermPolicy
 
 OFF: Final = "off"
 

@@ -16,39 +16,32 @@ next one begins, or the answer is complete.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
 
-from leasehold.basics.event_loop import OwnerLoop
-from leasehold.engine.interface import Watch
+from leasehold.engine.interface import QueuedWatch
 from leasehold.engine.remote.etcd_messages import event_of
 from leasehold.engine.values import Events, LazySequence
 from leasehold.errors import Closed, fresh
 from leasehold.wire import kv_pb2
 from leasehold.wire import rpc_pb2 as pb
 
-MAX_QUEUED: Final = 1_000
-"""Revisions that may be queued; a watch that has more is detached until half of them were read."""
 
-MAX_QUEUED_BYTES: Final = 8 * 1024 * 1024
-"""The limit of the length of their answers. A single one may be longer."""
+class RemoteWatch(QueuedWatch):
+    """A watch on a server. The hub makes it live; its reader takes from the queue.
 
+    One whose queue is full is detached until half of it was read.
+    """
 
-class RemoteWatch(Watch):
-    """A watch on a server. The hub makes it live; its reader takes from the queue."""
+    _queue: deque[tuple[int, list[kv_pb2.Event], int]]
+    """Revisions, their events, and the length of their answers."""
 
     __slots__ = (
         "_created",
-        "_failure",
         "_floor",
         "_on_cancel",
         "_on_room",
-        "_owner",
         "_partial",
         "_partial_bytes",
-        "_queue",
-        "_queued_bytes",
-        "_reader",
         "_request",
         "_wants_progress",
         "is_told",
@@ -63,6 +56,7 @@ class RemoteWatch(Watch):
         on_cancel: "Callable[[RemoteWatch], None]",
         floor: int = 0,
     ) -> None:
+        super().__init__()
         self._request = request
         self._on_room = on_room
         self._on_cancel = on_cancel
@@ -74,29 +68,13 @@ class RemoteWatch(Watch):
         """Whether the server has confirmed that it watches under that number."""
         self.next_revision = request.start_revision
         """Where to continue; 0 if it is to begin with the first change to come."""
-        self._queue: deque[tuple[int, list[kv_pb2.Event], int]] = deque()
-        self._queued_bytes = 0
         self._partial: list[kv_pb2.Event] = []
         """The events so far of a revision that is not complete yet."""
         self._partial_bytes = 0
         self._created = asyncio.Event()
-        self._owner = OwnerLoop("watch")
-        self._reader: asyncio.Future[None] | None = None
         self._wants_progress = False
-        self._failure: Exception | None = None
 
     # Called by the hub.
-
-    @property
-    def has_room(self) -> bool:
-        """Whether it has room for more."""
-        is_short = len(self._queue) < MAX_QUEUED // 2
-        return is_short and self._queued_bytes < MAX_QUEUED_BYTES // 2
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it must not be sent more for now."""
-        return len(self._queue) >= MAX_QUEUED or self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
     def wants_progress(self) -> bool:
@@ -185,22 +163,7 @@ class RemoteWatch(Watch):
         if self._failure is not None and not self._queue:
             raise fresh(self._failure)
 
-    def __aiter__(self) -> AsyncIterator[Events]:
-        return self
-
-    async def __anext__(self) -> Events:
-        if self._failure is None:
-            self._owner.check()
-        if self._reader is not None:
-            raise RuntimeError("a watch can have only one reader; create another watch")
-        while not self._queue:
-            if self._failure is not None:
-                raise fresh(self._failure)
-            self._reader = asyncio.get_running_loop().create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
+    def _take_next(self) -> Events:
         revision, events, octets = self._queue.popleft()
         self._queued_bytes -= octets
         if not self.live_id and self.has_room and self._failure is None:

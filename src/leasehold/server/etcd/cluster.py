@@ -1,4 +1,4 @@
-"""etcd's Cluster service, of a cluster that always has exactly one member."""
+"""etcd's Cluster and Auth services, of a cluster that always has one member and no users."""
 
 import asyncio
 import ipaddress
@@ -13,6 +13,7 @@ from leasehold.errors import Status
 from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, Method
 from leasehold.server.etcd.service_context import ServiceContext, invalid
+from leasehold.wire import auth_pb2
 from leasehold.wire.cluster_pb2 import (
     Member,
     MemberAddRequest,
@@ -163,3 +164,38 @@ def _reachable(host: str) -> str:
             return "127.0.0.1" if number.version == 4 else "::1"
         name: str = probe.getsockname()[0]
         return name
+
+
+# Authentication, which is always off.
+
+NOT_ENABLED: Final = "etcdserver: authentication is not enabled"
+
+FIRST_REVISION: Final = b"\x18\x01"
+"""The field of the revision of users and roles, which never changes."""
+
+_AUTH: Final = auth_pb2.DESCRIPTOR.services_by_name["Auth"]
+_parse_status = auth_pb2.AuthStatusRequest.FromString
+
+
+class AuthService:
+    """Reports that authentication is off; every client may do everything."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+
+    def methods(self) -> dict[str, Method]:
+        """The methods of the service, by path."""
+        path = f"/{_AUTH.full_name}/"
+        refused: dict[str, Method] = {
+            path + method.name: Exchange(self.refuse) for method in _AUTH.methods
+        }
+        return {**refused, path + "AuthStatus": Exchange(self.status)}
+
+    def status(self, message: bytes) -> Answer:
+        """Return that authentication is off."""
+        parse(_parse_status, message)
+        return self._context.durable_header() + FIRST_REVISION, 0
+
+    def refuse(self, message: bytes) -> Answer:
+        """Refuse calls that would have no effect, or would not be stored."""
+        raise RpcError(Status.FAILED_PRECONDITION, NOT_ENABLED)

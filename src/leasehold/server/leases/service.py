@@ -17,11 +17,11 @@ from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, Method, Subs
 from leasehold.keyspace.operations import Grant, Revoke
 from leasehold.keyspace.ranges import LONG
 from leasehold.landlord.batch_messages import Outcomes
+from leasehold.leases.policies import DEFAULT_POLICIES, Policies, find_policy
 from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.server.leases.lease_watch import Watching
 from leasehold.server.leases.listing import Listing, Showing
 from leasehold.server.leases.request_checks import check_holder, check_room, enter, invalid, refuse
-from leasehold.server.settings import DEFAULT_POLICIES, Policies, find_policy
 from leasehold.store.slices import Slicer
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse, RenewAllRequest, RevokeAllRequest
 

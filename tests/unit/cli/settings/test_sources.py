@@ -9,7 +9,8 @@ from leasehold.basics.addresses import TcpAddress, UnixAddress
 from leasehold.cli.settings.error_texts import OF_ETCD, OF_OTHERS, hint
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
 from leasehold.cli.settings.sources import Reading, read_settings
-from leasehold.server.settings import Settings, TermPolicy, TlsFiles
+from leasehold.leases.policies import TermPolicy
+from leasehold.server.settings import Settings, TlsFiles
 from leasehold.store.housekeeping import AutoCompaction
 
 FLAG, VARIABLE, FILE = "flag", "variable", "file"

@@ -19,7 +19,7 @@ from leasehold.cli.settings.value_types import (
     size,
     term,
 )
-from leasehold.server.settings import MAX_TERM_MS, TermPolicy
+from leasehold.leases.policies import MAX_TERM_MS, TermPolicy
 
 QUOTA = size("2GiB", 1, 1024**5)
 TIME = term("1h", 1, 10**15)

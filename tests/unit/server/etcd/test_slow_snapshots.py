@@ -21,6 +21,7 @@ from leasehold.server.etcd.maintenance import (
 from leasehold.store.backup import MAX_SNAPSHOTS
 from leasehold.store.runtime import Runtime
 from leasehold.wire.maintenance_pb2 import SnapshotResponse
+from tests.support.open_files import open_files_in
 
 WITHIN_S: Final = 60.0
 DIGEST_BYTES: Final = 32
@@ -66,14 +67,8 @@ def with_runtime(directory: Path, work: Callable[[Runtime], Coroutine[Any, Any, 
     asyncio.run(run())
 
 
-def open_copies() -> list[str]:
-    names = []
-    for fd in Path("/proc/self/fd").iterdir():
-        try:
-            names.append(str(fd.readlink()))
-        except OSError:  # it was the one for the list of them
-            continue
-    return [name for name in names if "snapshot-" in name]
+def open_copies(directory: Path) -> list[str]:
+    return [name for name in open_files_in(directory) if "snapshot-" in name]
 
 
 def test_who_takes_nothing_is_told_so_and_the_copy_is_gone(
@@ -88,7 +83,7 @@ def test_who_takes_nothing_is_told_so_and_the_copy_is_gone(
         assert caught.value.status is Status.DEADLINE_EXCEEDED
         assert "`leasehold backup`" in caught.value.message
         assert reader.taken == []
-        assert open_copies() == []
+        assert open_copies(tmp_path) == []
 
     with_runtime(tmp_path, work)
 
@@ -104,7 +99,7 @@ def test_who_takes_next_to_nothing_is_told_so_too(
         with pytest.raises(RpcError, match="snapshot aborted"):
             await reader.read(runtime)
         assert 0 < len(reader.taken) <= 5
-        assert open_copies() == []
+        assert open_copies(tmp_path) == []
 
     with_runtime(tmp_path, work)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from leasehold.errors import Status
+from leasehold.leases.policies import MAX_TERM_MS, Policies, TermPolicy, find_policy
 from leasehold.server.leases.request_checks import MAX_HOLDER_BYTES
 from leasehold.server.leases.service import MAX_BATCH
-from leasehold.server.settings import MAX_TERM_MS, Policies, TermPolicy, find_policy
 from leasehold.wire import leases_pb2 as pb
 from leasehold.wire import rpc_pb2 as rpc
 from tests.support.v1 import Office, answer_of, in_office, in_office_with, refusal, turns

@@ -1,6 +1,6 @@
-"""Base of all guards, and the blocks of a handle that tasks or threads share.
+"""Guards: the options of acquisitions, the base of all guards, and the blocks of a handle.
 
-Blocking code uses both, too: there a guard is checked in any thread, and only the rest of a release
+Blocking code uses them, too: there a guard is checked in any thread, and only the rest of a release
 is left to the loop. Threads enter and exit the blocks of a handle at the same time, and each exits
 the block it has entered. So nothing there uses an index, which another thread could invalidate: an
 entry that is found is removed by value in one step, or another thread has removed it.
@@ -10,14 +10,75 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
+from leasehold.basics.callbacks import check_plain_callback
+from leasehold.basics.durations import check_seconds
+from leasehold.engine.time_limits import Timeout
 from leasehold.errors import Forked, LockLost
 from leasehold.fencing.token import Token
-from leasehold.sessions.loss_signals import CancelScope, Signal
+from leasehold.sessions.kept_lease import CancelScope, Signal
 
 logger = logging.getLogger(__name__)
+
+RECALL_S: Final = 1.0
+"""With `timeout=0`: how long to wait for the holder's answer, by default."""
+
+OnLoss: TypeAlias = Callable[[Any, BaseException | None], object]
+"""Called with a guard that was lost, and the cause: the error of its session's last renewal."""
+
+
+def check_wait(timeout: Timeout) -> float | None:
+    """Check a timeout: None for no limit, 0 to not wait for others."""
+    if timeout is None:
+        return None
+    if not isinstance(timeout, bool) and timeout in (0, timedelta()):
+        return 0.0
+    return check_seconds(timeout, "timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class LockOptions:
+    """The options of one acquisition of a lock."""
+
+    cache: bool
+    """Keep the lock when it is released, until another client wants it or it was idle for long."""
+    recall: bool
+    """Give it up for others as soon as it is idle."""
+    idle_s: float
+    recall_s: float
+    on_loss: OnLoss | None = None
+    cancel_on_loss: bool = False
+    count: bool = False
+    """Keep the number of acquisitions when the lock is free."""
+
+
+def options_of(
+    defaults: LockOptions,
+    *,
+    cache: bool,
+    recall: bool,
+    idle_timeout: float | timedelta | None,
+    recall_timeout: float | timedelta,
+    on_loss: OnLoss | None,
+    cancel_on_loss: bool,
+    count: bool,
+) -> LockOptions:
+    """Check and return the options of a lock."""
+    given = (cache, recall, idle_timeout, recall_timeout, on_loss, cancel_on_loss, count)
+    if given == (True, True, None, RECALL_S, None, False, False):
+        return defaults  # as almost always; this is called often
+    check_plain_callback(on_loss, "on_loss")
+    idle_s = defaults.idle_s
+    if idle_timeout is not None:
+        idle_s = check_seconds(idle_timeout, "idle_timeout")
+    recall_s = check_seconds(recall_timeout, "recall_timeout")
+    return LockOptions(cache, recall, idle_s, recall_s, on_loss, cancel_on_loss, count)
+
 
 G = TypeVar("G")
 
@@ -166,19 +227,33 @@ class AnyGuard(ABC):
         return f"<{type(self).__name__} of {self.name!r}, token {self.token}: {state}>"
 
 
-def take_block(entered: list[tuple[object, G]], who: object) -> G:
-    """Remove and return the guard of a task's or thread's latest block; without one, any guard."""
+Entered: TypeAlias = tuple[object, G, FrameType | None]
+"""A block that was entered: its task or thread, its guard, and the frame of its statement if that
+is known."""
+
+
+def take_block(entered: list[Entered[G]], who: object, frame: FrameType | None = None) -> G:
+    """Remove and return the guard of the block that is exited.
+
+    That is the latest block of this statement in this task or thread. An async generator that its
+    program has dropped is closed by another task: then it is that of the statement. A stack of
+    blocks, `AsyncExitStack`, has other statements: then it is that of the task. If neither is
+    found it is one whose statement is not known, or the latest of all.
+    """
+
+    def rank(entry: Entered[G]) -> int:
+        if entry[2] is None or frame is None:
+            return 1 + 2 * (entry[0] == who)
+        return 4 * (entry[2] is frame) + 2 * (entry[0] == who)
+
     while True:
-        for entry in reversed(entered.copy()):
-            if entry[0] == who:
-                break
-        else:
-            return entered.pop()[1]
-        try:
+        blocks = entered.copy()
+        if not blocks:
+            raise IndexError("no block was entered")
+        entry = max(reversed(blocks), key=rank)
+        with suppress(ValueError):  # another thread without a block of its own has taken it
             entered.remove(entry)
-        except ValueError:
-            continue  # another thread without a block of its own has taken it
-        return entry[1]
+            return entry[1]
 
 
 class Blocks(Generic[G]):
@@ -187,12 +262,12 @@ class Blocks(Generic[G]):
     __slots__ = ("_entered",)
 
     def __init__(self) -> None:
-        self._entered: list[tuple[object, G]] = []
+        self._entered: list[Entered[G]] = []
 
-    def enter(self, who: object, guard: G) -> None:
-        """Record the guard of a block, and the task or thread that is in it."""
-        self._entered.append((who, guard))
+    def enter(self, who: object, guard: G, frame: FrameType | None = None) -> None:
+        """Record the guard of a block, the task or thread that is in it, and its frame."""
+        self._entered.append((who, guard, frame))
 
-    def leave(self, who: object) -> G:
-        """Return the guard of the latest block of a task or thread; if it has none, of any."""
-        return take_block(self._entered, who)
+    def leave(self, who: object, frame: FrameType | None = None) -> G:
+        """Return the guard of the block that is exited, see `take_block`."""
+        return take_block(self._entered, who, frame)

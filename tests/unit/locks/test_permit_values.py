@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.locks.permits import permits as permits_module
-from leasehold.locks.permits.permit import (
+from leasehold.locks import permits as permits_module
+from leasehold.locks.permit import (
     MAX_NAME_BYTES,
     SKEW_ALLOWANCE_S,
     check_rights,

@@ -1,17 +1,31 @@
-"""An acquisition in a queue, and its guard: for read-write locks, semaphores and elections.
+"""Locks with a key for each acquisition: `client.rwlock` and `client.semaphore`, and their guards.
 
-Theory of operation. Each acquisition has its own key. The `QueueDefinition` decides by the keys
-ahead whether the key is admitted. The events of a watch may be old, so an acquisition that has
-waited reads once more before it is admitted.
+Theory of operation. Each acquisition has its own key, unlike that of a lock, which has one for all
+callers of a client. The `QueueDefinition` decides by the keys ahead whether the key is admitted.
+The events of a watch may be old, so an acquisition that has waited reads once more before it is
+admitted. Elections use the same acquisition.
+
+The keys of a read-write lock are `<name>/rwlock/<lease in hex>.<number>.read` and `….write`. A
+writer is admitted when no key is ahead of it, a reader when no writer is: so a reader behind a
+waiting writer waits, too, and a stream of readers cannot keep a writer out. Keys of a semaphore are
+`<name>/semaphore/<limit>.<lease in hex>.<number>`: a key with fewer than `limit` others ahead is
+admitted.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from types import TracebackType
+from typing import Final, Generic, TypeVar
 from weakref import ref
 
+from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import seconds_of
+from leasehold.basics.pending import Pending
+from leasehold.engine.key import Octets
+from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import KeyValue
 from leasehold.errors import (
     LeaseholdError,
@@ -23,12 +37,11 @@ from leasehold.errors import (
     fresh,
 )
 from leasehold.fencing.token import Token
-from leasehold.locks.guard_base import AnyGuard
-from leasehold.locks.lock_keys import text_of
-from leasehold.locks.lock_options import OnLoss
-from leasehold.locks.queue import QueueDefinition, QueuePosition
+from leasehold.locks.guards import AnyGuard, Blocks, OnLoss, check_wait
+from leasehold.locks.lock_keys import LEASE_HEX, Claim, name_of, text_of
+from leasehold.locks.queue import CountedQueue, QueueDefinition, QueuePosition, check_count
 from leasehold.locks.recipe_context import DetachedTask, RecipeContext
-from leasehold.sessions.loss_signals import Signal
+from leasehold.sessions.kept_lease import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -322,3 +335,135 @@ async def acquire_in_queue(
     denied = one.denied(limit_s)
     one.abandon()
     raise denied
+
+
+READ: Final = b".read"
+WRITE: Final = b".write"
+
+
+class _ReadersAndWriters(QueueDefinition):
+    def __init__(self, name: bytes, role: bytes) -> None:
+        super().__init__(name, b"rwlock", LEASE_HEX + rb"\.[0-9]{1,19}\.(?:read|write)")
+        self._role = role
+
+    def tail(self, lease: bytes, number: int) -> bytes:
+        return b"%b.%d%b" % (lease, number, self._role)
+
+    def admits(self, ahead: Sequence[KeyValue]) -> bool:
+        if self._role == WRITE:
+            return not ahead
+        return not any(pair.key.endswith(WRITE) for pair in ahead)
+
+
+class RWLock:
+    """A shared and exclusive lock. A handle: creating it sends nothing."""
+
+    def __init__(self, context: RecipeContext, name: Octets) -> None:
+        self._context = context
+        self._name = name_of(name)
+        self.name = text_of(self._name)
+        """Its name."""
+
+    def read(
+        self,
+        timeout: Timeout = None,
+        *,
+        on_loss: OnLoss | None = None,
+        cancel_on_loss: bool = False,
+    ) -> Pending[QueueGuard]:
+        """Acquire it shared with other readers: to be awaited, or entered with `async with`.
+
+        `timeout` is how long to wait for others: None for no limit, 0 to not wait. Raises
+        `LockDenied` after that. `on_loss(guard, error)` is called if it is lost; with
+        `cancel_on_loss` the block is cancelled then, and raises `LockLost`.
+        """
+        return self._acquire(READ, timeout, on_loss, cancel_on_loss=cancel_on_loss)
+
+    def write(
+        self,
+        timeout: Timeout = None,
+        *,
+        on_loss: OnLoss | None = None,
+        cancel_on_loss: bool = False,
+    ) -> Pending[QueueGuard]:
+        """Acquire it exclusively; otherwise like `read`."""
+        return self._acquire(WRITE, timeout, on_loss, cancel_on_loss=cancel_on_loss)
+
+    def _acquire(
+        self, role: bytes, timeout: Timeout, on_loss: OnLoss | None, *, cancel_on_loss: bool
+    ) -> Pending[QueueGuard]:
+        timeout_s = check_wait(timeout)
+        check_plain_callback(on_loss, "on_loss")
+        queue = _ReadersAndWriters(self._name, role)
+        value = Claim(self._context.who).encode()
+
+        def guard(position: QueuePosition) -> QueueGuard:
+            return QueueGuard(position, on_loss=on_loss, cancel_on_loss=cancel_on_loss)
+
+        return Pending(
+            lambda: acquire_in_queue(self._context, queue, value, guard, timeout_s),
+            f"{role[1:].decode()}() of rwlock {self.name!r}",
+        )
+
+
+MAX_LIMIT: Final = 1_000_000
+"""The highest limit of a semaphore."""
+
+
+class Semaphore:
+    """Admits a limited number of holders. A handle: creating it sends nothing."""
+
+    def __init__(
+        self,
+        context: RecipeContext,
+        name: Octets,
+        limit: int,
+        *,
+        timeout: Timeout = None,
+        on_loss: OnLoss | None = None,
+        cancel_on_loss: bool = False,
+    ) -> None:
+        self._context = context
+        octets = name_of(name)
+        self.name = text_of(octets)
+        """Its name."""
+        self.limit = check_count(limit, "limit", MAX_LIMIT, "what a semaphore can count")
+        """The maximum number of holders."""
+        self._queue = CountedQueue(octets, b"semaphore", limit, "limit")
+        self._timeout_s = check_wait(timeout)
+        check_plain_callback(on_loss, "on_loss")
+        self._on_loss = on_loss
+        self._cancel_on_loss = cancel_on_loss
+        self._blocks: Blocks[QueueGuard] = Blocks()
+
+    def acquire(self, timeout: Timeout = None) -> Pending[QueueGuard]:
+        """Acquire it: to be awaited, or entered with `async with`.
+
+        Waits for `timeout` seconds, by default the semaphore's own timeout; 0 does not wait for a
+        free position. Raises `LockDenied`, which names a holder.
+        """
+        wait_s = self._timeout_s if timeout is None else check_wait(timeout)
+        value = Claim(self._context.who).encode()
+        return Pending(
+            lambda: acquire_in_queue(self._context, self._queue, value, self._guard, wait_s),
+            f"acquire() of semaphore {self.name!r}",
+        )
+
+    def _guard(self, position: QueuePosition) -> QueueGuard:
+        return QueueGuard(position, on_loss=self._on_loss, cancel_on_loss=self._cancel_on_loss)
+
+    async def __aenter__(self) -> QueueGuard:
+        frame = sys._getframe(1)  # noqa: SLF001  no public alternative
+        guard = await self.acquire()
+        guard.enter()
+        self._blocks.enter(asyncio.current_task(), guard, frame)
+        return guard
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        frame = sys._getframe(1)  # noqa: SLF001
+        self._blocks.leave(asyncio.current_task(), frame).leave(exc_type)

@@ -1,5 +1,6 @@
-"""The hooks that run in forked children."""
+"""Forked children of a process that uses Leasehold."""
 
+import asyncio
 import gc
 import logging
 import os
@@ -9,6 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from leasehold.basics.fork_hooks import call_in_child, stop_calling_in_child
+from leasehold.grpc.channel import Channel
+from tests.support.committer_bench import Bench, with_bench
+from tests.support.raw_server import PATH
 
 
 class Owner:
@@ -80,3 +84,49 @@ def test_a_hook_that_raises_is_logged_and_stops_no_other(
         report = in_child(lambda: ",".join([*calls, *(r.exc_text or "" for r in caplog.records)]))
     assert report.startswith("a fails,b,")
     assert report.endswith("ValueError: bad copy")
+
+
+def test_a_forked_child_is_refused() -> None:
+    async def first() -> None:
+        with pytest.raises(ConnectionError):
+            await channel.ready()
+
+    async def again() -> str:
+        await channel.close()  # which does nothing there
+        try:
+            await channel.unary(PATH, b"x")
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    channel = Channel("127.0.0.1:1")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(first())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        said = loop.run_until_complete(again())
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert f"belongs to process {os.getpid()}" in said
+    loop.run_until_complete(channel.close())
+    loop.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # threads are the point
+@with_bench
+async def test_a_child_process_does_not_wake_the_thread_of_its_parent(bench: Bench) -> None:
+    await bench.put_and_wait()
+    child = os.fork()
+    if not child:
+        try:
+            bench.committer.abandon()
+            bench.committer._give_work(None)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)  # noqa: ASYNC222  it ends on its own
+    await bench.put_and_wait()

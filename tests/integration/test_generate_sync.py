@@ -19,7 +19,7 @@ def _current() -> dict[str, str]:
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the async modules that the tool reads from now on."""
-    for package in ("client", "locks", "sessions", "leases", "engine"):
+    for package in ("client", "locks", "sessions", "leases", "landlord", "engine"):
         shutil.copytree(SRC / "leasehold" / package, tmp_path / "leasehold" / package)
     monkeypatch.setattr(async_source, "SRC", tmp_path)
     return tmp_path / "leasehold"
@@ -69,6 +69,18 @@ def test_a_new_option_is_passed_on(copy: Path) -> None:
     generated = generate_sync.generate()["client.py"]
     assert '        colour: str = "red",\n' in generated
     assert "            colour=colour,\n" in generated
+
+
+def test_a_new_option_of_a_constructor_is_passed_on(copy: Path) -> None:
+    _replace(
+        copy / "landlord" / "remote_landlord.py",
+        "        margin: float = 0.0,\n        clock: Clock",
+        "        margin: float = 0.0,\n        colour: str = 'red',\n        clock: Clock",
+    )
+    generated = generate_sync.generate()["remote_landlord.py"]
+    assert '        colour: str = "red",\n    ) -> None:\n' in generated
+    assert "colour=colour\n" in generated
+    assert "clock" not in generated
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from leasehold.engine.time_limits import time_limit
 from leasehold.engine.values import KeyValue, TxnResult
 from leasehold.errors import CallFailed, EndReason, LeaseholdError, UnknownLease, is_definite
 from leasehold.keyspace.operations import Step
-from leasehold.locks.permits.permit import (
+from leasehold.locks.permit import (
     CALLS,
     PREFIX,
     Names,
