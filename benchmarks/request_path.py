@@ -26,7 +26,7 @@ from benchmarks.etcd.script import (
     timeouts,
     with_prefix,
 )
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.routes import Methods
 from leasehold.grpc.server_connection import TABLE_BYTES, ServerConnection
 from leasehold.http2 import frames
@@ -78,7 +78,7 @@ class Server:
         self.runtime = Runtime(None)
         self.store = self.runtime.store
         self.store.start()
-        self.gate = Gate()
+        self.gate = DurabilityGate()
         self.store.on_durable = self.gate.release
         context = ServiceContext(self.runtime, self.gate, Identity(1 << 63, 1 << 62, 1))
         self.methods: Methods = {**KVService(context).methods(), **LeaseService(context).methods()}

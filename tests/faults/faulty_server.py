@@ -19,7 +19,7 @@ from unittest import mock
 import apsw
 
 from leasehold.cli import main
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.routes import Answer, DeferredAnswer, Pieces
 from leasehold.journal import journal
 from leasehold.keyspace.keyspace import Change
@@ -145,7 +145,7 @@ class HiccupingFile(StallingFile):
         self.wait()
 
 
-class OpenGate(Gate):
+class OpenGate(DurabilityGate):
     """A seeded bug: answers and events leave before what they tell is on disk."""
 
     __slots__ = ()
@@ -177,8 +177,8 @@ def _tell_at_once(
 ) -> None:
     """A seeded bug: events leave before they are on disk."""
     header = stream._context.header(revision)
-    stream.speaker.say(header + watch._watch_id(watch_id) + fields, 0)
-    asyncio.get_running_loop().call_soon(stream.speaker.flush)
+    stream.server_stream.say(header + watch._watch_id(watch_id) + fields, 0)
+    asyncio.get_running_loop().call_soon(stream.server_stream.flush)
 
 
 def _close_half(of_store: store.Store, changed: RevisionWriter) -> None:
@@ -255,7 +255,7 @@ def _batch_too_late() -> None:
 
 
 def _answers_before_commit() -> SlowDisk:
-    mock.patch.object(app, "Gate", OpenGate).start()
+    mock.patch.object(app, "DurabilityGate", OpenGate).start()
     return _slow_disk()
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from leasehold.basics.sockets import Door
+from leasehold.basics.sockets import PendingProtocol
 from leasehold.basics.tls import server_tls
 from leasehold.cli.tls_files import names_in, out_of_date
 from leasehold.serving.accepting import Acceptor
 from leasehold.serving.limited_log import LINES
-from leasehold.serving.listening import Unlimited
+from leasehold.serving.listening import UnlimitedSlots
 from tests.support.serve_command import WITHIN_S, run, serving
 
 ENDED = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -64,7 +64,7 @@ def test_failed_handshakes_are_logged_at_a_limited_rate_with_the_address(
     async def main() -> None:
         sock = socket.create_server(("127.0.0.1", 0))
         sock.setblocking(False)
-        acceptor = Acceptor(sock, _door, context, 10.0, 1.0, Unlimited())
+        acceptor = Acceptor(sock, _make_pending, context, 10.0, 1.0, UnlimitedSlots())
         try:
             for _ in range(2 * LINES.burst):
                 await _refused(acceptor, sock.getsockname()[1])
@@ -76,8 +76,8 @@ def test_failed_handshakes_are_logged_at_a_limited_rate_with_the_address(
     assert re.match(r"the TLS handshake with 127.0.0.1:\d+ failed: \[SSL: ", caplog.messages[0])
 
 
-def _door() -> Door[asyncio.BaseProtocol]:
-    return Door(asyncio.Protocol, lambda _: True)
+def _make_pending() -> PendingProtocol[asyncio.BaseProtocol]:
+    return PendingProtocol(asyncio.Protocol, lambda _: True)
 
 
 async def _refused(acceptor: Acceptor, port: int) -> None:

@@ -26,14 +26,14 @@ from leasehold.errors import ConnectFailed, ConnectionLost, Status
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.client_connection import CLIENT_LIMITS
 from leasehold.grpc.coroutine_handlers import Conversation, conversation, one_to_one
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http_handlers import PagesOnly
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Exchange, Methods
 from leasehold.http2.frames import ErrorCode
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.serving.listening import listen
-from leasehold.serving.server_protocol import ServerProtocol, Site
+from leasehold.serving.server_protocol import ServerProtocol, SharedState
 from tests.support.echoing import DEADLINE_S, Run, both_loops
 from tests.support.raw_server import RawServer, no_leak
 from tests.support.servers import leasehold_command, running
@@ -111,11 +111,11 @@ async def serving(
     address: Address = LOOPBACK,
     tls: ssl.SSLContext | None = None,
     limits: ConnectionLimits | None = None,
-) -> AsyncIterator[tuple[str, Site]]:
-    site = Site(
+) -> AsyncIterator[tuple[str, SharedState]]:
+    site = SharedState(
         METHODS,
         PagesOnly(),
-        Gate(),
+        DurabilityGate(),
         lambda: None,
         limits or ConnectionLimits(max_message_bytes=1 << 24),
     )

@@ -12,7 +12,7 @@ import leasehold
 from leasehold.errors import Status
 from leasehold.grpc import durability_gate as gates
 from leasehold.grpc.channel import Channel
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Exchange
 from leasehold.keyspace.recent_changes import Recent
@@ -200,11 +200,11 @@ def test_a_write_is_not_refused_once_it_was_executed(
 
 def test_only_methods_that_read_may_be_refused_at_the_gate() -> None:
     async def scene(stage: Stage) -> None:
-        methods = stage.server._server._site.methods
+        methods = stage.server._server._state.methods
         refusable = {
             path
             for path, method in methods.items()
-            if isinstance(method, Exchange) and method.hold is Gate.hold_read
+            if isinstance(method, Exchange) and method.hold is DurabilityGate.hold_read
         }
         assert refusable == READING
 

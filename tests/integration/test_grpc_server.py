@@ -20,12 +20,12 @@ import pytest
 import uvloop
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http_handlers import PagesOnly, Reply
 from leasehold.grpc.protocol import RpcError, framed
 from leasehold.http1.http1_messages import MAX_HEAD_BYTES
 from leasehold.http2 import frames
-from leasehold.serving.server_protocol import ServerProtocol, Site
+from leasehold.serving.server_protocol import ServerProtocol, SharedState
 from tests.support.h2_peer import MANY, ONCE, WATCH, RawPeer, Service, split_frames
 
 DEADLINE_S: Final = 60.0
@@ -42,8 +42,8 @@ class Running:
 
     def __init__(self, run: Run) -> None:
         self.service = Service()
-        self.gate = Gate()
-        self.site = Site(
+        self.gate = DurabilityGate()
+        self.site = SharedState(
             self.service.methods, PagesOnly({"/health": _health}), self.gate, lambda: None
         )
         self.port = 0
@@ -168,10 +168,10 @@ def test_a_subscription_hears_what_is_said_later(server: Running, channel: Chann
     server.wait_until(lambda: bool(server.service.ears) and server.service.ears[0].heard_all != [])
     [ear] = server.service.ears
     for position in (1, 2, 3):
-        server.do(ear.speaker.say, b"event %d" % position, position)
+        server.do(ear.stream.say, b"event %d" % position, position)
         server.do(server.gate.release, position)
         assert next(events) == b"event %d" % position
-    server.do(ear.speaker.end, RpcError(Status.ABORTED, "enough", 4))
+    server.do(ear.stream.end, RpcError(Status.ABORTED, "enough", 4))
     server.do(server.gate.release, 4)
     with pytest.raises(grpc.RpcError):
         next(events)
@@ -430,7 +430,7 @@ def test_events_for_a_client_that_reads_nothing_are_bounded(
         _watch_with_wide_windows(server, client)
         [ear] = server.service.ears
         for position in range(1, 2_000):
-            server.do(ear.speaker.say, bytes(50_000), position)
+            server.do(ear.stream.say, bytes(50_000), position)
             server.do(server.gate.release, position)
             if ear.gone_times:
                 break
@@ -445,9 +445,9 @@ def test_a_client_that_broke_a_rule_and_reads_nothing_is_not_waited_for(
     with server.connect() as client:
         _watch_with_wide_windows(server, client)
         protocol = server.do(server.only_protocol)
-        speaker = server.service.ears[0].speaker
-        server.do(speaker.say, bytes(20_000_000), 0)
-        server.do(speaker.flush)
+        stream = server.service.ears[0].stream
+        server.do(stream.say, bytes(20_000_000), 0)
+        server.do(stream.flush)
         server.wait_until(lambda: protocol._is_paused)
         server.do(protocol.data_received, frames.frame(frames.PING, 0, 3))
         assert server.do(protocol._transport.get_write_buffer_size) > 0

@@ -14,7 +14,7 @@ import trustme
 from leasehold.basics.addresses import TcpAddress
 from leasehold.basics.tls import client_tls, server_tls
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext
+from leasehold.grpc.call_context import CallContext, DoneCallback
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.protocol import RpcError
 from leasehold.server.app import LeaseholdServer
@@ -137,5 +137,56 @@ def test_an_interceptor_reads_the_certificate_of_the_client(run: Run, tmp_path: 
             await _check_all(check, bound.port, f"https://127.0.0.1:{bound.port}", client, plain)
             certificates = [each.peer.certificate for each in check.seen]
             assert [_names(each) for each in certificates] == [["anna@example.org"]] * 3
+
+    run(main())
+
+
+class Trace:
+    """Records the end of each call."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Queue[tuple[str, Status]] = asyncio.Queue()
+
+    def __call__(self, context: CallContext) -> DoneCallback:
+        return lambda status: self.done.put_nowait((context.path, status))
+
+    async def next(self) -> tuple[str, Status]:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.done.get()
+
+
+@both_loops
+def test_an_interceptor_is_called_at_the_end_of_every_call_of_both_protocols(run: Run) -> None:
+    async def main() -> None:
+        trace = Trace()
+        async with LeaseholdServer(Settings(directory=None), interceptor=trace) as server:
+            port = await server.start("127.0.0.1", 0)
+            async with Channel(f"127.0.0.1:{port}") as channel:
+                await channel.unary(PUT, MESSAGE, timeout=DEADLINE_S)
+                assert await trace.next() == (PUT, Status.OK)
+                with pytest.raises(RpcError):
+                    await channel.unary(PUT, b"", timeout=DEADLINE_S)
+                assert await trace.next() == (PUT, Status.INVALID_ARGUMENT)
+                async with channel.stream(WATCH, timeout=DEADLINE_S) as call:
+                    await call.send(WATCH_A)
+                    await call.receive()
+                    assert trace.done.empty()
+                assert await trace.next() == (WATCH, Status.CANCELLED)
+            body = {"key": "YQ==", "value": "MQ=="}
+            for sent, path, status in (
+                (body, PUT, Status.OK),
+                ({}, PUT, Status.INVALID_ARGUMENT),
+            ):
+                await asyncio.to_thread(_post, port, None, "/v3/kv/put", sent)
+                assert await trace.next() == (path, status)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            watch = json.dumps({"create_request": {"key": "YQ=="}})
+            head = f"POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(watch)}"
+            writer.write(f"{head}\r\n\r\n{watch}".encode())
+            await reader.readuntil(b"created")
+            assert trace.done.empty()
+            writer.transport.abort()
+            assert await trace.next() == (WATCH, Status.CANCELLED)
+        assert trace.done.empty()
 
     run(main())

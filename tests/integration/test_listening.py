@@ -30,7 +30,7 @@ from leasehold.basics.tls import client_tls
 from leasehold.grpc.endpoints import dial, plain_words
 from leasehold.server.app import LeaseholdServer
 from leasehold.serving import listening as listening_module
-from leasehold.serving.listening import Listening, listen
+from leasehold.serving.listening import ListeningSockets, listen
 from leasehold.wire import rpc_pb2
 from tests.support.echoing import DEADLINE_S, Client, Echo, Run, both_loops
 
@@ -48,7 +48,7 @@ def _leaves_nothing_open() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def echoing(address: Address) -> AsyncIterator[Listening]:
+async def echoing(address: Address) -> AsyncIterator[ListeningSockets]:
     listening = await listen(Echo, address)
     try:
         await listening.start()
@@ -238,6 +238,27 @@ def test_closing_keeps_connections_and_frees_the_address(run: Run) -> None:
 
 
 @both_loops
+def test_closing_keeps_a_connection_that_has_got_its_protocol_in_the_same_turn(run: Run) -> None:
+    class ClosesTheListener(Echo):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            opened[0].close()
+
+    opened: list[ListeningSockets] = []
+
+    async def main() -> None:
+        listening = await listen(ClosesTheListener, LOOPBACK)
+        opened.append(listening)
+        await listening.start()
+        _, client = await dial(Client, listening.addresses[0])
+        assert await client.ask(b"after") == b"after"
+        await client.hang_up()
+        await listening.wait_closed()
+
+    run(main())
+
+
+@both_loops
 def test_nothing_waits_for_more_to_be_sent(run: Run) -> None:
     """TCP_NODELAY: an answer is on its way when it is written."""
 
@@ -394,7 +415,7 @@ def test_of_many_who_find_a_stale_unix_socket_one_gets_it(tmp_path: Path) -> Non
         async def main() -> None:
             everybody.wait(DEADLINE_S)
             try:
-                listening: Listening | None = await listen(Echo, UnixAddress(str(path)))
+                listening: ListeningSockets | None = await listen(Echo, UnixAddress(str(path)))
             except OSError as error:
                 outcomes.append(error.errno)
                 listening = None

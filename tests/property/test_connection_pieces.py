@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError, framed
 from leasehold.grpc.routes import Answer
 from leasehold.grpc.server_connection import ServerConnection
@@ -115,7 +115,7 @@ class Line:
     def __init__(self) -> None:
         self.service = Failing()
         self.out: list[bytes] = []
-        self.server = ServerConnection(self.service.methods, Gate(), self.out.append)
+        self.server = ServerConnection(self.service.methods, DurabilityGate(), self.out.append)
 
     def feed(self, pieces: list[bytes]) -> None:
         self.server.receive(frames.frame(frames.SETTINGS, 0, 0))

@@ -21,7 +21,7 @@ from leasehold.grpc.coroutine_handlers import (
     one_to_many,
     one_to_one,
 )
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError, framed
 from leasehold.grpc.routes import Answer, Exchange, Method
 from leasehold.grpc.server_connection import ServerConnection
@@ -153,7 +153,7 @@ def test_no_coroutine_outlives_its_client(
         def count(octets: bytes) -> None:
             out[0] += len(octets)
 
-        server = ServerConnection(coroutines.methods, Gate(), count, limits=LIMITS)
+        server = ServerConnection(coroutines.methods, DurabilityGate(), count, limits=LIMITS)
         server.receive(frames.settings({}))
         octets = b"".join(map(client.octets, steps))
         for at in range(0, len(octets), cut):

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http2_request import WebRequest
 from leasehold.grpc.protocol import PREFIX, RpcError, compress, framed
-from leasehold.grpc.routes import Answer, Exchange, Speaker
+from leasehold.grpc.routes import Answer, Exchange, ServerStream
 from leasehold.grpc.server_call import ServerCall
 from leasehold.grpc.server_connection import MAX_HEADS, ServerConnection
 from leasehold.http2 import frames
@@ -41,7 +41,7 @@ from tests.support.h2_peer import (
     request_fields,
     split_frames,
 )
-from tests.support.virtual_host import Turn, VirtualHost
+from tests.support.virtual_loop import Turn, VirtualLoop
 
 LATER: Final = "/test.Service/Later"
 SMALL: Final = ConnectionLimits(
@@ -69,7 +69,7 @@ class Echo(Ear):
 
     def heard(self, message: bytes) -> None:
         super().heard(message)
-        self.speaker.say(*self.service.echo(message))
+        self.stream.say(*self.service.echo(message))
 
 
 class Moody(Service):
@@ -89,8 +89,8 @@ class Moody(Service):
                 return message, 2
         return super().echo(message)
 
-    def listen(self, speaker: Speaker) -> Ear:
-        self.ears.append(Echo(self, speaker))
+    def listen(self, stream: ServerStream) -> Ear:
+        self.ears.append(Echo(self, stream))
         return self.ears[-1]
 
     async def later(self, message: bytes) -> Answer:
@@ -103,7 +103,7 @@ class Line:
 
     def __init__(self, limits: ConnectionLimits | None = None, *, greets: bool = True) -> None:
         self.limits = limits or ConnectionLimits()
-        self.service, self.gate, self.host = Moody(), Gate(), VirtualHost()
+        self.service, self.gate, self.loop = Moody(), DurabilityGate(), VirtualLoop()
         self.out: list[bytes] = []
         self.taken_in = self.last_piece = 0
         self.server = ServerConnection(
@@ -111,7 +111,7 @@ class Line:
             self.gate,
             self.out.append,
             limits=self.limits,
-            host=self.host,
+            loop=self.loop,
         )
         if greets:
             self.server.receive(frames.frame(frames.SETTINGS, 0, 0))
@@ -154,21 +154,21 @@ class Line:
         assert server.unsent_bytes == sum(len(one.unsent or b"") for one in streams)
         limits, asked_for = self.limits, MAX_ANSWER_FACTOR * self.last_piece
         assert server.unsent_bytes <= limits.max_unsent_bytes + limits.max_event_bytes + asked_for
-        assert self.host.alarms <= len(calls)
+        assert self.loop.alarms <= len(calls)
         assert all(not stream.is_over for stream in streams)
 
     def end(self) -> None:
         """Let go what waits, lose the connection, and find nothing of it left."""
-        self.host.run_tasks()
+        self.loop.run_tasks()
         self.gate.release(3)
-        self.host.pass_time(2.0)
+        self.loop.pass_time(2.0)
         self.check()
         said = split_frames(b"".join(self.out))
         assert (frames.GOAWAY in [one.kind for one in said]) == self.server.is_closing
         self.server.lost()
-        self.host.run_tasks()
+        self.loop.run_tasks()
         assert no_leak(self.server)
-        assert (self.host.alarms, self.host.open_tasks, len(self.gate)) == (0, 0, 0)
+        assert (self.loop.alarms, self.loop.open_tasks, len(self.gate)) == (0, 0, 0)
         assert [ear.gone_times for ear in self.service.ears] == [1] * len(self.service.ears)
         assert self.server.held_event_bytes == 0
 
@@ -415,7 +415,7 @@ def test_frames_that_come_octet_by_octet_get_the_same_answers(
 def _check_alike(whole: Line, pieces: Line) -> None:
     for line in (whole, pieces):
         line.check()
-        line.host.run_tasks()
+        line.loop.run_tasks()
         line.gate.release(3)
     assert b"".join(whole.out) == b"".join(pieces.out)
     assert whole.service.heard == pieces.service.heard
@@ -429,7 +429,7 @@ def test_another_connection_on_the_same_methods_notices_nothing(
     script: list[bytes], limits: ConnectionLimits
 ) -> None:
     line = Line(limits)
-    other = Peer(line.service, line.gate, host=line.host)
+    other = Peer(line.service, line.gate, loop=line.loop)
     watch = other.open(WATCH)
     other.pump()
     ear = line.service.ears[0]
@@ -437,9 +437,9 @@ def test_another_connection_on_the_same_methods_notices_nothing(
         line.server.receive(octets)
     assert other.call(b"and me?").messages == [b"and me?"]
     line.server.lost()
-    line.host.run_tasks()
+    line.loop.run_tasks()
     assert other.call(b"and afterwards?").messages == [b"and afterwards?"]
-    ear.speaker.say(b"event", 0)
+    ear.stream.say(b"event", 0)
     other.server.flush()
     other.pump()
     assert other.reply(watch).messages == [b"event"]

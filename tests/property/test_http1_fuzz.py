@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.grpc.http_handlers import Ask, Reply, Visit
+from leasehold.grpc.http_handlers import HttpRequest, Reply, ResponseWriter
 from leasehold.http1.http1_connection import Http1Connection
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 _HEAD = re.compile(
     rb"HTTP/1\.1 200 OK\r\n(?:[^\r]+\r\n)*?Content-Length: (\d+)\r\n(?:[^\r]+\r\n)*\r\n"
@@ -22,9 +22,9 @@ class Recorder:
     def __init__(self) -> None:
         self.asked: list[tuple[bytes, bytes, bytes]] = []
 
-    def handle(self, ask: Ask, visit: Visit) -> None:
+    def handle(self, ask: HttpRequest, response: ResponseWriter) -> None:
         self.asked.append((ask.method, ask.target, ask.body))
-        visit.reply(Reply(HTTPStatus.OK, "text/plain", b"%d" % len(self.asked)))
+        response.reply(Reply(HTTPStatus.OK, "text/plain", b"%d" % len(self.asked)))
 
     def too_large(self, body_bytes: int) -> Reply:
         return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "text/plain", b"")
@@ -32,11 +32,11 @@ class Recorder:
 
 def _run(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes, bytes]], bytes, bool]:
     out: list[bytes] = []
-    host, web = VirtualHost(), Recorder()
-    http = Http1Connection(web, out.append, host=host)
+    loop, web = VirtualLoop(), Recorder()
+    http = Http1Connection(web, out.append, loop=loop)
     for piece in pieces:
         http.receive(piece)
-        host.pass_time(0)
+        loop.pass_time(0)
     return web.asked, b"".join(out), http.is_closing
 
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leasehold.errors import LeaseExists, UnknownLease
-from leasehold.grpc.routes import Listener
+from leasehold.grpc.routes import StreamHandler
 from leasehold.keyspace.operations import Grant, Put, Revoke
 from leasehold.server.leases import lease_watch
 from leasehold.store import lease_watchers
 from leasehold.store.lease_watchers import RENEWED_EVERY_S
 from leasehold.testing import run_virtual
 from leasehold.wire import leases_pb2 as pb
-from tests.support.v1 import FakeSpeaker, Office, turns
+from tests.support.v1 import FakeStream, Office, turns
 
 GRANTED, RENEWED = pb.LeaseEvent.GRANTED, pb.LeaseEvent.RENEWED
 REVOKED = pb.LeaseEvent.REVOKED
@@ -76,9 +76,9 @@ class NaiveWatcher:
         self.noted: list[Noted] = []
         self.told = 0
         self.read = 0
-        self.speaker: FakeSpeaker
-        self.listener: Listener
-        self.speaker, self.listener = office.watch(
+        self.stream: FakeStream
+        self.handler: StreamHandler
+        self.stream, self.handler = office.watch(
             ids=self.ids, holder=self.holder, key_prefix=self.prefix, renewals=self.renewals
         )
 
@@ -96,7 +96,7 @@ class NaiveWatcher:
 
     def check(self, durable: int) -> None:
         """Compare what was said since the last time."""
-        for response in self.speaker.said[self.read :]:
+        for response in self.stream.said[self.read :]:
             missed = self.noted[self.told : self.told + response.lagged]
             assert len(missed) == response.lagged, "it is told to have missed what never was"
             self.told += response.lagged
@@ -106,7 +106,7 @@ class NaiveWatcher:
                 missed.append(noted)
                 self.told += 1
             assert all(event.position <= durable for event in missed), "it is not on disk"
-        self.read = len(self.speaker.said)
+        self.read = len(self.stream.said)
 
 
 class History:
@@ -169,16 +169,16 @@ class History:
 
     def block(self, number: int) -> None:
         for watcher in self.watchers[number : number + 1]:
-            watcher.speaker.has_own_room = False
+            watcher.stream.has_own_room = False
 
     def unblock(self, number: int) -> None:
         for watcher in self.watchers[number : number + 1]:
-            watcher.speaker.has_own_room = True
-            watcher.listener.relieved()
+            watcher.stream.has_own_room = True
+            watcher.handler.relieved()
 
     def leave(self, number: int) -> None:
         for watcher in self.watchers[number : number + 1]:
-            watcher.listener.gone()
+            watcher.handler.gone()
             self.watchers.remove(watcher)
 
     def commit(self) -> None:

@@ -175,7 +175,7 @@ class World:
     def learn_keys(self) -> None:
         """Find out which key a call has."""
         for claim in self.claims:
-            claimed = claim.call._listener._claimed  # type: ignore[attr-defined]
+            claimed = claim.call._handler._claimed  # type: ignore[attr-defined]
             if claim.item is None and claimed is not None:
                 claim.item = self.spy.states[claimed.created][claimed.key]
                 assert claim.lease in (0, claimed.lease)

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Pieces
 from leasehold.journal import records
@@ -132,7 +132,7 @@ class Server:
     def __init__(self) -> None:
         self.store = (runtime := Runtime(None, clock=current_host().clock)).store
         self.store.start()
-        self.kv = kv.KVService(ServiceContext(runtime, Gate(), Identity(1, 2, 3)))
+        self.kv = kv.KVService(ServiceContext(runtime, DurabilityGate(), Identity(1, 2, 3)))
         self.store.leases.max_keys = 2
         for lease in LEASES:
             self.store.apply(Grant(lease, 100.0))

@@ -20,15 +20,15 @@ from h2.events import (
     TrailersReceived,
 )
 
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http_handlers import Pages, PagesOnly
 from leasehold.grpc.protocol import PREFIX_BYTES, framed
-from leasehold.grpc.routes import Answer, Exchange, Method, Speaker, Subscription
+from leasehold.grpc.routes import Answer, Exchange, Method, ServerStream, Subscription
 from leasehold.grpc.server_connection import ServerConnection
 from leasehold.http2 import frames
 from leasehold.http2.frames import ErrorCode
 from leasehold.http2.limits import ConnectionLimits
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 ONCE: Final = "/test.Service/Once"
 MANY: Final = "/test.Service/Many"
@@ -44,9 +44,9 @@ Fields = list[tuple[str, str]]
 class Ear:
     """The listener of one subscription; notes what happens to it."""
 
-    def __init__(self, service: "Service", speaker: Speaker) -> None:
+    def __init__(self, service: "Service", stream: ServerStream) -> None:
         self.service = service
-        self.speaker = speaker
+        self.stream = stream
         self.heard_all: list[bytes] = []
         self.ended_times = 0
         self.gone_times = 0
@@ -62,7 +62,7 @@ class Ear:
         if self.service.ended_fails is not None:
             raise self.service.ended_fails
         if self.service.ends_when_client_does:
-            self.speaker.end()
+            self.stream.end()
 
     def gone(self) -> None:
         self.gone_times += 1
@@ -98,10 +98,10 @@ class Service:
             raise self.fails
         return message, self.position
 
-    def listen(self, speaker: Speaker) -> Ear:
+    def listen(self, stream: ServerStream) -> Ear:
         if self.open_fails is not None:
             raise self.open_fails
-        self.ears.append(Ear(self, speaker))
+        self.ears.append(Ear(self, stream))
         return self.ears[-1]
 
 
@@ -160,15 +160,15 @@ class Peer:
     def __init__(
         self,
         service: Service | None = None,
-        gate: Gate | None = None,
+        gate: DurabilityGate | None = None,
         *,
         pages: Pages | None = None,
         limits: ConnectionLimits | None = None,
-        host: VirtualHost | None = None,
+        loop: VirtualLoop | None = None,
     ) -> None:
         self.service = service or Service()
-        self.gate = Gate() if gate is None else gate
-        self.host = host or VirtualHost()
+        self.gate = DurabilityGate() if gate is None else gate
+        self.loop = loop or VirtualLoop()
         self.replies: dict[int, Reply] = {}
         self.events: list[Event] = []
         self.takes_data = True
@@ -180,7 +180,7 @@ class Peer:
             self._arrived.append,
             web=PagesOnly(pages),
             limits=limits,
-            host=self.host,
+            loop=self.loop,
         )
         config = H2Configuration(client_side=True, header_encoding="utf-8")
         self.client = H2Connection(config)
@@ -296,15 +296,15 @@ class RawPeer:
     def __init__(
         self,
         service: Service | None = None,
-        gate: Gate | None = None,
+        gate: DurabilityGate | None = None,
         *,
         greets: bool = True,
         limits: ConnectionLimits | None = None,
-        host: VirtualHost | None = None,
+        loop: VirtualLoop | None = None,
     ) -> None:
         self.service = service or Service()
-        self.gate = Gate() if gate is None else gate
-        self.host = host or VirtualHost()
+        self.gate = DurabilityGate() if gate is None else gate
+        self.loop = loop or VirtualLoop()
         self.encoder = hpack.Encoder()
         self._arrived: list[bytes] = []
         self.server = ServerConnection(
@@ -312,7 +312,7 @@ class RawPeer:
             self.gate,
             self._arrived.append,
             limits=limits,
-            host=self.host,
+            loop=self.loop,
         )
         if greets:
             self.server.receive(frames.frame(frames.SETTINGS, 0, 0))

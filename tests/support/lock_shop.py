@@ -11,9 +11,16 @@ import pytest
 from google.protobuf.message import Message
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
-from leasehold.grpc.routes import Answer, DeferredAnswer, Listener, Method, Speaker, Subscription
+from leasehold.grpc.routes import (
+    Answer,
+    DeferredAnswer,
+    Method,
+    ServerStream,
+    StreamHandler,
+    Subscription,
+)
 from leasehold.journal.journal_format import Identity
 from leasehold.keyspace.operations import Grant, Op
 from leasehold.server.etcd.lock_and_election import ElectionService, LockService
@@ -42,10 +49,12 @@ class Caller(Generic[R]):
         self.is_ended = False
         self.is_gone = False
         self.has_room = True
-        self._listener: Listener = method.open(cast(Speaker, self))  # as much of one as is needed
+        self._handler: StreamHandler = method.open(
+            cast(ServerStream, self)
+        )  # as much of one as is needed
         try:
-            self._listener.heard(request.SerializeToString())
-            self._listener.ended()
+            self._handler.heard(request.SerializeToString())
+            self._handler.ended()
         except RpcError as error:
             self.end(error)
 
@@ -92,12 +101,12 @@ class Caller(Generic[R]):
         """Leave, or stop because the run is over."""
         if not self.is_gone:
             self.is_gone = True
-            self._listener.gone()
+            self._handler.gone()
 
     def relieve(self) -> None:
         """Have room again."""
         self.has_room = True
-        self._listener.relieved()
+        self._handler.relieved()
 
 
 class Shop:
@@ -106,7 +115,7 @@ class Shop:
     def __init__(self) -> None:
         self.runtime = Runtime(None, clock=current_host().clock)
         self.store = self.runtime.store
-        self.gate = Gate()
+        self.gate = DurabilityGate()
         self.runtime.waiting.on_durable = self.gate.release
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(runtimes, "Committer", HandCommitter)

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
-from leasehold.grpc.routes import Answer, DeferredAnswer, Listener, Speaker, Subscription
+from leasehold.grpc.routes import Answer, DeferredAnswer, ServerStream, StreamHandler, Subscription
 from leasehold.journal.journal_format import Identity
 from leasehold.keyspace.operations import Grant, Put
 from leasehold.leases.policies import DEFAULT_POLICIES, Policies
@@ -25,7 +25,7 @@ async def answer_of(answer: Answer | DeferredAnswer) -> Answer:
     return found
 
 
-class FakeSpeaker:
+class FakeStream:
     """A stream whose client takes what it is told while `has_own_room`."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Office:
         self.store.start()
         if not by_hand:
             self.store.on_pending = self._commit_soon
-        self.context = ServiceContext(self.runtime, Gate(), Identity(1, 2, 3))
+        self.context = ServiceContext(self.runtime, DurabilityGate(), Identity(1, 2, 3))
         self.service = LeasesService(self.context, policies)
         self.lease = LeaseService(self.context)
         self.methods: Mapping[str, Any] = self.service.methods()
@@ -113,13 +113,13 @@ class Office:
             page = await self.page(**request, page_token=page.next_page_token)
         return [*found, *page.leases]
 
-    def watch(self, **request: Any) -> tuple[FakeSpeaker, Listener]:
-        speaker = FakeSpeaker()
+    def watch(self, **request: Any) -> tuple[FakeStream, StreamHandler]:
+        stream = FakeStream()
         method = self.methods[PATH + "Watch"]
         assert isinstance(method, Subscription)
-        listener = method.open(cast("Speaker", speaker))
-        listener.heard(pb.WatchLeasesRequest(**request).SerializeToString())
-        return speaker, listener
+        handler = method.open(cast("ServerStream", stream))
+        handler.heard(pb.WatchLeasesRequest(**request).SerializeToString())
+        return stream, handler
 
     def put(self, key: bytes, lease: int = 0) -> None:
         self.store.apply(Put(key, b"", lease))

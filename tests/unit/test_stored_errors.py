@@ -27,7 +27,7 @@ from leasehold.errors import (
 )
 from leasehold.grpc.client_call import NotProcessed, StreamingCall
 from leasehold.grpc.connecting import Connector
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Exchange
 from leasehold.grpc.server_connection import ServerConnection
@@ -84,7 +84,9 @@ def awaits_again(
 
 @pytest.mark.slow
 def test_an_unknown_method_costs_no_memory() -> None:
-    connection = ServerConnection({"/a.B/C": Exchange(lambda _: (b"", 0))}, Gate(), lambda _: None)
+    connection = ServerConnection(
+        {"/a.B/C": Exchange(lambda _: (b"", 0))}, DurabilityGate(), lambda _: None
+    )
     connection.receive(frames.settings({}))
     block = literals(
         (

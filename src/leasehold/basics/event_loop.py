@@ -4,7 +4,7 @@ Futures, tasks and timers of one loop do not work in another, and lock-free stat
 against another thread. A call from a second loop would damage its owner, so `OwnerLoop` refuses it
 before it changes anything. Calls from other threads and from finalizers are posted to the loop.
 
-Connections use a loop only through `LoopHost`, which tests implement in virtual time. With a
+Connections use a loop only through `EventLoop`, which tests implement in virtual time. With a
 `ChangeWaiter` one task at a time waits for something to change.
 """
 
@@ -77,7 +77,7 @@ class LoopTimer(Protocol):
         ...
 
 
-class LoopHost(Protocol):
+class EventLoop(Protocol):
     """The clock, the timers and the tasks of a connection."""
 
     def now(self) -> float:

@@ -29,24 +29,24 @@ Resolved = tuple[socket.AddressFamily, int, int, tuple[str, int] | tuple[str, in
 """Family, type and protocol of a socket, and the address to bind it or to connect it to."""
 
 
-class Door(asyncio.Protocol, Generic[P]):
+class PendingProtocol(asyncio.Protocol, Generic[P]):
     """Stands in for a protocol until its connection is made, including the TLS handshake.
 
-    Only then is the protocol created, if `may_enter`; else the connection is aborted.
+    Only then is the protocol created, if `is_admitted`; else the connection is aborted.
     """
 
     def __init__(
-        self, factory: Callable[[], P], may_enter: Callable[[asyncio.Transport], bool]
+        self, factory: Callable[[], P], is_admitted: Callable[[asyncio.Transport], bool]
     ) -> None:
         self._factory = factory
-        self._may_enter = may_enter
+        self._is_admitted = is_admitted
         self.protocol: P | None = None
         """The protocol that has the connection; None if it was not admitted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand the connection over, or abort it."""
         transport = cast(asyncio.Transport, transport)
-        if not self._may_enter(transport):
+        if not self._is_admitted(transport):
             transport.abort()
             return
         self.protocol = self._factory()

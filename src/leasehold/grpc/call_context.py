@@ -12,17 +12,23 @@ before the message is read. It refuses a call by raising an error: `RpcError` wi
 error of Leasehold. `routes.intercept` installs it in the methods of a server, which gRPC and the
 JSON gateway share. So a check on every call is installed in one place.
 
+An interceptor may return a function, the done callback. It is called once, with the status of the
+call, when the call is over: its status was sent, or it was cancelled, reset, or lost with its
+connection (`CANCELLED`). A call that the interceptor refuses has no done callback.
+
 A call has a cost for this only if its method has an interceptor, or a handler that reads the
-context. No context is made for other calls, and their header fields are not kept.
+context. No context is made for other calls, and their header fields are not kept. A call with a
+done callback does not take the fast path.
 """
 
 import asyncio
 import base64
 import binascii
+import logging
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from leasehold.basics.sockets import peer_of
@@ -30,6 +36,8 @@ from leasehold.errors import Status
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2.header_encoder import Fields
 from leasehold.http2.hpack import Field
+
+logger = logging.getLogger(__name__)
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 """Keys and values in their order; a key may come more than once."""
@@ -226,5 +234,26 @@ class CallContext:
         return None if self.timeout_s is None else self.began + self.timeout_s
 
 
-Interceptor = Callable[[CallContext], None]
+DoneCallback = Callable[[Status], None]
+"""Called once when a call is over, with its status. It runs on the event loop, so it must not
+block; an exception that it raises is logged."""
+
+Interceptor = Callable[[CallContext], DoneCallback | None]
 """Called before the handler of every call; raises an error to refuse the call."""
+
+
+def call_interceptor(interceptor: Interceptor, context: CallContext) -> DoneCallback | None:
+    """Call an interceptor; return its done callback, which then raises nothing, or None."""
+    callback = interceptor(context)
+    if callback is None:
+        return None
+    if not callable(callback):  # such as the result of a coroutine function
+        raise TypeError(f"an interceptor returns a function or None, not {callback!r}")
+    return partial(_call_done, callback, context.path)
+
+
+def _call_done(callback: DoneCallback, path: str, status: Status) -> None:
+    try:
+        callback(status)
+    except Exception:
+        logger.exception("the done callback of a call of %s failed", path)

@@ -23,7 +23,7 @@ from leasehold.errors import Status
 from leasehold.grpc.call_context import CallContext, MetadataLike, encode_metadata
 from leasehold.grpc.protocol import QUEUED_BYTES, RpcError
 from leasehold.grpc.read_slots import Slot
-from leasehold.grpc.routes import DeferredAnswer, LongRead, Pieces, Speaker, Subscription
+from leasehold.grpc.routes import DeferredAnswer, LongRead, Pieces, ServerStream, Subscription
 from leasehold.http2.inbound import BufferFull
 
 Run = Callable[["Conversation"], Coroutine[Any, Any, None]]
@@ -32,10 +32,10 @@ Run = Callable[["Conversation"], Coroutine[Any, Any, None]]
 class Conversation:
     """A call, as its coroutine sees it; `async for` iterates over the client's messages."""
 
-    def __init__(self, run: Run, speaker: Speaker) -> None:
+    def __init__(self, run: Run, stream: ServerStream) -> None:
         self.trailing_metadata: MetadataLike = ()
         """Sent with the end of a call that succeeds."""
-        self._speaker = speaker
+        self._stream = stream
         self._messages: deque[bytes] = deque()
         self._is_ended = False
         self._is_gone = False
@@ -45,29 +45,29 @@ class Conversation:
         self._task = asyncio.get_running_loop().create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
-        speaker = self._speaker
+        stream = self._stream
         try:
             await run(self)
             self._is_gone = True
-            speaker.end(metadata=encode_metadata(self.trailing_metadata))
+            stream.end(metadata=encode_metadata(self.trailing_metadata))
         except asyncio.CancelledError:  # the call is over, or the coroutine has cancelled itself
             self._is_gone = True
-            speaker.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
+            stream.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
             raise
         except BaseException as error:
             self._is_gone = True
-            speaker.fail(error)
+            stream.fail(error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            speaker.flush_soon()
+            stream.flush_soon()
 
     # Called by the coroutine.
 
     @property
     def context(self) -> CallContext:
         """The context of the call: metadata, peer, deadline."""
-        return self._speaker.context
+        return self._stream.context
 
     async def receive(self) -> bytes | None:
         """Return the next message; None if the client has no more."""
@@ -76,8 +76,8 @@ class Conversation:
                 return None
             await self._hearing.wait()
         message = self._messages.popleft()
-        self._speaker.taken(len(message) + QUEUED_BYTES)
-        self._speaker.flush_soon()
+        self._stream.taken(len(message) + QUEUED_BYTES)
+        self._stream.flush_soon()
         return message
 
     def __aiter__(self) -> Self:
@@ -97,21 +97,21 @@ class Conversation:
             raise TypeError(f"a message is bytes, not {message!r}")
         if self._is_gone:
             await asyncio.sleep(0)  # raises CancelledError if the task is cancelled
-        while not self._speaker.has_own_room:
+        while not self._stream.has_own_room:
             await self._saying.wait()
-        self._speaker.say(message, 0)
-        self._speaker.flush_soon()
+        self._stream.say(message, 0)
+        self._stream.flush_soon()
 
     def send_metadata(self, metadata: MetadataLike) -> None:
         """Send metadata before the first message."""
-        self._speaker.send_head(encode_metadata(metadata))
-        self._speaker.flush_soon()
+        self._stream.send_head(encode_metadata(metadata))
+        self._stream.flush_soon()
 
     # Called by the transport.
 
     def heard(self, message: bytes) -> None:
         """Called with a message of the client."""
-        self._speaker.defer(len(message) + QUEUED_BYTES)
+        self._stream.defer(len(message) + QUEUED_BYTES)
         self._messages.append(message)
         self._hearing.wake()
 
@@ -137,7 +137,7 @@ def conversation(run: Run, *, ends_by_itself: bool = False) -> Subscription:
     `Server.close` waits a while for methods with `ends_by_itself`, and for no others.
     """
     return Subscription(
-        lambda speaker: Conversation(run, speaker), ends_by_itself, waits_for_room=True
+        lambda stream: Conversation(run, stream), ends_by_itself, waits_for_room=True
     )
 
 
@@ -215,7 +215,7 @@ class DeferredAnswers:
             if not isinstance(answer, LongRead):
                 answer.close()
             raise
-        task = call.carrier.host.spawn(self._answer(answer))
+        task = call.carrier.loop.spawn(self._answer(answer))
         self._tasks.add(task)
         task.add_done_callback(partial(self._answered, answer, cost_bytes))
 
@@ -258,7 +258,7 @@ class DeferredAnswers:
             call.carrier.check_room()
         pieces = await read.begin()
         slot.holds(
-            sum(map(len, pieces.pieces)), call.carrier.host, lambda: call.unsent_bytes, call.reset
+            sum(map(len, pieces.pieces)), call.carrier.loop, lambda: call.unsent_bytes, call.reset
         )
         return pieces
 

@@ -67,11 +67,11 @@ P = TypeVar("P", bound=Sized)
 Deliver = Callable[[P], Flushable]
 """Writes an answer into its connection's output, and returns the connection."""
 
-Hold = Callable[["Gate", int, Deliver[Any], Any], None]
+Hold = Callable[["DurabilityGate", int, Deliver[Any], Any], None]
 """One of the methods with which the gate takes an answer."""
 
 
-class Gate:
+class DurabilityGate:
     """Holds answers back until their position is released. `refusal` is the text of a refusal."""
 
     __slots__ = (

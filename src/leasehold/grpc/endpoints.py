@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from leasehold.basics.addresses import Address, TcpAddress, UnixAddress, parse_address
-from leasehold.basics.sockets import Door, P, Resolved, check_scheme, resolve
+from leasehold.basics.sockets import P, PendingProtocol, Resolved, check_scheme, resolve
 from leasehold.basics.tls import HTTP2, client_tls, reason_of, words_of
 from leasehold.errors import ConnectFailed
 from leasehold.grpc.client_headers import RequestHeads
@@ -121,13 +121,13 @@ async def dial(
         raise failed from error
     try:
         async with asyncio.timeout_at(until):
-            transport, door = await _shake_hands(factory, sock, tls, name, timeout_s)
+            transport, pending = await _shake_hands(factory, sock, tls, name, timeout_s)
     except OSError as error:
         why = f"{no_answer} to the TLS handshake" if _is_late(error) else _in_handshake(error)
         raise _failed(address, why) from error
-    if door.protocol is None:
+    if pending.protocol is None:
         raise _failed(address, NO_HTTP2)
-    return transport, door.protocol
+    return transport, pending.protocol
 
 
 def _failed(address: Address, why: str) -> ConnectFailed:
@@ -219,12 +219,12 @@ async def _shake_hands(
     tls: ssl.SSLContext | None,
     name: str | None,
     timeout_s: float,
-) -> tuple[asyncio.Transport, Door[P]]:
+) -> tuple[asyncio.Transport, PendingProtocol[P]]:
     loop = asyncio.get_running_loop()
     is_unix = sock.family == socket.AF_UNIX
     create = loop.create_unix_connection if is_unix else loop.create_connection
     return await create(
-        lambda: Door(factory, _speaks_http2),
+        lambda: PendingProtocol(factory, _speaks_http2),
         sock=sock,
         ssl=tls,
         server_hostname=name,

@@ -14,7 +14,14 @@ from typing import Final
 
 from leasehold.errors import Status
 from leasehold.grpc.protocol import RpcError, parse
-from leasehold.grpc.routes import Answer, Exchange, Listener, Method, Speaker, Subscription
+from leasehold.grpc.routes import (
+    Answer,
+    Exchange,
+    Method,
+    ServerStream,
+    StreamHandler,
+    Subscription,
+)
 from leasehold.wire.health_pb2 import (
     HealthCheckRequest,
     HealthCheckResponse,
@@ -109,9 +116,9 @@ class HealthService:
             answer.statuses[service].MergeFromString(_ANSWERS[status])
         return answer.SerializeToString(deterministic=True), 0
 
-    def watch(self, speaker: Speaker) -> Listener:
+    def watch(self, stream: ServerStream) -> StreamHandler:
         """Begin a stream."""
-        return HealthWatcher(self, speaker)
+        return HealthWatcher(self, stream)
 
     # Called by watchers.
 
@@ -134,10 +141,10 @@ class HealthService:
 class HealthWatcher:
     """One stream of status changes of a service."""
 
-    __slots__ = ("_health", "_service", "_told", "speaker")
+    __slots__ = ("_health", "_service", "_told", "stream")
 
-    def __init__(self, health: HealthService, speaker: Speaker) -> None:
-        self.speaker = speaker
+    def __init__(self, health: HealthService, stream: ServerStream) -> None:
+        self.stream = stream
         self._health = health
         self._service: str | None = None
         self._told: ServingStatus | None = None
@@ -158,7 +165,7 @@ class HealthWatcher:
     def relieved(self) -> None:
         """Send the status if it changed while there was no room."""
         self.tell()
-        self.speaker.flush()
+        self.stream.flush()
 
     def gone(self) -> None:
         """Remove the watch."""
@@ -170,9 +177,9 @@ class HealthWatcher:
         if self._service is None:
             return
         status = self._health.status(self._service)
-        if status is not self._told and self.speaker.has_room:
+        if status is not self._told and self.stream.has_room:
             self._told = status
-            self.speaker.say(_ANSWERS[status], 0)
+            self.stream.say(_ANSWERS[status], 0)
 
 
 def _tell(watchers: Iterable[HealthWatcher]) -> None:
@@ -181,7 +188,7 @@ def _tell(watchers: Iterable[HealthWatcher]) -> None:
     for watcher in told:
         watcher.tell()
     for watcher in told:
-        watcher.speaker.flush()
+        watcher.stream.flush()
 
 
 def _named(message: bytes) -> str:

@@ -3,14 +3,14 @@
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from leasehold.basics.event_loop import LoopHost
+from leasehold.basics.event_loop import EventLoop
 from leasehold.grpc.call_context import Peer
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http_handlers import (
     MAX_BODY_BYTES,
-    Ask,
+    HttpRequest,
+    PendingResponse,
     Reply,
-    Visitor,
     date_field,
     handle_safely,
     plain,
@@ -42,7 +42,7 @@ class WebRequest(AnsweringStream):
         "_refusal",
         "_target",
         "carrier",
-        "visitor",
+        "pending",
     )
 
     is_grpc = False
@@ -56,7 +56,7 @@ class WebRequest(AnsweringStream):
     ) -> None:
         self.start(stream_id, window, began)
         self.carrier = carrier
-        self.visitor: Visitor | None = None
+        self.pending: PendingResponse | None = None
         self._held_bytes = 0
         """The bytes that are counted as received: the body, and a large head."""
         self._method = head.method
@@ -125,29 +125,29 @@ class WebRequest(AnsweringStream):
         """Pass the request to the handler."""
         self.remote_done = True
         fields = [(field.name, field.value) for field in self._fields]
-        ask = Ask(self._method, self._target, fields, bytes(self._body))
+        request = HttpRequest(self._method, self._target, fields, bytes(self._body))
         self._drop()
-        self._held_bytes = len(ask.body)  # until the handler has taken it
+        self._held_bytes = len(request.body)  # until the handler has taken it
         self.carrier.buffer(self._held_bytes, 0)
         refusal = self._refusal or self.carrier.web_refusal()
         if refusal is not None:
             self.reply(refusal)
             return
-        visitor = handle_safely(self.carrier.web, ask, self)
+        pending = handle_safely(self.carrier.web, request, self)
         if not self._is_done:
-            self.visitor = visitor
+            self.pending = pending
 
     # Called by the handler.
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> DurabilityGate:
         """The gate for answers that are not on disk yet."""
         return self.carrier.gate
 
     @property
-    def host(self) -> LoopHost:
+    def loop(self) -> EventLoop:
         """The event loop."""
-        return self.carrier.host
+        return self.carrier.loop
 
     def add_fields(self, fields: Fields) -> None:
         """Add header fields to the answer."""
@@ -212,7 +212,7 @@ class WebRequest(AnsweringStream):
 
     def _end(self) -> None:
         self._drop()
-        self.visitor = None
+        self.pending = None
         self.ending = b""
         self.carrier.has_unsent(self, 0)
 
@@ -250,22 +250,22 @@ class WebRequest(AnsweringStream):
 
     def relieve(self) -> None:
         """Called when the peer has room for events again."""
-        if self.visitor is not None:
-            self.visitor.relieved()
+        if self.pending is not None:
+            self.pending.relieved()
 
     @property
     def ends_by_itself(self) -> bool:
         """Whether a server that is closed should wait for the end of the request."""
-        return self.visitor is None or self.visitor.ends_by_itself
+        return self.pending is None or self.pending.ends_by_itself
 
     def dismiss(self, error: RpcError) -> None:
         """End with this error if no answer was begun, otherwise without it."""
-        if self.visitor is not None:
-            self.visitor.dismissed(error)
+        if self.pending is not None:
+            self.pending.dismissed(error)
 
     def over(self) -> None:
         """Called when the stream is over."""
         self._drop()
-        visitor, self.visitor = self.visitor, None
-        if visitor is not None:
-            visitor.gone()
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            pending.gone()

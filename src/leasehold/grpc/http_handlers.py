@@ -1,8 +1,8 @@
 """The interface between handlers and requests that are not gRPC calls, in both versions of HTTP.
 
-A handler is called with a whole request (`Ask`), and answers through a `Visit`: immediately with
-one `Reply`, or in pieces over time. If it has not answered when it returns, it returns a `Visitor`,
-which is called for later events.
+A handler is called with a whole request (`HttpRequest`), and answers through a `ResponseWriter`:
+immediately with one `Reply`, or in pieces over time. If it has not answered when it returns, it
+returns a `PendingResponse`, which is called for later events.
 
 A page is a function without arguments that returns a `Reply`; `PagesOnly` serves pages alone.
 """
@@ -14,10 +14,10 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple, Protocol
 
-from leasehold.basics.event_loop import LoopHost
+from leasehold.basics.event_loop import EventLoop
 from leasehold.clock import SYSTEM_CLOCK
 from leasehold.grpc.call_context import Peer
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2.header_encoder import Fields
 
@@ -43,7 +43,7 @@ Pages = Mapping[str, Page]
 """Pages, by path."""
 
 
-class Ask(NamedTuple):
+class HttpRequest(NamedTuple):
     """A whole request; the names of its fields are in lower case."""
 
     method: bytes
@@ -52,16 +52,16 @@ class Ask(NamedTuple):
     body: bytes
 
 
-class Visit(Protocol):
+class ResponseWriter(Protocol):
     """The answer to a request, as its handler sees it."""
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> DurabilityGate:
         """The gate for answers that are not on disk yet."""
         ...
 
     @property
-    def host(self) -> LoopHost:
+    def loop(self) -> EventLoop:
         """The event loop."""
         ...
 
@@ -97,7 +97,7 @@ class Visit(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the client has room; if not, `Visitor.relieved` is called when it has."""
+        """Whether the client has room; if not, `PendingResponse.relieved` is called when it has."""
         ...
 
     def body_taken(self) -> None:
@@ -117,7 +117,7 @@ class Visit(Protocol):
         ...
 
 
-class Visitor(Protocol):
+class PendingResponse(Protocol):
     """The handler of a request that is not answered completely."""
 
     @property
@@ -138,10 +138,10 @@ class Visitor(Protocol):
         ...
 
 
-class Web(Protocol):
+class HttpHandler(Protocol):
     """Handles all requests of a server that are not gRPC calls."""
 
-    def handle(self, ask: Ask, visit: Visit) -> Visitor | None:
+    def handle(self, request: HttpRequest, response: ResponseWriter) -> PendingResponse | None:
         """Answer a request; return None if it is answered completely."""
         ...
 
@@ -193,9 +193,9 @@ class PagesOnly:
     def __init__(self, pages: Pages | None = None) -> None:
         self._pages = pages or {}
 
-    def handle(self, ask: Ask, visit: Visit) -> None:
+    def handle(self, request: HttpRequest, response: ResponseWriter) -> None:
         """Answer a request."""
-        visit.reply(find_page(self._pages, ask.method, ask.target))
+        response.reply(find_page(self._pages, request.method, request.target))
 
     def too_large(self, body_bytes: int) -> Reply:
         """Return the refusal of a body."""
@@ -203,11 +203,13 @@ class PagesOnly:
         return plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
 
 
-def handle_safely(web: Web, ask: Ask, visit: Visit) -> Visitor | None:
+def handle_safely(
+    web: HttpHandler, request: HttpRequest, response: ResponseWriter
+) -> PendingResponse | None:
     """Call the handler of a request; an exception that it raises affects this request only."""
     try:
-        return web.handle(ask, visit)
+        return web.handle(request, response)
     except Exception:
-        logger.exception("the handler of %r failed", ask.target)
-        visit.reply(plain(HTTPStatus.INTERNAL_SERVER_ERROR))
+        logger.exception("the handler of %r failed", request.target)
+        response.reply(plain(HTTPStatus.INTERNAL_SERVER_ERROR))
         return None

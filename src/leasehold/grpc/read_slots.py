@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
-from leasehold.basics.event_loop import LoopHost, LoopTimer
+from leasehold.basics.event_loop import EventLoop, LoopTimer
 from leasehold.errors import Status
 from leasehold.grpc.error_details import BUSY
 from leasehold.grpc.protocol import RpcError
@@ -81,19 +81,19 @@ class Slot:
         self._alarm: LoopTimer | None = None
 
     def holds(
-        self, octets: int, host: LoopHost, left: Callable[[], int], reset: Callable[[], None]
+        self, octets: int, loop: EventLoop, left: Callable[[], int], reset: Callable[[], None]
     ) -> None:
         """Count an answer that is built, and check periodically how much of it is taken."""
         self.held_bytes = octets
         self.reset = reset
         self._left = left
-        self._watch(host, octets)
+        self._watch(loop, octets)
         self._slots.built(self)
 
-    def _watch(self, host: LoopHost, left_before: int) -> None:
-        self._alarm = host.call_later(PATIENCE_S, lambda: self._look(host, left_before))
+    def _watch(self, loop: EventLoop, left_before: int) -> None:
+        self._alarm = loop.call_later(PATIENCE_S, lambda: self._look(loop, left_before))
 
-    def _look(self, host: LoopHost, left_before: int) -> None:
+    def _look(self, loop: EventLoop, left_before: int) -> None:
         assert self._left is not None
         left = self._left()
         self.is_slow = left > 0 and left_before - left < MIN_TAKEN_BYTES
@@ -102,7 +102,7 @@ class Slot:
             self.is_lost = True
             self._slots.lost(self)
         else:
-            self._watch(host, left)
+            self._watch(loop, left)
 
     def release(self) -> None:
         """End the read; only the first call counts."""

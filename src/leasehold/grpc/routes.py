@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from leasehold.errors import Status
 from leasehold.grpc.call_context import CallContext, Interceptor, Metadata, decode_metadata
-from leasehold.grpc.durability_gate import Gate, Hold
+from leasehold.grpc.durability_gate import DurabilityGate, Hold
 from leasehold.grpc.http_handlers import Reply, plain
 from leasehold.grpc.protocol import GZIP, IDENTITY, RpcError
 from leasehold.grpc.read_slots import ReadSlots
@@ -83,20 +83,20 @@ class Exchange:
     """A method that answers each message with one message.
 
     `hold` takes an answer that has to wait. Only a method that changes nothing may use
-    `Gate.hold_read`: other calls were executed by then, and must be answered.
+    `DurabilityGate.hold_read`: other calls were executed by then, and must be answered.
     """
 
     call: Callable[..., Answer | Pieces | DeferredAnswer]
     """Called with the message and, if it `reads_context`, with the context of the call."""
     is_unary: bool = True
-    hold: Hold = Gate.hold_answer
+    hold: Hold = DurabilityGate.hold_answer
     reads_context: bool = False
     """Whether the handler is called with the context; then calls do not take the fast path."""
     interceptor: Interceptor | None = None
     counts: CallCounts = field(default_factory=CallCounts, compare=False)
 
 
-class Speaker(Protocol):
+class ServerStream(Protocol):
     """A stream, as the handler of a subscription sees it."""
 
     def say(self, message: bytes, position: int) -> None:
@@ -139,14 +139,14 @@ class Speaker(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the client has room; if not, `Listener.relieved` is called when it has."""
+        """Whether the client has room; if not, `StreamHandler.relieved` is called when it has."""
         ...
 
     @property
     def has_own_room(self) -> bool:
         """Whether the client has room on this stream, whatever it does with others.
 
-        If not, `Listener.relieved` is called when it has.
+        If not, `StreamHandler.relieved` is called when it has.
         """
         ...
 
@@ -159,7 +159,7 @@ class Speaker(Protocol):
         ...
 
 
-class Listener(Protocol):
+class StreamHandler(Protocol):
     """The handler of one stream of a subscription."""
 
     def heard(self, message: bytes) -> None:
@@ -179,7 +179,7 @@ class Listener(Protocol):
         ...
 
 
-class _NoListener:
+class _NoHandler:
     """The handler of a call that is over. It does nothing."""
 
     def heard(self, message: bytes) -> None:
@@ -195,7 +195,7 @@ class _NoListener:
         """Do nothing."""
 
 
-NO_LISTENER: Final = _NoListener()
+NO_HANDLER: Final = _NoHandler()
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,10 @@ class Subscription:
     A server that is closed waits a while for calls with `ends_by_itself`, and for no others.
     """
 
-    open: Callable[[Speaker], Listener]
+    open: Callable[[ServerStream], StreamHandler]
     ends_by_itself: bool = False
     waits_for_room: bool = False
-    """Whether nothing is sent without `Speaker.has_own_room`."""
+    """Whether nothing is sent without `ServerStream.has_own_room`."""
     reads_context: bool = True
     """Whether the handler reads the metadata of the context. If not, a call does not keep its
     header fields."""
@@ -266,7 +266,7 @@ class Head:
     ) -> None:
         self.call = method.call if isinstance(method, Exchange) else None
         self.is_unary = isinstance(method, Exchange) and method.is_unary
-        self.hold = method.hold if isinstance(method, Exchange) else Gate.hold_answer
+        self.hold = method.hold if isinstance(method, Exchange) else DurabilityGate.hold_answer
         self.subscription = method.open if isinstance(method, Subscription) else None
         self.waits_for_room = isinstance(method, Subscription) and method.waits_for_room
         self.ends_by_itself = self.is_unary or (

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.event_loop import LoopTimer
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext, parse_timeout
+from leasehold.grpc.call_context import CallContext, DoneCallback, call_interceptor, parse_timeout
 from leasehold.grpc.coroutine_handlers import DeferredAnswers
 from leasehold.grpc.durability_gate import Deliver
 from leasehold.grpc.error_details import as_rpc_error
 from leasehold.grpc.protocol import PREFIX, PREFIX_BYTES, MessageReader, RpcError, packed
-from leasehold.grpc.routes import NO_LISTENER, DeferredAnswer, Head, Listener, LongRead, Pieces
+from leasehold.grpc.routes import NO_HANDLER, DeferredAnswer, Head, LongRead, Pieces, StreamHandler
 from leasehold.grpc.server_output import AnsweringStream, failed_trailers, ok_trailers
 from leasehold.http2.frames import ErrorCode
 from leasehold.http2.header_encoder import Fields
@@ -46,9 +46,9 @@ class ServerCall(AnsweringStream):
     __slots__ = (
         "carrier",
         "exchanges",
+        "handler",
         "head",
         "is_ending",
-        "listener",
         "reader",
         "timeout",
     )
@@ -63,7 +63,7 @@ class ServerCall(AnsweringStream):
     _alarm: LoopTimer | None = None
     _timeout_s: float | None = None
     _is_cramped = False
-    """Whether the listener found no room of its own."""
+    """Whether the handler found no room of its own."""
     failure: Status | None = None
     """The status of the call, if it is not OK."""
     held_until = 0
@@ -72,6 +72,7 @@ class ServerCall(AnsweringStream):
     """The part of the connection's received data that is the headers of this call."""
     deferred_answers: "DeferredAnswers | None" = None
     """The pending answers of this call."""
+    _done_callback: DoneCallback | None = None
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class ServerCall(AnsweringStream):
         self.exchanges = 0
         self.is_ending = False
         self.reader: MessageReader | None = None
-        self.listener: Listener | None = None
+        self.handler: StreamHandler | None = None
         # The same as `start`, inlined: it is run for each call.
         self.id = stream_id
         self.began = began
@@ -110,11 +111,13 @@ class ServerCall(AnsweringStream):
                 self.carrier.buffer(head.counted_bytes)
                 self._head_bytes = head.counted_bytes
             if head.interceptor is not None:
-                head.interceptor(self.context)
+                self._done_callback = call_interceptor(head.interceptor, self.context)
+                if self._done_callback is not None:
+                    self.reader = self._make_reader()  # so it does not end on the fast path
             if head.subscription is not None:
                 self.set_alarm()
                 self.is_events = not head.waits_for_room
-                self.listener = head.subscription(self)
+                self.handler = head.subscription(self)
         except Exception as error:  # noqa: BLE001  every failure is sent to the client
             self.fail(error)
 
@@ -123,7 +126,7 @@ class ServerCall(AnsweringStream):
         timeout_s = self.timeout_s
         self.timeout = None
         if timeout_s is not None and self._alarm is None:
-            self._alarm = self.carrier.host.call_later(timeout_s, self._too_late)
+            self._alarm = self.carrier.loop.call_later(timeout_s, self._too_late)
 
     def goes_on(self) -> None:
         """Called when the client sends more after a message."""
@@ -163,19 +166,18 @@ class ServerCall(AnsweringStream):
 
     def feed(self, payload: bytes) -> None:
         """Take received bytes, and handle the messages that are complete."""
-        if self.is_ending:  # there is no listener any more, and nothing may pile up
+        if self.is_ending:  # there is no handler any more, and nothing may pile up
             return
         reader = self.reader
         if reader is None:
-            max_bytes = self.carrier.limits.max_message_bytes
-            reader = self.reader = MessageReader(max_bytes, self.head.encoding)
+            reader = self.reader = self._make_reader()
         before = reader.buffered_bytes
         try:
             messages = reader.feed(payload)
             held_bytes = reader.buffered_bytes
             is_new = bool(messages) or not before
             if held_bytes and is_new:
-                reader.since = self.carrier.host.now()
+                reader.since = self.carrier.loop.now()
             self.carrier.buffer(held_bytes - before, held_bytes)
             self.carrier.account.track(self, held_bytes, is_new=is_new)
         except (RpcError, BufferFull) as error:
@@ -187,6 +189,9 @@ class ServerCall(AnsweringStream):
             reader.excess_bytes = 0
         for message in messages:
             self.hear(message)
+
+    def _make_reader(self) -> MessageReader:
+        return MessageReader(self.carrier.limits.max_message_bytes, self.head.encoding)
 
     def drop_overdue(self, now: float) -> None:
         """End the call if its request takes too long; for a unary call, from its headers on.
@@ -233,8 +238,8 @@ class ServerCall(AnsweringStream):
             self.fail(error)
 
     def _handle(self, message: bytes) -> None:
-        if self.listener is not None:
-            self.listener.heard(message)
+        if self.handler is not None:
+            self.handler.heard(message)
         elif self.head.call is not None:
             if self.head.is_unary and self.exchanges > 1:
                 raise RpcError(Status.INTERNAL, "a second message in a unary call")
@@ -253,9 +258,9 @@ class ServerCall(AnsweringStream):
             return
         if self.reader is not None and not self.reader.is_between_messages:
             self.end(RpcError(Status.INTERNAL, "the stream ended within a message"))
-        elif self.listener is not None:
+        elif self.handler is not None:
             try:
-                self.listener.ended()
+                self.handler.ended()
             except Exception as error:  # noqa: BLE001  every failure is sent to the client
                 self.fail(error)
         elif self.head.is_unary and self.exchanges == 0:
@@ -370,7 +375,7 @@ class ServerCall(AnsweringStream):
         if position <= gate.released:
             self.put(message)
             return
-        if self.listener is None:
+        if self.handler is None:
             self.head.hold(gate, position, self.put, message)
         else:
             self.carrier.held_event_bytes += len(message)
@@ -392,8 +397,8 @@ class ServerCall(AnsweringStream):
         if self.is_ending:
             return
         self.is_ending = True
-        if self.head.waits_for_room and self.listener is not None:
-            self._tell_gone(self.listener)  # for any end: nothing more can be sent
+        if self.head.waits_for_room and self.handler is not None:
+            self._tell_gone(self.handler)  # for any end: nothing more can be sent
         trailers, position = ok_trailers(metadata) if metadata else b"", self.held_until
         if error is not None:
             self.failure = error.status
@@ -454,7 +459,7 @@ class ServerCall(AnsweringStream):
 
     def over(self) -> None:
         """Called when the stream is over: nothing more of it is sent."""
-        self._count_end()
+        status = self._count_end()
         if self._alarm is not None:
             self._alarm.cancel()
         if self.reader is not None:
@@ -465,29 +470,31 @@ class ServerCall(AnsweringStream):
             self.carrier.defer(-self.deferred)
         if self.deferred_answers is not None:
             self.deferred_answers.cancel()
-        if self.listener is not None:
+        if self.handler is not None:
             self.carrier.gate.forget(self)
-            self._tell_gone(self.listener)
-            self.listener = NO_LISTENER  # breaks a reference cycle: the collector runs rarely
+            self._tell_gone(self.handler)
+            self.handler = NO_HANDLER  # breaks a reference cycle: the collector runs rarely
+        if self._done_callback is not None:
+            self._done_callback(status)
 
-    def _count_end(self) -> None:
-        counts = self.head.counts
-        if self.ending is None:  # it was not ended by this side
-            counts.failed(Status.CANCELLED)
-        elif self.failure is not None:
-            counts.failed(self.failure)
-        counts.ended += 1
+    def _count_end(self) -> Status:
+        was_ended_here = self.ending is not None
+        status = (self.failure or Status.OK) if was_ended_here else Status.CANCELLED
+        if status:
+            self.head.counts.failed(status)
+        self.head.counts.ended += 1
+        return status
 
-    def _tell_gone(self, listener: Listener) -> None:
+    def _tell_gone(self, handler: StreamHandler) -> None:
         try:
-            listener.gone()
+            handler.gone()
         except Exception:
             logger.exception("the handler of %s failed when its stream was gone", self.head.path)
 
     def relieve(self) -> None:
         """Called when the peer has room for events again."""
-        if self.listener is not None and not self.is_ending:
+        if self.handler is not None and not self.is_ending:
             try:
-                self.listener.relieved()
+                self.handler.relieved()
             except Exception as error:  # noqa: BLE001  every failure is sent to the client
                 self.fail(error)

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from leasehold.basics.event_loop import LoopHost, RunningLoop
+from leasehold.basics.event_loop import EventLoop, RunningLoop
 from leasehold.errors import Status
 from leasehold.grpc.call_context import Peer, is_timeout
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.error_details import BUSY
 from leasehold.grpc.http2_request import WebRequest
-from leasehold.grpc.http_handlers import PagesOnly, Reply, Web, plain
+from leasehold.grpc.http_handlers import HttpHandler, PagesOnly, Reply, plain
 from leasehold.grpc.protocol import GZIPPED, PREFIX, PREFIX_BYTES, RpcError
 from leasehold.grpc.read_slots import NOT_TAKEN
 from leasehold.grpc.routes import Head, Methods, resolve
@@ -58,25 +58,25 @@ class ServerConnection(Http2[AnsweringStream]):
     def __init__(
         self,
         methods: Methods,
-        gate: Gate,
+        gate: DurabilityGate,
         transmit: Callable[[bytes], None],
         *,
-        web: Web | None = None,
+        web: HttpHandler | None = None,
         limits: ConnectionLimits | None = None,
-        host: LoopHost | None = None,
+        loop: EventLoop | None = None,
         report: Callable[[str], None] | None = None,
         account: ReceiveAccount | None = None,
         peer: Peer | None = None,
     ) -> None:
         limits = limits or ConnectionLimits()
-        self.host = host or RunningLoop()
-        self.flush_soon = DeferredFlush(self.host.call_soon, self.flush).schedule
+        self.loop = loop or RunningLoop()
+        self.flush_soon = DeferredFlush(self.loop.call_soon, self.flush).schedule
         answers = Answers(transmit, self.flush_soon, self._finished)
         settings = {
             Setting.HEADER_TABLE_SIZE: TABLE_BYTES,
             Setting.MAX_CONCURRENT_STREAMS: limits.max_streams,
         }
-        super().__init__(answers, limits, self.host.now, greeting(limits, settings))
+        super().__init__(answers, limits, self.loop.now, greeting(limits, settings))
         self.gate = gate
         self.peer = peer or Peer()
         self.report = report or self.report
@@ -425,7 +425,7 @@ class ServerConnection(Http2[AnsweringStream]):
 
     @property
     def has_event_room(self) -> bool:
-        """Whether the peer has room for its events; if not, listeners are called when it has."""
+        """Whether the peer has room for its events; if not, handlers are called when it has."""
         if self._cramped_from is None and self._event_bytes >= self.limits.max_event_bytes:
             self._cramped_from = self._event_bytes
         return self._cramped_from is None

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from leasehold.basics.event_loop import LoopHost, RunningLoop
+from leasehold.basics.event_loop import EventLoop, RunningLoop
 from leasehold.grpc.call_context import Peer
-from leasehold.grpc.durability_gate import Gate
-from leasehold.grpc.http_handlers import Ask, Reply, Web, handle_safely, plain
+from leasehold.grpc.durability_gate import DurabilityGate
+from leasehold.grpc.http_handlers import HttpHandler, HttpRequest, Reply, handle_safely, plain
 from leasehold.grpc.protocol import RpcError
 from leasehold.http1.http1_messages import (
     BARE_LINE_END,
@@ -63,20 +63,20 @@ class Http1Connection:
 
     def __init__(
         self,
-        web: Web,
+        web: HttpHandler,
         transmit: Callable[[bytes], None],
         *,
-        gate: Gate | None = None,
+        gate: DurabilityGate | None = None,
         limits: ConnectionLimits | None = None,
-        host: LoopHost | None = None,
+        loop: EventLoop | None = None,
         throttle: Callable[[bool], None] = _ignore,
         account: ReceiveAccount | None = None,
         peer: Peer | None = None,
     ) -> None:
-        self.gate = Gate() if gate is None else gate  # an empty gate is false
-        self.host = host or RunningLoop()
+        self.gate = DurabilityGate() if gate is None else gate  # an empty gate is false
+        self.loop = loop or RunningLoop()
         self.peer = peer or Peer()
-        self.flush_soon = DeferredFlush(self.host.call_soon, self.flush).schedule
+        self.flush_soon = DeferredFlush(self.loop.call_soon, self.flush).schedule
         self._web = web
         self._transmit = transmit
         self._throttle = throttle
@@ -208,11 +208,11 @@ class Http1Connection:
         self.begun += 1
         self._in_one_go += 1
         answer = self._answer = Http1Answer(self, head)
-        ask = Ask(head.method, head.target, head.fields, bytes(body.octets))
-        self._handled_bytes = len(ask.body)
-        visitor = handle_safely(self._web, ask, answer)
+        request = HttpRequest(head.method, head.target, head.fields, bytes(body.octets))
+        self._handled_bytes = len(request.body)
+        pending = handle_safely(self._web, request, answer)
         if not answer.is_over:
-            answer.visitor = visitor
+            answer.pending = pending
 
     def _hang_up(self) -> None:
         """Close without an answer: the client does not speak HTTP."""
@@ -250,7 +250,7 @@ class Http1Connection:
             self._answer = None
             self._is_cramped = False
             if self._buffer:
-                self.host.call_soon(self._go_on)
+                self.loop.call_soon(self._go_on)
             else:
                 self._set_throttle(is_enough=False)
 
@@ -270,7 +270,7 @@ class Http1Connection:
 
     @property
     def has_room(self) -> bool:
-        """Whether the client has room; if not, `Visitor.relieved` is called when it has."""
+        """Whether the client has room; if not, `PendingResponse.relieved` is called when it has."""
         has_room = not self._is_paused and self._held_bytes < self._max_event_bytes
         self._is_cramped = self._is_cramped or not has_room
         return not self._is_cramped
@@ -289,10 +289,10 @@ class Http1Connection:
             and not self._is_paused
             and self._held_bytes <= self._max_event_bytes // 2
             and self._answer is not None
-            and self._answer.visitor is not None
+            and self._answer.pending is not None
         ):
             self._is_cramped = False
-            self._answer.visitor.relieved()
+            self._answer.pending.relieved()
 
     def pause(self) -> None:
         """Called when the transport's buffer is full."""
@@ -309,7 +309,7 @@ class Http1Connection:
     def is_quiet(self) -> bool:
         """Whether no answer is under way, except one without `ends_by_itself`."""
         answer = self._answer
-        return answer is None or (answer.visitor is not None and not answer.visitor.ends_by_itself)
+        return answer is None or (answer.pending is not None and not answer.pending.ends_by_itself)
 
     def drain(self) -> None:
         """Accept no request after the one that is being answered."""
@@ -318,8 +318,8 @@ class Http1Connection:
     def dismiss(self, error: RpcError) -> None:
         """End the current answer with this error, and then the connection."""
         self._is_parting = True
-        if self._answer is not None and self._answer.visitor is not None:
-            self._answer.visitor.dismissed(error)
+        if self._answer is not None and self._answer.pending is not None:
+            self._answer.pending.dismissed(error)
         self.is_closing = True
         self._out.append(b"")
         self.flush()
@@ -331,7 +331,7 @@ class Http1Connection:
         self._charged_bytes = self._handled_bytes = 0
         answer, self._answer = self._answer, None
         if answer is not None:
-            visitor, answer.visitor = answer.visitor, None
+            pending, answer.pending = answer.pending, None
             answer.is_over = True
-            if visitor is not None:
-                visitor.gone()
+            if pending is not None:
+                pending.gone()

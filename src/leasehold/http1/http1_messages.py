@@ -9,10 +9,10 @@ import re
 from http import HTTPMethod, HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from leasehold.basics.event_loop import LoopHost
+from leasehold.basics.event_loop import EventLoop
 from leasehold.grpc.call_context import Peer
-from leasehold.grpc.durability_gate import Gate
-from leasehold.grpc.http_handlers import MAX_BODY_BYTES, Reply, Visitor, date_field
+from leasehold.grpc.durability_gate import DurabilityGate
+from leasehold.grpc.http_handlers import MAX_BODY_BYTES, PendingResponse, Reply, date_field
 from leasehold.http1.authority import parse_authority
 from leasehold.http2.header_encoder import Fields
 from leasehold.http2.hpack import MAX_FIELDS
@@ -291,7 +291,7 @@ class Http1Answer:
         "_is_old",
         "_may_keep_alive",
         "is_over",
-        "visitor",
+        "pending",
     )
 
     def __init__(self, connection: "Http1Connection", head: RequestHead) -> None:
@@ -302,17 +302,17 @@ class Http1Answer:
         self._added: Fields = ()
         self._has_begun = False
         self.is_over = False
-        self.visitor: Visitor | None = None
+        self.pending: PendingResponse | None = None
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> DurabilityGate:
         """The gate for answers that are not on disk yet."""
         return self._connection.gate
 
     @property
-    def host(self) -> LoopHost:
+    def loop(self) -> EventLoop:
         """The event loop."""
-        return self._connection.host
+        return self._connection.loop
 
     @property
     def connection(self) -> object:
@@ -383,7 +383,7 @@ class Http1Answer:
 
     def _end(self, *, keeps_alive: bool) -> None:
         self.is_over = True
-        self.visitor = None
+        self.pending = None
         self._connection.answered(keeps_alive=keeps_alive)
 
     def body_taken(self) -> None:

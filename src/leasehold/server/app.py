@@ -12,7 +12,7 @@ from typing import Final, Protocol, Self
 from leasehold.basics.addresses import Address, TcpAddress
 from leasehold.errors import LeaseholdError
 from leasehold.grpc.call_context import Interceptor
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.health import SERVER, HealthService, ServingStatus
 from leasehold.grpc.http_handlers import Pages
 from leasehold.grpc.reflection import ReflectionService, services_of
@@ -68,8 +68,8 @@ class LeaseholdServer:
     ) -> None:
         """Open the directory; a path stands for default settings with that directory.
 
-        `interceptor` is called with the context of every call, over gRPC and as JSON, and raises an
-        error to refuse it.
+        `interceptor` is called with the context of every call, over gRPC and as JSON. It raises an
+        error to refuse the call, and may return a function that is called when the call is over.
         """
         if not isinstance(settings, Settings):
             settings = Settings(directory=settings)
@@ -88,7 +88,7 @@ class LeaseholdServer:
         )
         self.store = self.runtime.store
         self.health = HealthService()
-        self._gate = Gate(TOO_MANY)
+        self._gate = DurabilityGate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
         self.runtime.on_failure = self._fail
         methods = self._methods(settings)

@@ -25,7 +25,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from leasehold.basics.histogram import Histogram
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http_handlers import Reply
 from leasehold.grpc.routes import CallCounts, Methods
 from leasehold.server.etcd.alarms import Alarms
@@ -223,7 +223,7 @@ class MetricsPage:
     def __init__(
         self,
         runtime: Runtime,
-        gate: Gate,
+        gate: DurabilityGate,
         server: GrpcServer,
         calls: CallMetrics,
         health: HealthPage,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from leasehold.basics.event_loop import RunningLoop
-from leasehold.basics.sockets import Door, keep_alive, peer_of
+from leasehold.basics.sockets import PendingProtocol, keep_alive, peer_of
 from leasehold.serving.limited_log import LimitedLog
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ EXHAUSTED_S: Final = 1.0
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-class Slots(Protocol):
+class ConnectionSlots(Protocol):
     """Limits the number of connections. `serving.admission` implements it for a whole server."""
 
     def admit(self, peer: str, make_room: Callable[[], bool]) -> bool:
@@ -61,7 +61,7 @@ class Slots(Protocol):
         ...
 
 
-DoorMaker = Callable[[], Door[asyncio.BaseProtocol]]
+PendingMaker = Callable[[], PendingProtocol[asyncio.BaseProtocol]]
 
 
 class Acceptor:
@@ -73,15 +73,15 @@ class Acceptor:
     def __init__(
         self,
         sock: socket.socket,
-        make_door: DoorMaker,
+        make_pending: PendingMaker,
         tls: ssl.SSLContext | None,
         handshake_s: float,
         shutdown_s: float,
-        slots: Slots,
+        slots: ConnectionSlots,
     ) -> None:
         self.tls = tls
         self._sock = sock
-        self._make_door = make_door
+        self._make_pending = make_pending
         self._handshake_s = handshake_s
         self._shutdown_s = shutdown_s
         self._slots = slots
@@ -90,8 +90,8 @@ class Acceptor:
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
         """In the order of their arrival, each with the timer for the end of its handshake."""
         self._queued: dict[socket.socket, tuple[asyncio.TimerHandle, str]] = {}
-        self._handshakes: set[asyncio.Task[None]] = set()
-        self._handing_over: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], PendingProtocol[asyncio.BaseProtocol]] = {}
+        self._handing_over: dict[asyncio.Task[None], PendingProtocol[asyncio.BaseProtocol]] = {}
         """Connections without TLS; done within a turn or two of the event loop."""
         self._not_begun: set[socket.socket] = set()
         """Those whose task has not run yet."""
@@ -99,15 +99,21 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Accept nothing more; connections whose handshake is not done are closed."""
+        """Accept nothing more; close connections without a protocol, and leave all others alone.
+
+        The task of a connection may outlast the arrival at its protocol by a turn of the event
+        loop. It must not be cancelled then: uvloop would close the connection without calling
+        `connection_lost`, and the protocol would wait for that.
+        """
         if self._alarm is not None:
             self._alarm.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
         for connection in [*self._silent, *self._queued]:
             self._give_up(connection)
-        for task in [*self._handshakes, *self._handing_over]:
-            task.cancel()
+        for task, pending in [*self._handshakes.items(), *self._handing_over.items()]:
+            if pending.protocol is None:
+                task.cancel()
         for connection in self._not_begun:  # the task of these never runs
             connection.close()
             self._slots.release()
@@ -143,9 +149,8 @@ class Acceptor:
         connection.setblocking(False)
         keep_alive(connection)
         if self.tls is None:
-            task = self._make_task(connection, peer)
-            self._handing_over.add(task)
-            task.add_done_callback(self._handing_over.discard)
+            task = self._let_in_soon(connection, peer, self._handing_over)
+            task.add_done_callback(self._handing_over.pop)
             return
         if len(self._silent) >= MAX_SILENT:
             self._log.warning(
@@ -188,26 +193,34 @@ class Acceptor:
             connection = next(iter(self._queued))
             alarm, peer = self._queued.pop(connection)
             alarm.cancel()
-            task = self._make_task(connection, peer)
-            self._handshakes.add(task)
+            task = self._let_in_soon(connection, peer, self._handshakes)
             task.add_done_callback(self._handshake_ended)
 
     def _handshake_ended(self, task: "asyncio.Task[None]") -> None:
-        self._handshakes.discard(task)
+        del self._handshakes[task]
         self._start_handshakes()
 
-    def _make_task(self, connection: socket.socket, peer: str) -> "asyncio.Task[None]":
+    def _let_in_soon(
+        self,
+        connection: socket.socket,
+        peer: str,
+        under_way: "dict[asyncio.Task[None], PendingProtocol[asyncio.BaseProtocol]]",
+    ) -> "asyncio.Task[None]":
+        pending = self._make_pending()
         self._not_begun.add(connection)
-        return self._loop.create_task(self._let_in(connection, peer))
+        task = self._loop.create_task(self._let_in(connection, peer, pending))
+        under_way[task] = pending
+        return task
 
-    async def _let_in(self, connection: socket.socket, peer: str) -> None:
+    async def _let_in(
+        self, connection: socket.socket, peer: str, pending: PendingProtocol[asyncio.BaseProtocol]
+    ) -> None:
         """Hand a connection to its protocol, which then owns its slot."""
         self._not_begun.discard(connection)
-        door = self._make_door()
         tls = self.tls
         try:
             await self._loop.connect_accepted_socket(
-                lambda: door,
+                lambda: pending,
                 connection,
                 ssl=tls,
                 ssl_handshake_timeout=None if tls is None else self._handshake_s,
@@ -218,5 +231,5 @@ class Acceptor:
         except OSError as error:  # `TimeoutError`, too
             logger.debug("the connection from %s was not made: %s", peer, error)
         finally:
-            if door.protocol is None:
+            if pending.protocol is None:
                 self._slots.release()

@@ -18,7 +18,7 @@ import resource
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from leasehold.basics.event_loop import LoopHost
+from leasehold.basics.event_loop import EventLoop
 from leasehold.serving.limited_log import LimitedLog
 
 MAX_CONNECTIONS: Final = 20_000
@@ -39,7 +39,7 @@ SEARCH_S: Final = 0.1
 """How long no search is made after one that has found few, and how long its result is used."""
 
 
-class Occupant(Protocol):
+class AdmittedConnection(Protocol):
     """A connection, as far as its slot is concerned."""
 
     @property
@@ -87,7 +87,11 @@ class Admission:
     """The slots of a server."""
 
     def __init__(
-        self, occupants: Collection[Occupant], max_connections: int, host: LoopHost, log: LimitedLog
+        self,
+        connections: Collection[AdmittedConnection],
+        max_connections: int,
+        loop: EventLoop,
+        log: LimitedLog,
     ) -> None:
         self.max_connections = max_connections
         self.taken = 0
@@ -96,14 +100,14 @@ class Admission:
         """Connections that were closed so far to make room for others."""
         self.refused = 0
         """Connections that were refused so far."""
-        self._occupants = occupants
-        self._host = host
+        self._connections = connections
+        self._loop = loop
         self._log = log
-        self._without_slot: set[Occupant] = set()
+        self._without_slot: set[AdmittedConnection] = set()
         """Connections that were asked to leave, and are not gone."""
-        self._parting: dict[Occupant, None] = {}
+        self._parting: dict[AdmittedConnection, None] = {}
         """Those of them that are not cut off, in the order in which they were asked."""
-        self._candidates: list[Occupant] = []
+        self._candidates: list[AdmittedConnection] = []
         """The last one has been idle for longest."""
         self._search_at = self._stale_at = 0.0
 
@@ -149,29 +153,31 @@ class Admission:
             first.cut_off()
         return True
 
-    def left(self, occupant: Occupant) -> None:
+    def left(self, connection: AdmittedConnection) -> None:
         """Note that a connection is gone; its slot is returned unless it was given to another."""
-        self._parting.pop(occupant, None)
-        if occupant in self._without_slot:
-            self._without_slot.discard(occupant)
+        self._parting.pop(connection, None)
+        if connection in self._without_slot:
+            self._without_slot.discard(connection)
         else:
             self.release()
 
-    def _longest_idle(self) -> Occupant | None:
-        now = self._host.now()
+    def _longest_idle(self) -> AdmittedConnection | None:
+        now = self._loop.now()
         if now >= self._stale_at:
             self._candidates.clear()
         while True:
             while self._candidates:
                 candidate = self._candidates.pop()
-                if candidate.idle_since is not None and candidate in self._occupants:
+                if candidate.idle_since is not None and candidate in self._connections:
                     return candidate
             if now < self._search_at:
                 return None
             self._search(now)
 
     def _search(self, now: float) -> None:
-        idle = [(since, each) for each in self._occupants if (since := each.idle_since) is not None]
+        idle = [
+            (since, each) for each in self._connections if (since := each.idle_since) is not None
+        ]
         first = heapq.nsmallest(MAX_CANDIDATES, idle, key=lambda pair: pair[0])
         self._candidates = [each for _, each in reversed(first)]
         self._stale_at = now + SEARCH_S

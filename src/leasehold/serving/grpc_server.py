@@ -16,14 +16,14 @@ from typing import Final, Self
 
 from leasehold.basics.addresses import Address, TcpAddress, UnixAddress, parse_address
 from leasehold.errors import Closed, Status
-from leasehold.grpc.durability_gate import Gate
-from leasehold.grpc.http_handlers import Pages, PagesOnly, Web
+from leasehold.grpc.durability_gate import DurabilityGate
+from leasehold.grpc.http_handlers import HttpHandler, Pages, PagesOnly
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Exchange, Methods, Subscription
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.serving.admission import connections_for, open_files
-from leasehold.serving.listening import Listening, listen
-from leasehold.serving.server_protocol import ServerProtocol, Site
+from leasehold.serving.listening import ListeningSockets, listen
+from leasehold.serving.server_protocol import ServerProtocol, SharedState
 
 DRAIN_CALLS_S: Final = 3.0
 """How long closing waits for calls under way to end, and for clients to acknowledge the GOAWAY."""
@@ -83,50 +83,50 @@ class GrpcServer:
         methods: Methods,
         *,
         pages: Pages | None = None,
-        web: Web | None = None,
-        gate: Gate | None = None,
+        web: HttpHandler | None = None,
+        gate: DurabilityGate | None = None,
         enter: Callable[[], None] = _nothing,
         limits: ConnectionLimits | None = None,
         max_connections: int | None = None,
     ) -> None:
         _check_methods(methods)
-        self._site = Site(
+        self._state = SharedState(
             methods,
             PagesOnly(pages) if web is None else web,
-            Gate() if gate is None else gate,  # an empty gate is false
+            DurabilityGate() if gate is None else gate,  # an empty gate is false
             enter,
             limits or ConnectionLimits(),
             connections_for(open_files()) if max_connections is None else max_connections,
         )
-        self._listening: list[Listening] = []
-        self._started: set[Listening] = set()
+        self._listening: list[ListeningSockets] = []
+        self._started: set[ListeningSockets] = set()
         self._is_closing = False
         self._closed = asyncio.Event()
 
     @property
     def connections(self) -> int:
         """How many connections there are."""
-        return len(self._site.connections)
+        return len(self._state.connections)
 
     @property
     def received_bytes(self) -> int:
         """The total bytes received from clients."""
-        return self._site.received_bytes
+        return self._state.received_bytes
 
     @property
     def evicted_connections(self) -> int:
         """How many connections were closed so far to make room for others."""
-        return self._site.admission.evicted
+        return self._state.admission.evicted
 
     @property
     def refused_connections(self) -> int:
         """How many connections were refused so far, because all were in use."""
-        return self._site.admission.refused
+        return self._state.admission.refused
 
     @property
     def sent_bytes(self) -> int:
         """The total bytes sent to clients."""
-        return self._site.sent_bytes
+        return self._state.sent_bytes
 
     @property
     def addresses(self) -> list[Address]:
@@ -144,12 +144,12 @@ class GrpcServer:
             raise ValueError("a server needs at least one address, such as 127.0.0.1:2379")
         if self._is_closing:
             raise Closed("this server was closed; make another one")
-        bound: list[Listening] = []
-        site = self._site
+        bound: list[ListeningSockets] = []
+        state = self._state
         try:
             for each in addresses:
                 address = parse_address(each) if isinstance(each, str) else each
-                bound.append(await listen(self._protocol, address, tls, slots=site.admission))
+                bound.append(await listen(self._protocol, address, tls, slots=state.admission))
         except BaseException:
             for listening in bound:
                 listening.close()
@@ -157,7 +157,7 @@ class GrpcServer:
         self._listening += bound
 
     def _protocol(self) -> ServerProtocol:
-        return ServerProtocol(self._site, has_slot=True)
+        return ServerProtocol(self._state, has_slot=True)
 
     def replace_tls(self, tls: ssl.SSLContext) -> None:
         """Use another context for new connections, on all addresses with TLS."""
@@ -194,8 +194,8 @@ class GrpcServer:
     async def stop_taking(self) -> None:
         """Accept no more connections and calls; wait a while for those with `ends_by_itself`."""
         self._stop_listening()
-        await self._site.drain(DRAIN_CALLS_S)
-        for connection in list(self._site.connections):
+        await self._state.drain(DRAIN_CALLS_S)
+        for connection in list(self._state.connections):
             connection.stop_listening()
 
     def _stop_listening(self) -> None:
@@ -206,11 +206,11 @@ class GrpcServer:
 
     async def part(self, why: str) -> None:
         """End all calls, and close each connection once it has its answers."""
-        for connection in list(self._site.connections):
+        for connection in list(self._state.connections):
             connection.good_bye(RpcError(Status.UNAVAILABLE, why))
         try:
             async with asyncio.timeout(PART_S):
-                await self._site.all_gone()
+                await self._state.all_gone()
         except TimeoutError:
             self.cut_off()
         self._closed.set()
@@ -235,7 +235,7 @@ class GrpcServer:
 
     def hang_up(self) -> None:
         """Cut all connections. Clients may connect again."""
-        for connection in list(self._site.connections):
+        for connection in list(self._state.connections):
             connection.cut_off()
 
     async def __aenter__(self) -> Self:

@@ -8,7 +8,7 @@ import logging
 from functools import partial
 from typing import Final
 
-from leasehold.basics.event_loop import LoopHost
+from leasehold.basics.event_loop import EventLoop
 from leasehold.http2.limits import Rate, TokenBucket
 
 LINES: Final = Rate(30, 0.1)
@@ -21,9 +21,9 @@ SUMMARY_S: Final = 60.0
 class LimitedLog:
     """A logger for events that peers cause. `message` is a constant of the program."""
 
-    def __init__(self, logger: logging.Logger, host: LoopHost) -> None:
+    def __init__(self, logger: logging.Logger, loop: EventLoop) -> None:
         self._logger = logger
-        self._host = host
+        self._loop = loop
         self._budgets: dict[str, TokenBucket] = {}
         self._suppressed: dict[str, int] = {}
 
@@ -36,12 +36,12 @@ class LimitedLog:
         budget = self._budgets.get(message)
         if budget is None:
             budget = self._budgets[message] = TokenBucket(LINES)
-        if budget.spend(self._host.now()):
+        if budget.spend(self._loop.now()):
             self._logger.log(level, message, *args)
             return
         if message not in self._suppressed:
             self._suppressed[message] = 0
-            self._host.call_later(SUMMARY_S, partial(self._summarize, level, message))
+            self._loop.call_later(SUMMARY_S, partial(self._summarize, level, message))
         self._suppressed[message] += 1
 
     def _summarize(self, level: int, message: str) -> None:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from leasehold.basics.addresses import Address, TcpAddress, UnixAddress
-from leasehold.basics.sockets import Door, Resolved, check_scheme, resolve
-from leasehold.serving.accepting import Acceptor, Slots
+from leasehold.basics.sockets import PendingProtocol, Resolved, check_scheme, resolve
+from leasehold.serving.accepting import Acceptor, ConnectionSlots
 
 BACKLOG: Final = 1024
 """Connections that the system queues before we accept them."""
@@ -50,7 +50,7 @@ _NOT_ON_THIS_MACHINE: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 Bound = tuple[socket.socket, Address]
 
 
-class Unlimited:
+class UnlimitedSlots:
     """Admits every connection."""
 
     def admit(self, peer: str, make_room: Callable[[], bool]) -> bool:
@@ -64,7 +64,7 @@ class Unlimited:
         return False
 
 
-class Listening:
+class ListeningSockets:
     """Bound sockets. The system queues connections from now on; `start` accepts them."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Listening:
         tls: ssl.SSLContext | None,
         handshake_s: float,
         shutdown_s: float,
-        slots: Slots,
+        slots: ConnectionSlots,
     ) -> None:
         self.addresses = [address for _, address in bound]
         """The bound addresses: numbers for names, and the port that was chosen for 0."""
@@ -97,7 +97,12 @@ class Listening:
         for sock in self._sockets:
             self._acceptors.append(
                 Acceptor(
-                    sock, self._door, self._tls, self._handshake_s, self._shutdown_s, self._slots
+                    sock,
+                    self._make_pending,
+                    self._tls,
+                    self._handshake_s,
+                    self._shutdown_s,
+                    self._slots,
                 )
             )
 
@@ -108,10 +113,10 @@ class Listening:
             for acceptor in self._acceptors:
                 acceptor.tls = tls
 
-    def _door(self) -> Door[asyncio.BaseProtocol]:
-        return Door(self._factory, self._may_enter)
+    def _make_pending(self) -> PendingProtocol[asyncio.BaseProtocol]:
+        return PendingProtocol(self._factory, self._is_admitted)
 
-    def _may_enter(self, _: asyncio.Transport) -> bool:
+    def _is_admitted(self, _: asyncio.Transport) -> bool:
         return not self._is_closed  # a handshake may end later than that
 
     def close(self) -> None:
@@ -143,8 +148,8 @@ async def listen(
     handshake_s: float = HANDSHAKE_S,
     shutdown_s: float = SHUTDOWN_S,
     mode: int = SOCKET_MODE,
-    slots: Slots | None = None,
-) -> Listening:
+    slots: ConnectionSlots | None = None,
+) -> ListeningSockets:
     """Bind an address; after `start`, each connection gets a protocol from `factory`.
 
     With TLS it gets one when the handshake is done. `mode` is that of a Unix socket's file. With
@@ -157,7 +162,7 @@ async def listen(
         bound: list[Bound] = [(await _bind_unix(address, mode), address)]
     else:
         bound = await _bind_tcp(address)
-    return Listening(bound, factory, tls, handshake_s, shutdown_s, slots or Unlimited())
+    return ListeningSockets(bound, factory, tls, handshake_s, shutdown_s, slots or UnlimitedSlots())
 
 
 def _refusal(address: Address, error: OSError) -> OSError:

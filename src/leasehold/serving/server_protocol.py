@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from leasehold.basics.event_loop import LoopHost, LoopTimer, RunningLoop
+from leasehold.basics.event_loop import EventLoop, LoopTimer, RunningLoop
 from leasehold.grpc.call_context import Peer
-from leasehold.grpc.durability_gate import Gate
-from leasehold.grpc.http_handlers import Web
+from leasehold.grpc.durability_gate import DurabilityGate
+from leasehold.grpc.http_handlers import HttpHandler
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Methods
 from leasehold.grpc.server_connection import ServerConnection
@@ -49,18 +49,18 @@ PART_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class Site:
+class SharedState:
     """The state that all connections of a server share."""
 
     methods: Methods
-    web: Web
-    gate: Gate
+    web: HttpHandler
+    gate: DurabilityGate
     enter: Callable[[], None]
     """Called first on each entry from the event loop."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     max_connections: int = MAX_CONNECTIONS
     """Read when the site is made; then `admission` has it."""
-    host: LoopHost = field(default_factory=RunningLoop)
+    loop: EventLoop = field(default_factory=RunningLoop)
     connections: set["ServerProtocol"] = field(default_factory=set)
     received_bytes: int = 0
     """The total bytes received from clients, before parsing."""
@@ -74,10 +74,10 @@ class Site:
 
     def __post_init__(self) -> None:
         """Make the shared objects."""
-        self.turns = Turns(self.host, self.enter)
+        self.turns = Turns(self.loop, self.enter)
         self.account = ReceiveAccount(self.limits)
-        self.log = LimitedLog(logger, self.host)
-        self.admission = Admission(self.connections, self.max_connections, self.host, self.log)
+        self.log = LimitedLog(logger, self.loop)
+        self.admission = Admission(self.connections, self.max_connections, self.loop, self.log)
 
     def arrived(self, connection: "ServerProtocol") -> None:
         """Note a new connection, which has a slot."""
@@ -125,15 +125,15 @@ class ServerProtocol(asyncio.Protocol):
         "_linger",
         "_parting",
         "_peer",
-        "_site",
         "_speaks",
+        "_state",
         "_taken",
         "_transport",
         "_watchdog",
     )
 
-    def __init__(self, site: Site, *, has_slot: bool = False) -> None:
-        self._site = site
+    def __init__(self, state: SharedState, *, has_slot: bool = False) -> None:
+        self._state = state
         self._has_slot = has_slot
         self._peer = Peer()
         self._parting: LoopTimer | None = None
@@ -155,12 +155,12 @@ class ServerProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the connection, or refuse it."""
-        site = self._site
+        state = self._state
         self._transport = cast(asyncio.Transport, transport)
         self._peer = Peer(transport)
-        if self._has_slot or site.admission.admit(self._peer.address):
-            site.arrived(self)
-            self._watchdog = Watchdog(site.host, site.limits, self._complain)
+        if self._has_slot or state.admission.admit(self._peer.address):
+            state.arrived(self)
+            self._watchdog = Watchdog(state.loop, state.limits, self._complain)
         else:
             self._transport.abort()
 
@@ -168,12 +168,12 @@ class ServerProtocol(asyncio.Protocol):
         """Handle received data."""
         if self._linger is not None:
             return
-        site = self._site
-        site.received_bytes += len(data)
+        state = self._state
+        state.received_bytes += len(data)
         if len(data) > SLICE_BYTES or self._backlog:
             self._put_off(data)
             return
-        site.enter()
+        state.enter()
         self._take(data)
 
     def _put_off(self, data: bytes) -> None:
@@ -187,7 +187,7 @@ class ServerProtocol(asyncio.Protocol):
         """Queue the next slice, unless it is queued, or must not be handled now."""
         if self._backlog and not (self._is_in_line or self._is_paused or self._has_enough):
             self._is_in_line = True
-            self._site.turns.add(self)
+            self._state.turns.add(self)
 
     def take_slice(self) -> bool:
         """Handle the next slice of received data; return whether there is another one."""
@@ -231,15 +231,15 @@ class ServerProtocol(asyncio.Protocol):
         self._speaks.receive(first)
 
     def _http1(self) -> Http1Connection:
-        site = self._site
+        state = self._state
         return Http1Connection(
-            site.web,
+            state.web,
             self._transmit,
-            gate=site.gate,
-            limits=site.limits,
-            host=site.host,
+            gate=state.gate,
+            limits=state.limits,
+            loop=state.loop,
             throttle=self._set_throttle,
-            account=site.account,
+            account=state.account,
             peer=self._peer,
         )
 
@@ -247,7 +247,7 @@ class ServerProtocol(asyncio.Protocol):
         self._has_enough = has_enough
         self._set_reading()
         if not has_enough:
-            self._site.host.call_soon(self._line_up)
+            self._state.loop.call_soon(self._line_up)
 
     def _set_reading(self) -> None:
         """Resume reading, or pause it while paused, stopped, throttled, or with a backlog."""
@@ -261,22 +261,22 @@ class ServerProtocol(asyncio.Protocol):
             transport.pause_reading()
 
     def _http2(self) -> ServerConnection:
-        site = self._site
+        state = self._state
         return ServerConnection(
-            site.methods,
-            site.gate,
+            state.methods,
+            state.gate,
             self._transmit,
-            web=site.web,
-            limits=site.limits,
-            host=site.host,
+            web=state.web,
+            limits=state.limits,
+            loop=state.loop,
             report=self._report,
-            account=site.account,
+            account=state.account,
             peer=self._peer,
         )
 
     def _complain(self, code: ErrorCode, why: str) -> None:
         """Close a connection with an error."""
-        self._site.enter()
+        self._state.enter()
         if isinstance(self._speaks, ServerConnection):
             self._speaks.close(code, why)
             self._speaks.flush()
@@ -286,13 +286,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def _report(self, what: str) -> None:
         """Log an error of the connection, at a limited rate."""
-        self._site.log.warning("connection from %s %s", self._peer.address, what)
-
-    def _resume_reading(self) -> None:
-        # uvloop: a connection that was accepted as the listener closed is closed already, though
-        # `is_closing` is False until `connection_lost` is called.
-        with contextlib.suppress(RuntimeError):
-            self._transport.resume_reading()
+        self._state.log.warning("connection from %s %s", self._peer.address, what)
 
     def _end(self) -> None:
         """Close once everything is written, or after a time limit; further input is ignored."""
@@ -301,7 +295,7 @@ class ServerProtocol(asyncio.Protocol):
         transport = self._transport
         self._linger = asyncio.get_running_loop().call_later(MAX_LINGER_S, transport.abort)
         if not (transport.is_closing() or transport.is_reading()):
-            self._resume_reading()  # or asyncio does not see the end of a TLS connection
+            transport.resume_reading()  # or asyncio does not see the end of a TLS connection
         if (
             isinstance(self._speaks, Http1Connection)
             and self._speaks.lingers
@@ -316,7 +310,7 @@ class ServerProtocol(asyncio.Protocol):
         if transport.is_closing():
             return
         transport.write(data)
-        self._site.sent_bytes += len(data)
+        self._state.sent_bytes += len(data)
         if self._speaks is not None and self._speaks.is_closing:
             self._end()
         elif self._is_paused and transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
@@ -335,8 +329,8 @@ class ServerProtocol(asyncio.Protocol):
         self._is_paused = False
         self._set_reading()
         if self._speaks is not None:  # not now: asyncio is still writing
-            self._site.host.call_soon(self._speaks.resume)
-            self._site.host.call_soon(self._line_up)
+            self._state.loop.call_soon(self._speaks.resume)
+            self._state.loop.call_soon(self._line_up)
 
     def drain(self) -> None:
         """Ask the client to make no new calls."""
@@ -358,8 +352,8 @@ class ServerProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop all state of the connection."""
-        self._site.enter()
-        self._site.left(self)
+        self._state.enter()
+        self._state.left(self)
         self._backlog = b""
         if self._watchdog is not None:
             self._watchdog.stop()
@@ -385,7 +379,7 @@ class ServerProtocol(asyncio.Protocol):
         """Close the connection gracefully: its slot is given to another one."""
         speaks = self._speaks
         if isinstance(speaks, ServerConnection):
-            self._parting = self._site.host.call_later(PART_S, self._end_parting)
+            self._parting = self._state.loop.call_later(PART_S, self._end_parting)
             speaks.drain()
             speaks.flush()
         else:
@@ -394,7 +388,7 @@ class ServerProtocol(asyncio.Protocol):
     def _end_parting(self) -> None:
         """Close, or if there is a call after all, close at its end."""
         if isinstance(self._speaks, ServerConnection):
-            self._site.enter()
+            self._state.enter()
             self._speaks.part()
 
     def good_bye(self, error: RpcError) -> None:
@@ -403,7 +397,7 @@ class ServerProtocol(asyncio.Protocol):
         if isinstance(speaks, ServerConnection):
             speaks.dismiss(error)
             if not speaks.is_closing:  # the client has not read its answers yet
-                self._resume_reading()
+                self._transport.resume_reading()
                 return
         elif speaks is not None:
             speaks.dismiss(error)

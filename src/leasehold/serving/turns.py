@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from leasehold.basics.event_loop import LoopHost
+from leasehold.basics.event_loop import EventLoop
 
 SLICE_BYTES: Final = 8 * 1024
 """The size of a slice. About a hundred short calls, a millisecond or two."""
@@ -34,10 +34,10 @@ class Sender(Protocol):
 class Turns:
     """The connections that wait for their next slice. `enter` is called before each."""
 
-    __slots__ = ("_enter", "_host", "_is_running", "_waiting")
+    __slots__ = ("_enter", "_is_running", "_loop", "_waiting")
 
-    def __init__(self, host: LoopHost, enter: Callable[[], None]) -> None:
-        self._host = host
+    def __init__(self, loop: EventLoop, enter: Callable[[], None]) -> None:
+        self._loop = loop
         self._enter = enter
         self._waiting: deque[Sender] = deque()
         self._is_running = False
@@ -53,7 +53,7 @@ class Turns:
             self._run()
 
     def _run(self) -> None:
-        now, waiting = self._host.now, self._waiting
+        now, waiting = self._loop.now, self._waiting
         end = now() + TURN_S
         try:
             while waiting:
@@ -65,6 +65,6 @@ class Turns:
                     break
         finally:
             if waiting:
-                self._host.call_soon(self._run)
+                self._loop.call_soon(self._run)
             else:
                 self._is_running = False

@@ -7,7 +7,7 @@ therefore accurate to a beat.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from leasehold.basics.event_loop import LoopHost, LoopTimer
+from leasehold.basics.event_loop import EventLoop, LoopTimer
 from leasehold.http2.frames import ErrorCode
 from leasehold.http2.limits import ConnectionLimits
 
@@ -21,7 +21,7 @@ MAX_BEAT_S: Final = 5.0
 MIN_BEAT_S: Final = 0.01
 
 
-class Watched(Protocol):
+class WatchedConnection(Protocol):
     """A connection, as its watchdog sees it."""
 
     is_closing: bool
@@ -98,10 +98,10 @@ class Watchdog:
         "_complain",
         "_greeting_since",
         "_heard_at",
-        "_host",
         "_idle_since",
         "_is_parting",
         "_limits",
+        "_loop",
         "_pinged_at",
         "_taken",
         "_taken_at",
@@ -110,14 +110,14 @@ class Watchdog:
     )
 
     def __init__(
-        self, host: LoopHost, limits: ConnectionLimits, complain: Callable[[ErrorCode, str], None]
+        self, loop: EventLoop, limits: ConnectionLimits, complain: Callable[[ErrorCode, str], None]
     ) -> None:
-        self._host = host
+        self._loop = loop
         self._limits = limits
         self._complain = complain
-        self._watched: Watched | None = None
+        self._watched: WatchedConnection | None = None
         self._unwritten: Callable[[], int] = int
-        now = host.now()
+        now = loop.now()
         self._heard_at = self._taken_at = self._idle_since = now
         self._greeting_since: float | None = now
         self._pinged_at: float | None = None
@@ -131,9 +131,9 @@ class Watchdog:
             limits.ping_timeout_s,
         )
         self._beat_s = max(MIN_BEAT_S, min(MAX_BEAT_S, shortest_s / BEATS_PER_LIMIT))
-        self._alarm: LoopTimer = host.call_later(self._beat_s, self._beat)
+        self._alarm: LoopTimer = loop.call_later(self._beat_s, self._beat)
 
-    def watch(self, connection: Watched, unwritten: Callable[[], int]) -> None:
+    def watch(self, connection: WatchedConnection, unwritten: Callable[[], int]) -> None:
         """Set the connection, once its protocol is known, and the size of its unwritten output."""
         self._watched = connection
         self._unwritten = unwritten
@@ -143,17 +143,17 @@ class Watchdog:
         """When the last call began or ended, to within a beat; else when the connection began."""
         watched = self._watched
         is_behind = watched is not None and (watched.has_streams or watched.begun != self._begun)
-        return self._host.now() if is_behind else self._idle_since
+        return self._loop.now() if is_behind else self._idle_since
 
     def stop(self) -> None:
         """Stop checking: the connection is gone."""
         self._alarm.cancel()
 
     def _beat(self) -> None:
-        now = self._host.now()
+        now = self._loop.now()
         trouble = self._trouble(now)
         if trouble is None:
-            self._alarm = self._host.call_later(self._beat_s, self._beat)
+            self._alarm = self._loop.call_later(self._beat_s, self._beat)
         else:
             self._complain(*trouble)
 
@@ -194,7 +194,7 @@ class Watchdog:
             watched.drain()
         return self._presence(watched, now)
 
-    def _presence(self, watched: Watched, now: float) -> tuple[ErrorCode, str] | None:
+    def _presence(self, watched: WatchedConnection, now: float) -> tuple[ErrorCode, str] | None:
         """Ping a peer that has calls, and has long been silent."""
         limits = self._limits
         if not watched.is_pinged:

@@ -10,7 +10,7 @@ from leasehold.grpc.routes import Answer, Exchange
 from leasehold.http2 import frames
 from leasehold.http2.frames import ErrorCode
 from tests.support.h2_peer import END, MANY, ONCE, WATCH, Peer, RawPeer, no_leak
-from tests.support.virtual_host import Turn
+from tests.support.virtual_loop import Turn
 
 LATER = "/test.Service/Later"
 LATER_MANY = "/test.Service/LaterMany"
@@ -47,17 +47,17 @@ def _too_late(peer: Peer, number: int) -> None:
     reply = peer.reply(number)
     assert reply.is_ended
     assert (reply.status, reply.why) == (Status.DEADLINE_EXCEEDED, "context deadline exceeded")
-    assert peer.host.alarms == 0
+    assert peer.loop.alarms == 0
     assert no_leak(peer.server)
 
 
 def test_a_subscription_ends_when_its_time_is_over(peer: Peer) -> None:
     number = peer.open(WATCH, grpc_timeout="5S")
     peer.pump()
-    peer.host.pass_time(4.9)
+    peer.loop.pass_time(4.9)
     peer.pump()
     assert not peer.reply(number).is_ended
-    peer.host.pass_time(0.2)
+    peer.loop.pass_time(0.2)
     peer.pump()
     _too_late(peer, number)
     [ear] = peer.service.ears
@@ -67,9 +67,9 @@ def test_a_subscription_ends_when_its_time_is_over(peer: Peer) -> None:
 def test_what_was_said_before_the_time_was_over_leaves_before_the_end(peer: Peer) -> None:
     number = peer.open(WATCH, grpc_timeout="5S")
     peer.pump()
-    peer.service.ears[0].speaker.say(b"event", 0)
+    peer.service.ears[0].stream.say(b"event", 0)
     peer.server.flush()
-    peer.host.pass_time(5.0)
+    peer.loop.pass_time(5.0)
     peer.pump()
     assert peer.reply(number).messages == [b"event"]
     _too_late(peer, number)
@@ -79,18 +79,18 @@ def test_a_handler_can_ask_how_long_it_may_take(peer: Peer) -> None:
     peer.open(WATCH, grpc_timeout="250m")
     peer.open(WATCH)
     peer.pump()
-    assert [ear.speaker.context.timeout_s for ear in peer.service.ears] == [0.25, None]
+    assert [ear.stream.context.timeout_s for ear in peer.service.ears] == [0.25, None]
 
 
 def test_a_long_stream_of_exchanges_ends_when_its_time_is_over(peer: Peer) -> None:
     number = peer.open(MANY, grpc_timeout="10S")
     peer.say(number, b"one")
     peer.pump()
-    peer.host.pass_time(6.0)
+    peer.loop.pass_time(6.0)
     peer.say(number, b"two")
     peer.pump()
-    assert peer.host.alarms == 1, "the time does not begin anew with each message"
-    peer.host.pass_time(4.0)
+    assert peer.loop.alarms == 1, "the time does not begin anew with each message"
+    peer.loop.pass_time(4.0)
     peer.pump()
     assert peer.reply(number).messages == [b"one", b"two"]
     _too_late(peer, number)
@@ -100,7 +100,7 @@ def test_a_message_that_never_becomes_whole_has_its_time_too(peer: Peer) -> None
     number = peer.open(ONCE, grpc_timeout="1S")
     peer.send(number, framed(b"a long message")[:-1])
     peer.pump()
-    peer.host.pass_time(1.0)
+    peer.loop.pass_time(1.0)
     peer.pump()
     _too_late(peer, number)
 
@@ -110,14 +110,14 @@ def test_an_answer_that_takes_too_long_is_given_up(peer: Peer, slow: Slow, path:
     number = peer.open(path, grpc_timeout="1S")
     peer.say(number, b"hello", end=True)
     peer.pump()
-    peer.host.run_tasks()
-    assert (slow.begun, peer.host.alarms) == (1, 1)
-    peer.host.pass_time(1.0)
+    peer.loop.run_tasks()
+    assert (slow.begun, peer.loop.alarms) == (1, 1)
+    peer.loop.pass_time(1.0)
     peer.pump()
     _too_late(peer, number)
-    peer.host.run_tasks()
+    peer.loop.run_tasks()
     assert slow.finished == 0
-    assert peer.host.open_tasks == 0
+    assert peer.loop.open_tasks == 0
 
 
 @pytest.mark.parametrize("path", [LATER, LATER_MANY])
@@ -126,12 +126,12 @@ def test_an_answer_in_time_cancels_the_alarm(peer: Peer, slow: Slow, path: str) 
     peer.say(number, b"hello", end=True)
     peer.pump()
     for _ in range(slow.turns + 1):
-        peer.host.run_tasks()
+        peer.loop.run_tasks()
     peer.pump()
     reply = peer.reply(number)
     assert (reply.messages, reply.status) == ([b"hello"], 0)
-    assert (peer.host.alarms, peer.host.open_tasks) == (0, 0)
-    peer.host.pass_time(10.0)
+    assert (peer.loop.alarms, peer.loop.open_tasks) == (0, 0)
+    peer.loop.pass_time(10.0)
     assert no_leak(peer.server)
 
 
@@ -141,7 +141,7 @@ def test_a_handler_that_was_cancelled_is_no_success(peer: Peer, slow: Slow, path
     number = peer.begin(b"?", path)
     for _ in range(slow.turns + 1):
         peer.pump()
-        peer.host.run_tasks()
+        peer.loop.run_tasks()
     peer.pump()
     reply = peer.reply(number)
     assert (reply.is_ended, reply.status, reply.messages) == (True, Status.CANCELLED, [])
@@ -153,7 +153,7 @@ def test_a_call_that_is_answered_at_once_sets_no_alarm(peer: Peer) -> None:
     peer.say(number, b"hello", end=True)
     peer.pump()
     assert peer.reply(number).messages == [b"hello"]
-    assert peer.host._due == []
+    assert peer.loop._due == []
 
 
 @pytest.mark.parametrize(
@@ -162,18 +162,18 @@ def test_a_call_that_is_answered_at_once_sets_no_alarm(peer: Peer) -> None:
 def test_the_alarm_is_cancelled_when_the_call_is_over(peer: Peer, how: str) -> None:
     number = peer.open(WATCH, grpc_timeout="5S")
     peer.pump()
-    assert peer.host.alarms == 1
+    assert peer.loop.alarms == 1
     if how == "the client ends":
         peer.client.end_stream(number)
     elif how == "the client resets":
         peer.client.reset_stream(number)
     elif how == "the handler ends":
-        peer.service.ears[0].speaker.end()
+        peer.service.ears[0].stream.end()
         peer.server.flush()
     else:
         peer.server.lost()
     peer.pump()
-    assert peer.host.alarms == 0
+    assert peer.loop.alarms == 0
 
 
 def test_an_answer_that_is_not_taken_in_time_is_dropped(raw: RawPeer) -> None:
@@ -181,12 +181,12 @@ def test_an_answer_that_is_not_taken_in_time_is_dropped(raw: RawPeer) -> None:
     raw.send(raw.request(1, MANY, grpc_timeout="1S"))
     raw.send(frames.frame(frames.DATA, 0, 1, framed(b"hello")))
     raw.send(frames.frame(frames.DATA, END, 1))
-    raw.host.pass_time(2.0)
+    raw.loop.pass_time(2.0)
     [reset] = raw.taken()
     assert (reset.kind, reset.code) == (frames.RST_STREAM, ErrorCode.CANCEL)
     assert raw.send(frames.window_update(1, 100)) == []
     assert no_leak(raw.server)
-    assert raw.host.alarms == 0
+    assert raw.loop.alarms == 0
 
 
 @pytest.mark.parametrize("path", [WATCH, MANY, LATER])
@@ -198,14 +198,14 @@ def test_a_malformed_time_is_internal(peer: Peer, slow: Slow, path: str, timeout
     reply = peer.reply(number)
     assert reply.status == Status.INTERNAL
     assert reply.why.startswith("malformed grpc-timeout")
-    assert peer.host.open_tasks == slow.begun == 0
+    assert peer.loop.open_tasks == slow.begun == 0
     assert no_leak(peer.server)
 
 
 def test_no_time_at_all_is_over_at_once(peer: Peer) -> None:
     number = peer.open(WATCH, grpc_timeout="0n")
     peer.pump()
-    peer.host.pass_time(0.0)
+    peer.loop.pass_time(0.0)
     peer.pump()
     _too_late(peer, number)
 
@@ -215,9 +215,9 @@ def test_of_calls_with_the_same_head_each_has_its_own_time(raw: RawPeer) -> None
     raw.send(raw.request(3, WATCH, grpc_timeout="3S"))
     raw.send(raw.request(5, WATCH))
     assert len(raw.server._heads) == 1
-    raw.host.pass_time(2.0)
+    raw.loop.pass_time(2.0)
     assert {one.stream_id for one in raw.taken()} == {1}
-    raw.host.pass_time(2.0)
+    raw.loop.pass_time(2.0)
     assert {one.stream_id for one in raw.taken()} == {3}
     raw.send(frames.rst_stream(5, ErrorCode.CANCEL))
     assert no_leak(raw.server)

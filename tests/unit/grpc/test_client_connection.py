@@ -26,7 +26,7 @@ from leasehold.grpc.client_connection import (
     ClientConnection,
 )
 from leasehold.grpc.client_headers import RequestHeads
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import PREFIX, QUEUED_BYTES, RpcError, framed
 from leasehold.grpc.routes import Exchange
 from leasehold.grpc.server_connection import ServerConnection
@@ -973,7 +973,9 @@ def test_h2_finds_nothing_wrong_with_what_the_client_says() -> None:
 def test_our_server_and_our_client_understand_each_other() -> None:
     to_client: list[bytes] = []
     to_server: list[bytes] = []
-    server = ServerConnection({PATH: Exchange(lambda m: (m, 0))}, Gate(), to_client.append)
+    server = ServerConnection(
+        {PATH: Exchange(lambda m: (m, 0))}, DurabilityGate(), to_client.append
+    )
     client = ClientConnection(
         to_server.append, lambda: 0.0, schedule_flush=lambda: None, on_change=lambda: None
     )

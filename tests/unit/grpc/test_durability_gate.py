@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from leasehold.grpc import durability_gate as gates
-from leasehold.grpc.durability_gate import Flushable, Gate
+from leasehold.grpc.durability_gate import DurabilityGate, Flushable
 from leasehold.grpc.protocol import RpcError
 
 
@@ -26,8 +26,8 @@ class Line:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def gate() -> DurabilityGate:
+    return DurabilityGate()
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def line() -> Line:
     return Line([])
 
 
-def test_nothing_leaves_before_its_position_is_released(gate: Gate, line: Line) -> None:
+def test_nothing_leaves_before_its_position_is_released(gate: DurabilityGate, line: Line) -> None:
     gate.hold_answer(2, line.deliver, b"two")
     gate.release(1)
     assert (line.notes, len(gate), gate.released) == ([], 1, 1)
@@ -43,7 +43,7 @@ def test_nothing_leaves_before_its_position_is_released(gate: Gate, line: Line) 
     assert (line.notes, len(gate), gate.released) == ([b"two", b"flush"], 0, 2)
 
 
-def test_what_was_held_leaves_in_order_and_in_one_write(gate: Gate, line: Line) -> None:
+def test_what_was_held_leaves_in_order_and_in_one_write(gate: DurabilityGate, line: Line) -> None:
     for position, payload in ((1, b"a"), (1, b"b"), (2, b"c"), (4, b"d")):
         gate.hold_answer(position, line.deliver, payload)
     gate.release(3)
@@ -52,7 +52,7 @@ def test_what_was_held_leaves_in_order_and_in_one_write(gate: Gate, line: Line) 
     assert line.notes[4:] == [b"d", b"flush"]
 
 
-def test_each_connection_is_flushed_once_after_all_was_delivered(gate: Gate) -> None:
+def test_each_connection_is_flushed_once_after_all_was_delivered(gate: DurabilityGate) -> None:
     notes: list[bytes] = []
     lines = [Line(notes), Line(notes)]
     for payload in (b"a", b"b"):
@@ -62,7 +62,9 @@ def test_each_connection_is_flushed_once_after_all_was_delivered(gate: Gate) -> 
     assert notes == [b"a", b"a", b"b", b"b", b"flush", b"flush"]
 
 
-def test_what_waits_for_less_leaves_first_whenever_it_came(gate: Gate, line: Line) -> None:
+def test_what_waits_for_less_leaves_first_whenever_it_came(
+    gate: DurabilityGate, line: Line
+) -> None:
     gate.hold_answer(5, line.deliver, b"first")
     gate.hold_event(3, line.deliver, b"second")
     gate.release(4)
@@ -77,7 +79,7 @@ def test_a_full_gate_refuses_calls_before_they_are_executed(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "MAX_WAITING", 2)
-    gate = Gate("too much of it")
+    gate = DurabilityGate("too much of it")
     for payload in (b"a", b"b"):
         gate.hold_answer(1, line.deliver, payload)
     for refused in (gate.check_room, lambda: gate.hold_read(1, line.deliver, b"c")):
@@ -89,7 +91,7 @@ def test_a_full_gate_refuses_calls_before_they_are_executed(
 
 
 def test_a_call_that_was_executed_is_answered_however_full_the_gate_is(
-    gate: Gate, line: Line, monkeypatch: pytest.MonkeyPatch
+    gate: DurabilityGate, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("MAX_WAITING", "MAX_WAITING_BYTES", "MAX_WAITING_RENEWALS", "MAX_EVENT_BYTES"):
         monkeypatch.setattr(gates, limit, 0)
@@ -103,7 +105,7 @@ def test_a_call_that_was_executed_is_answered_however_full_the_gate_is(
 
 
 def test_answers_fill_the_gate_by_their_bytes(
-    gate: Gate, line: Line, monkeypatch: pytest.MonkeyPatch
+    gate: DurabilityGate, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "MAX_WAITING_BYTES", 1_000)
     gate.hold_answer(1, line.deliver, bytes(500))
@@ -124,7 +126,7 @@ class Events(Line):
 
 
 def test_events_never_refuse_a_call_and_find_no_room_beyond_their_own_limit(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+    gate: DurabilityGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "MAX_EVENT_BYTES", 1_000)
     stream, other = Events([]), Events([])
@@ -143,20 +145,22 @@ def test_events_never_refuse_a_call_and_find_no_room_beyond_their_own_limit(
     assert gate.has_event_room(stream)
 
 
-def test_releasing_the_same_position_again_does_nothing(gate: Gate, line: Line) -> None:
+def test_releasing_the_same_position_again_does_nothing(gate: DurabilityGate, line: Line) -> None:
     gate.hold_answer(1, line.deliver, b"a")
     gate.release(1)
     gate.release(1)
     assert line.notes == [b"a", b"flush"]
 
 
-def test_a_position_never_goes_back(gate: Gate) -> None:
+def test_a_position_never_goes_back(gate: DurabilityGate) -> None:
     gate.release(2)
     with pytest.raises(AssertionError, match="released 2, now 1"):
         gate.release(1)
 
 
-def test_ten_thousand_refusals_take_no_memory(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_refusals_take_no_memory(
+    gate: DurabilityGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each is a new exception: one that is raised again and again collects tracebacks."""
     monkeypatch.setattr(gates, "MAX_WAITING", 0)
 
@@ -183,7 +187,7 @@ def test_ten_thousand_refusals_take_no_memory(gate: Gate, monkeypatch: pytest.Mo
 
 
 def test_renewals_have_room_when_calls_have_none(
-    gate: Gate, line: Line, monkeypatch: pytest.MonkeyPatch
+    gate: DurabilityGate, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "MAX_WAITING", 2)
     monkeypatch.setattr(gates, "MAX_WAITING_RENEWALS", 3)

@@ -8,7 +8,7 @@ import pytest
 from leasehold.errors import Status
 from leasehold.grpc.health import MAX_LISTED, MAX_NAME_BYTES, SERVER, HealthService, ServingStatus
 from leasehold.grpc.protocol import RpcError
-from leasehold.grpc.routes import Listener, Speaker
+from leasehold.grpc.routes import ServerStream, StreamHandler
 from leasehold.wire.health_pb2 import (
     HealthCheckRequest,
     HealthCheckResponse,
@@ -71,18 +71,18 @@ def _listed(health: HealthService) -> dict[str, ServingStatus]:
     return {service: ServingStatus(int(each.status)) for service, each in statuses.items()}
 
 
-def _open(health: HealthService, client: Client) -> Listener:
-    return health.watch(cast(Speaker, client))  # as much of one as is needed here
+def _open(health: HealthService, client: Client) -> StreamHandler:
+    return health.watch(cast(ServerStream, client))  # as much of one as is needed here
 
 
-def _watch(health: HealthService, service: str = SERVER) -> tuple[Client, Listener]:
+def _watch(health: HealthService, service: str = SERVER) -> tuple[Client, StreamHandler]:
     """Watch as a connection would have it: the request, the end of the client's side, a flush."""
     client = Client()
-    listener = _open(health, client)
-    listener.heard(_request(service))
-    listener.ended()
+    handler = _open(health, client)
+    handler.heard(_request(service))
+    handler.ended()
     client.flush()
-    return client, listener
+    return client, handler
 
 
 def _refusal(call: Callable[..., Any], *arguments: Any) -> Status:
@@ -210,35 +210,35 @@ def test_all_watchers_of_a_service_are_told(health: HealthService) -> None:
 
 
 def test_a_slow_watcher_is_told_the_latest_only(health: HealthService) -> None:
-    client, listener = _watch(health)
+    client, handler = _watch(health)
     client.has_room = False
     for status in (SERVING, NOT_SERVING, SERVING, NOT_SERVING):
         health.set(SERVER, status)
     assert client.got == [SERVICE_UNKNOWN]
     client.has_room = True
-    listener.relieved()
+    handler.relieved()
     assert client.got == [SERVICE_UNKNOWN, NOT_SERVING]
 
 
 def test_a_slow_watcher_is_told_nothing_if_all_is_as_it_was(health: HealthService) -> None:
     health.set(SERVER, SERVING)
-    client, listener = _watch(health)
+    client, handler = _watch(health)
     client.has_room = False
     health.set(SERVER, NOT_SERVING)
     health.set(SERVER, SERVING)
     client.has_room = True
-    listener.relieved()
+    handler.relieved()
     assert client.got == [SERVING]
 
 
 def test_a_watch_that_begins_without_room_is_told_when_there_is_some(health: HealthService) -> None:
     client = Client()
     client.has_room = False
-    listener = _open(health, client)
-    listener.heard(_request())
+    handler = _open(health, client)
+    handler.heard(_request())
     health.set(SERVER, SERVING)
     client.has_room = True
-    listener.relieved()
+    handler.relieved()
     assert client.got == [SERVING]
 
 
@@ -249,9 +249,9 @@ def test_room_before_the_request_tells_nothing(health: HealthService) -> None:
 
 
 def test_a_watcher_that_is_gone_is_told_nothing_and_forgotten(health: HealthService) -> None:
-    gone, listener = _watch(health, "a.B")
+    gone, handler = _watch(health, "a.B")
     stays, other = _watch(health, "a.B")
-    listener.gone()
+    handler.gone()
     health.set("a.B", SERVING)
     assert (gone.got, stays.got) == ([SERVICE_UNKNOWN], [SERVICE_UNKNOWN, SERVING])
     other.gone()
@@ -268,9 +268,9 @@ def test_watchers_may_go_while_others_are_told(health: HealthService) -> None:
 
     def all_go() -> None:
         while watches:
-            client, listener = watches.pop()
+            client, handler = watches.pop()
             client.on_flush = lambda: None
-            listener.gone()
+            handler.gone()
 
     for client, _ in watches:
         client.on_flush = all_go
@@ -280,8 +280,8 @@ def test_watchers_may_go_while_others_are_told(health: HealthService) -> None:
 
 
 def test_a_second_request_is_refused(health: HealthService) -> None:
-    _, listener = _watch(health)
-    assert _refusal(listener.heard, _request()) is Status.INTERNAL
+    _, handler = _watch(health)
+    assert _refusal(handler.heard, _request()) is Status.INTERNAL
 
 
 def test_a_watch_without_a_request_is_refused(health: HealthService) -> None:
@@ -364,8 +364,8 @@ def test_a_connection_without_room_carries_the_latest_when_there_is_some(
     peer.pump()
     peer.takes_data = False
     [ear] = peer.service.ears
-    while ear.speaker.has_room:
-        ear.speaker.say(bytes(1024 * 1024), 0)
+    while ear.stream.has_room:
+        ear.stream.say(bytes(1024 * 1024), 0)
     for status in (SERVING, UNKNOWN, NOT_SERVING):
         health.set(SERVER, status)
     peer.pump()

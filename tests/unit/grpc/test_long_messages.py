@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import MAX_WAITING_BYTES, Gate
+from leasehold.grpc.durability_gate import MAX_WAITING_BYTES, DurabilityGate
 from leasehold.grpc.protocol import framed
 from leasehold.grpc.routes import Answer, Exchange, Pieces
 from leasehold.grpc.server_connection import ServerConnection
@@ -14,7 +14,7 @@ from leasehold.http2.frames import ErrorCode, Setting
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.http2.outbound import HAND_ON_BYTES, SHARE_BYTES
 from tests.support.h2_peer import ONCE, Peer, RawPeer, no_leak, split_frames
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 LARGE = "/test.Service/Large"
 MANY_LARGE = "/test.Service/ManyLarge"
@@ -95,7 +95,7 @@ def test_messages_in_pieces_count_as_what_the_peer_does_not_take() -> None:
 
 
 def test_a_read_in_pieces_is_refused_when_too_much_waits_for_the_disk(peer: Peer) -> None:
-    peer.service.methods[LARGE] = Exchange(lambda _: Pieces([], 1), hold=Gate.hold_read)
+    peer.service.methods[LARGE] = Exchange(lambda _: Pieces([], 1), hold=DurabilityGate.hold_read)
     peer.gate.hold_answer(1, lambda _: peer.server, bytes(MAX_WAITING_BYTES))
     assert peer.call(b"", LARGE).status == Status.RESOURCE_EXHAUSTED
 
@@ -106,7 +106,7 @@ def test_no_more_than_a_megabyte_is_handed_on_before_it_is_the_turn_of_others(
 ) -> None:
     later: list[Callable[[], None]] = []
 
-    class Host(VirtualHost):
+    class Host(VirtualLoop):
         def call_soon(self, callback: Callable[[], None]) -> None:
             later.append(callback)
 
@@ -114,7 +114,7 @@ def test_no_more_than_a_megabyte_is_handed_on_before_it_is_the_turn_of_others(
     message = bytes(10 * HAND_ON_BYTES)
     pieces = [message[:HAND_ON_BYTES]] * 10
     methods = {ONCE: Exchange(lambda _: Pieces(pieces) if is_long else (message, 0))}
-    server = ServerConnection(methods, Gate(), handed_on.append, host=Host())
+    server = ServerConnection(methods, DurabilityGate(), handed_on.append, loop=Host())
     server.receive(
         frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
         + frames.window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW)

@@ -8,7 +8,7 @@ import hpack
 import pytest
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http_handlers import MAX_BODY_BYTES, PagesOnly
 from leasehold.grpc.http_handlers import Reply as Page
 from leasehold.grpc.protocol import (
@@ -19,7 +19,7 @@ from leasehold.grpc.protocol import (
     compress,
     framed,
 )
-from leasehold.grpc.routes import Speaker, Subscription
+from leasehold.grpc.routes import ServerStream, Subscription
 from leasehold.grpc.server_connection import ServerConnection
 from leasehold.http2 import frames
 from leasehold.http2.frames import ErrorCode, Setting
@@ -33,7 +33,7 @@ from tests.support.h2_peer import (
     RawPeer,
     no_leak,
 )
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 frame = frames.frame
 LIMITS = ConnectionLimits()
@@ -219,16 +219,16 @@ class Neighbour(Ear):
         super().gone()
         for ear in self.service.ears:
             if ear is not self:
-                ear.speaker.end()
-                ear.speaker.flush()
+                ear.stream.end()
+                ear.stream.flush()
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_listener_that_ends_others_when_it_is_gone_keeps_nobody_from_hearing(
     peer: Peer, *, is_lost: bool
 ) -> None:
-    def listen(speaker: Speaker) -> Ear:
-        peer.service.ears.append(Neighbour(peer.service, speaker))
+    def listen(stream: ServerStream) -> Ear:
+        peer.service.ears.append(Neighbour(peer.service, stream))
         return peer.service.ears[-1]
 
     peer.service.methods[WATCH] = Subscription(listen)
@@ -464,10 +464,10 @@ def test_pages_that_are_not_taken_are_refused_beyond_the_limit() -> None:
     out: list[bytes] = []
     server = ServerConnection(
         {},
-        Gate(),
+        DurabilityGate(),
         out.append,
         web=PagesOnly({"/": lambda: Page(HTTPStatus.OK, "text/plain", bytes(300_000))}),
-        host=VirtualHost(),
+        loop=VirtualLoop(),
     )
     server.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     encoder = hpack.Encoder()

@@ -5,13 +5,13 @@ from http import HTTPStatus
 import pytest
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
-from leasehold.grpc.http_handlers import MAX_BODY_BYTES, Ask, Reply, Visit
+from leasehold.grpc.durability_gate import DurabilityGate
+from leasehold.grpc.http_handlers import MAX_BODY_BYTES, HttpRequest, Reply, ResponseWriter
 from leasehold.grpc.protocol import RpcError
 from leasehold.http1.http1_connection import MAX_AHEAD_BYTES, Http1Connection
 from leasehold.http1.http1_messages import MAX_CHUNK_LINE_BYTES, MAX_CHUNKS, MAX_HEAD_BYTES
 from leasehold.http2.limits import ConnectionLimits
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -23,18 +23,18 @@ class Echo:
     ends_by_itself = False
 
     def __init__(self) -> None:
-        self.asked: list[Ask] = []
-        self.visits: list[Visit] = []
+        self.asked: list[HttpRequest] = []
+        self.responses: list[ResponseWriter] = []
         self.is_slow = False
         self.relieved_times = self.gone_times = 0
         self.dismissals: list[RpcError] = []
 
-    def handle(self, ask: Ask, visit: Visit) -> "Echo | None":
+    def handle(self, ask: HttpRequest, response: ResponseWriter) -> "Echo | None":
         self.asked.append(ask)
-        self.visits.append(visit)
+        self.responses.append(response)
         if self.is_slow:
             return self
-        visit.reply(Reply(HTTPStatus.OK, "text/plain", ask.body))
+        response.reply(Reply(HTTPStatus.OK, "text/plain", ask.body))
         return None
 
     def too_large(self, body_bytes: int) -> Reply:
@@ -48,7 +48,7 @@ class Echo:
 
     def dismissed(self, error: RpcError) -> None:
         self.dismissals.append(error)
-        self.visits[-1].finish()
+        self.responses[-1].finish()
 
 
 class Line:
@@ -57,14 +57,14 @@ class Line:
     def __init__(self) -> None:
         self.out = b""
         self.echo = Echo()
-        self.host = VirtualHost()
-        self.gate = Gate()
+        self.loop = VirtualLoop()
+        self.gate = DurabilityGate()
         self.throttled: list[bool] = []
         self.http = Http1Connection(
             self.echo,
             self._take,
             gate=self.gate,
-            host=self.host,
+            loop=self.loop,
             limits=ConnectionLimits(max_event_bytes=1000),
             throttle=self.throttled.append,
         )
@@ -76,7 +76,7 @@ class Line:
         """Send bytes; give what came back."""
         self.out = b""
         self.http.receive(data)
-        self.host.pass_time(0)
+        self.loop.pass_time(0)
         return self.out
 
     def status(self, data: bytes) -> int:
@@ -248,10 +248,10 @@ def test_answers_keep_the_order_of_their_requests(line: Line) -> None:
     line.echo.is_slow = True
     assert line.ask(sized(b"one") + sized(b"two")) == b""
     assert line.bodies == [b"one"], "the second waits for the answer to the first"
-    line.echo.visits[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
-    line.host.pass_time(0)
+    line.echo.responses[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
+    line.loop.pass_time(0)
     assert line.bodies == [b"one", b"two"]
-    line.echo.visits[1].reply(Reply(HTTPStatus.OK, "text/plain", b"2"))
+    line.echo.responses[1].reply(Reply(HTTPStatus.OK, "text/plain", b"2"))
     line.http.flush()
     assert [part[-1:] for part in line.out.split(b"HTTP/1.1 ")[1:]] == [b"1", b"2"]
 
@@ -259,11 +259,11 @@ def test_answers_keep_the_order_of_their_requests(line: Line) -> None:
 def test_an_answer_in_pieces(line: Line) -> None:
     line.echo.is_slow = True
     line.ask(sized(b""))
-    visit = line.echo.visits[0]
-    visit.begin(HTTPStatus.OK, ((b"Content-Type", b"text/plain"),))
-    visit.write(b"0123456789abcdef")
-    visit.write(b"")
-    visit.flush()
+    response = line.echo.responses[0]
+    response.begin(HTTPStatus.OK, ((b"Content-Type", b"text/plain"),))
+    response.write(b"0123456789abcdef")
+    response.write(b"")
+    response.flush()
     head, _, body = line.out.partition(b"\r\n\r\n")
     assert head.split(b"\r\n")[1:] == [
         b"Content-Type: text/plain",
@@ -272,12 +272,12 @@ def test_an_answer_in_pieces(line: Line) -> None:
         b"Connection: keep-alive",
     ]
     assert body == b"10\r\n0123456789abcdef\r\n"
-    visit.finish()
-    visit.write(b"too late")
-    visit.finish()
-    visit.reply(Reply(HTTPStatus.OK, "text/plain", b"too late"))
+    response.finish()
+    response.write(b"too late")
+    response.finish()
+    response.reply(Reply(HTTPStatus.OK, "text/plain", b"too late"))
     line.out = b""
-    visit.flush()
+    response.flush()
     assert line.out == b"0\r\n\r\n"
     assert not line.http.is_closing
 
@@ -285,10 +285,10 @@ def test_an_answer_in_pieces(line: Line) -> None:
 def test_an_old_client_gets_pieces_without_frames_and_then_the_end(line: Line) -> None:
     line.echo.is_slow = True
     line.ask(sized(b"").replace(b"1.1", b"1.0"))
-    visit = line.echo.visits[0]
-    visit.begin(HTTPStatus.OK, ())
-    visit.write(b"piece")
-    visit.flush()
+    response = line.echo.responses[0]
+    response.begin(HTTPStatus.OK, ())
+    response.write(b"piece")
+    response.flush()
     head, _, body = line.out.partition(b"\r\n\r\n")
     assert head.split(b"\r\n") == [
         b"HTTP/1.1 200 OK",
@@ -297,7 +297,7 @@ def test_an_old_client_gets_pieces_without_frames_and_then_the_end(line: Line) -
     ]
     assert body == b"piece"
     assert not line.http.is_closing
-    visit.finish()
+    response.finish()
     assert line.http.is_closing
 
 
@@ -316,8 +316,8 @@ def test_not_much_is_read_ahead(line: Line) -> None:
     line.ask(b"\0")
     assert line.throttled == [True]
     line.http._buffer[:] = sized(b"next")
-    line.echo.visits[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
-    line.host.pass_time(0)
+    line.echo.responses[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
+    line.loop.pass_time(0)
     assert line.throttled == [True, False]
     assert line.bodies == [b"", b"next"]
 
@@ -328,7 +328,7 @@ def test_a_handler_is_told_when_its_client_is_gone(line: Line) -> None:
     line.http.lost()
     assert line.echo.gone_times == 1
     line.out = b""
-    line.echo.visits[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
+    line.echo.responses[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
     line.http.flush()
     assert line.out == b""
 
@@ -336,36 +336,36 @@ def test_a_handler_is_told_when_its_client_is_gone(line: Line) -> None:
 def test_there_is_no_room_while_the_transport_has_enough(line: Line) -> None:
     line.echo.is_slow = True
     line.ask(sized(b""))
-    visit = line.echo.visits[0]
-    rooms = [visit.has_room]
+    response = line.echo.responses[0]
+    rooms = [response.has_room]
     line.http.pause()
-    rooms.append(visit.has_room)
+    rooms.append(response.has_room)
     line.http.flush()
     assert line.echo.relieved_times == 0
     line.http.resume()
     assert line.echo.relieved_times == 1
-    assert [*rooms, visit.has_room] == [True, False, True]
+    assert [*rooms, response.has_room] == [True, False, True]
 
 
 def test_there_is_no_room_while_much_waits_for_the_gate(line: Line) -> None:
     line.echo.is_slow = True
     line.ask(sized(b""))
-    visit = line.echo.visits[0]
-    visit.held(1000)
-    assert not visit.has_room
-    visit.held(-400)
-    visit.flush()
-    assert (visit.has_room, line.echo.relieved_times) == (False, 0)
-    visit.held(-100)
-    visit.flush()
-    assert (visit.has_room, line.echo.relieved_times) == (True, 1)
+    response = line.echo.responses[0]
+    response.held(1000)
+    assert not response.has_room
+    response.held(-400)
+    response.flush()
+    assert (response.has_room, line.echo.relieved_times) == (False, 0)
+    response.held(-100)
+    response.flush()
+    assert (response.has_room, line.echo.relieved_times) == (True, 1)
 
 
 def test_a_server_that_closes_ends_what_is_open(line: Line) -> None:
     line.echo.is_slow = True
     line.ask(sized(b""))
-    visit = line.echo.visits[0]
-    visit.begin(HTTPStatus.OK, ())
+    response = line.echo.responses[0]
+    response.begin(HTTPStatus.OK, ())
     assert line.http.is_quiet, "what has no end is not waited for"
     error = RpcError(Status.UNAVAILABLE, "over")
     line.http.dismiss(error)
@@ -380,14 +380,14 @@ def test_a_server_that_drains_waits_for_answers_that_have_an_end(line: Line) -> 
     line.ask(sized(b""))
     line.http.drain()
     assert not line.http.is_quiet
-    line.echo.visits[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
+    line.echo.responses[0].reply(Reply(HTTPStatus.OK, "text/plain", b"1"))
     line.http.flush()
     assert b"Connection: close" in line.out
     assert line.http.is_closing
 
 
 def test_a_handler_that_fails_is_500(line: Line, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(_: Ask, __: Visit) -> None:
+    def fail(_: HttpRequest, __: ResponseWriter) -> None:
         raise ValueError("secret")
 
     line.echo.handle = fail  # type: ignore[method-assign,assignment]

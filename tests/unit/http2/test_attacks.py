@@ -17,9 +17,9 @@ from h2.events import DataReceived
 
 from leasehold.errors import Status
 from leasehold.grpc import server_output
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import PREFIX, RpcError, compress, framed, percent_encoded
-from leasehold.grpc.routes import Exchange, Speaker, Subscription
+from leasehold.grpc.routes import Exchange, ServerStream, Subscription
 from leasehold.grpc.server_call import ServerCall
 from leasehold.grpc.server_connection import MAX_HEAD_FIELDS, MAX_HEADS, ServerConnection
 from leasehold.http2 import frames
@@ -45,7 +45,7 @@ from tests.support.h2_peer import (
     request_fields,
     split_frames,
 )
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 frame = frames.frame
 BURST: Final = 50
@@ -63,10 +63,10 @@ class Arena:
 
     def __init__(self, caplog: pytest.LogCaptureFixture, limits: ConnectionLimits = LIMITS) -> None:
         self._caplog = caplog
-        self.host = VirtualHost()
-        self.service, self.gate = Service(), Gate()
-        self.attacker = RawPeer(self.service, self.gate, limits=limits, host=self.host)
-        self.bystander = Peer(self.service, self.gate, host=self.host)
+        self.loop = VirtualLoop()
+        self.service, self.gate = Service(), DurabilityGate()
+        self.attacker = RawPeer(self.service, self.gate, limits=limits, loop=self.loop)
+        self.bystander = Peer(self.service, self.gate, loop=self.loop)
         self.watch = self.bystander.open(WATCH)
         self.bystander.pump()
         self.ear = self.service.ears[0]
@@ -76,7 +76,7 @@ class Arena:
         """Both what it asks and what it is told reaches the bystander."""
         assert self.bystander.call(b"and me?").messages == [b"and me?"]
         said = len(self.bystander.reply(self.watch).messages)
-        self.ear.speaker.say(b"an event", 0)
+        self.ear.stream.say(b"an event", 0)
         self.bystander.server.flush()
         self.bystander.pump()
         assert len(self.bystander.reply(self.watch).messages) == said + 1
@@ -109,7 +109,7 @@ class Arena:
         assert self.attacker.send(self.attacker.unary(NUMBER)) == [], "nothing is read any more"
         assert no_leak(self.attacker.server)
         self.attacker.server.lost()
-        assert (self.host.alarms, self.host.open_tasks) == (0, 0)
+        assert (self.loop.alarms, self.loop.open_tasks) == (0, 0)
         assert [ear.gone_times for ear in self.service.ears] == [0] + [1] * (
             len(self.service.ears) - 1
         )
@@ -144,7 +144,7 @@ def test_calls_that_are_given_up_after_a_while_may_be_any_number(arena: Arena) -
     numbers = [*itertools.islice(_numbers(), 3 * BURST)]
     for number in numbers:
         raw.send(raw.request(number, WATCH))
-    arena.host.pass_time(FRESH_S)
+    arena.loop.pass_time(FRESH_S)
     assert raw.send(*[frames.rst_stream(number, ErrorCode.CANCEL) for number in numbers]) == []
     assert arena.warnings() == []
     assert no_leak(raw.server)
@@ -435,7 +435,7 @@ def test_a_slow_trickle_of_them_is_suffered(arena: Arena, trickle: bytes) -> Non
     raw = arena.attacker
     raw.send(raw.request(1, MANY))
     for _ in range(10 * BURST):
-        arena.host.pass_time(1 / PER_S)
+        arena.loop.pass_time(1 / PER_S)
         raw.send(trickle)
     assert not raw.server.is_closing
     assert arena.warnings() == []
@@ -677,10 +677,10 @@ def test_one_piece_that_asks_for_much_is_answered_in_pieces_and_only_as_they_are
     raw = RawPeer()
     server = ServerConnection(
         {ONCE: Exchange(lambda _: (answer, 0))},
-        Gate(),
+        DurabilityGate(),
         transmit,
         limits=limits,
-        host=VirtualHost(),
+        loop=VirtualLoop(),
     )
     server.receive(
         frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
@@ -701,7 +701,7 @@ def test_many_who_wait_for_room_share_it_and_are_not_sent_away() -> None:
     limits = ConnectionLimits(max_unsent_bytes=1_000_000, max_event_bytes=100_000)
     service, message, each = Service(), bytes(50_000), 3
     service.methods[WATCH] = Subscription(
-        lambda speaker: Patient(service, speaker, message, each), waits_for_room=True
+        lambda stream: Patient(service, stream, message, each), waits_for_room=True
     )
     peer = Peer(service, limits=limits)
     peer.takes_data = False
@@ -721,18 +721,18 @@ def test_many_who_wait_for_room_share_it_and_are_not_sent_away() -> None:
 class Patient(Ear):
     """Says something so many times, each when there is room for it."""
 
-    def __init__(self, service: Service, speaker: Speaker, message: bytes, times: int) -> None:
-        super().__init__(service, speaker)
+    def __init__(self, service: Service, stream: ServerStream, message: bytes, times: int) -> None:
+        super().__init__(service, stream)
         self.message = message
         self.left = times
         self.relieved()
 
     def relieved(self) -> None:
-        while self.left and self.speaker.has_own_room:
+        while self.left and self.stream.has_own_room:
             self.left -= 1
-            self.speaker.say(self.message, 0)
+            self.stream.say(self.message, 0)
         if not self.left:
-            self.speaker.end()
+            self.stream.end()
 
 
 @pytest.mark.parametrize("length", [LIMITS.max_message_bytes + 1, 2**32 - 1])
@@ -793,7 +793,7 @@ def test_a_thousand_watches_cancelled_at_once_are_no_attack(
     for number in numbers:
         raw.send(raw.request(number, WATCH))
     for ear in arena.service.ears[1:] if has_events else []:
-        ear.speaker.say(b"event", 0)
+        ear.stream.say(b"event", 0)
     raw.server.flush()
     raw.taken()
     assert raw.send(*[frames.rst_stream(number, ErrorCode.CANCEL) for number in numbers]) == []
@@ -826,7 +826,7 @@ def test_a_large_download_with_a_window_for_each_frame_is_no_attack(
     ear = arena.service.ears[-1]
     received = 0
     for _ in range(100):
-        ear.speaker.say(bytes(1_000_000), 0)
+        ear.stream.say(bytes(1_000_000), 0)
         raw.server.flush()
         arrived = raw.taken()
         while arrived:

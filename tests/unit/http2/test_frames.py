@@ -445,8 +445,8 @@ def test_padding_counts_for_the_window_of_its_stream(raw: RawPeer) -> None:
 
 def test_more_than_the_window_of_a_stream_resets_it(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
-    raw.service.ears[0].speaker.defer(1)  # so that what was taken is not given back by itself
-    raw.service.ears[0].speaker.defer(STREAM_WINDOW)
+    raw.service.ears[0].stream.defer(1)  # so that what was taken is not given back by itself
+    raw.service.ears[0].stream.defer(STREAM_WINDOW)
     piece = frame(frames.DATA, 0, 1, framed(bytes(16_000)))
     octets = len(piece) - frames.HEAD_BYTES
     assert raw.send(*[piece] * (STREAM_WINDOW // octets)) == []

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http2_request import WebRequest
-from leasehold.grpc.http_handlers import Ask, PagesOnly, Visit, plain
+from leasehold.grpc.http_handlers import HttpRequest, PagesOnly, ResponseWriter, plain
 from leasehold.grpc.protocol import PREFIX
-from leasehold.grpc.routes import NO_LISTENER, Exchange, Listener, Speaker, Subscription
+from leasehold.grpc.routes import NO_HANDLER, Exchange, ServerStream, StreamHandler, Subscription
 from leasehold.grpc.server_connection import MAX_HEADS, ServerConnection
 from leasehold.http1.http1_connection import Http1Connection
 from leasehold.http2 import frames
 from leasehold.http2.header_encoder import literals
 from leasehold.http2.inbound import SHARES, SMALL_BYTES, ReceiveAccount
 from leasehold.http2.limits import KIB, ConnectionLimits
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 LIMITS = ConnectionLimits(
     max_buffered_bytes=256 * KIB, max_streams=64, message_s=30.0, min_bytes_per_s=1 * KIB
@@ -31,7 +31,7 @@ HALF_BYTES = 100 * KIB
 class Server:
     """Connections that share an account, as those of one server do."""
 
-    host: VirtualHost = field(default_factory=VirtualHost)
+    loop: VirtualLoop = field(default_factory=VirtualLoop)
     account: ReceiveAccount = field(default_factory=lambda: ReceiveAccount(LIMITS))
 
     def connect(self) -> "Client":
@@ -42,7 +42,7 @@ class Client:
     def __init__(self, server: Server) -> None:
         self.sent = bytearray()
         self.calls: list[bytes] = []
-        self.told: list[Speaker] = []
+        self.told: list[ServerStream] = []
         self.position = 0
         """The position that the gate must release before answers are sent."""
         self.connection = ServerConnection(
@@ -52,10 +52,10 @@ class Client:
                 "/a.B/Watch": Subscription(self._open, reads_context=False),
                 "/a.B/Told": Subscription(self._open),
             },
-            Gate(),
+            DurabilityGate(),
             self.sent.extend,
             limits=LIMITS,
-            host=server.host,
+            loop=server.loop,
             account=server.account,
         )
         self.connection.receive(frames.settings({}))
@@ -65,9 +65,9 @@ class Client:
         self.calls.append(message)
         return b"", self.position
 
-    def _open(self, speaker: Speaker) -> Listener:
-        self.told.append(speaker)
-        return NO_LISTENER
+    def _open(self, stream: ServerStream) -> StreamHandler:
+        self.told.append(stream)
+        return NO_HANDLER
 
     def begin(self, *fields: tuple[bytes, bytes], path: bytes = b"/a.B/C") -> None:
         self.number += 2
@@ -145,13 +145,13 @@ def test_a_message_that_does_not_go_on_ends_its_call(is_trickling: bool) -> None
     assert client.send_half(SMALL_BYTES)
     patience_s = int(LIMITS.message_s + SMALL_BYTES / LIMITS.min_bytes_per_s)
     for _ in range(patience_s - 1):
-        server.host.pass_time(1.0)
+        server.loop.pass_time(1.0)
         if is_trickling:
             client.send(b"x")
-        client.connection.drop_overdue(server.host.now())
+        client.connection.drop_overdue(server.loop.now())
     assert server.account.used_bytes >= SMALL_BYTES
-    server.host.pass_time(2.0)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(2.0)
+    client.connection.drop_overdue(server.loop.now())
     assert server.account.used_bytes == 0
     assert b"a message did not arrive completely" in client.sent
     client.send(b"more that nobody reads")
@@ -163,8 +163,8 @@ def test_a_message_that_goes_on_has_the_time_that_it_needs() -> None:
     server = Server()
     client = server.connect()
     assert client.send_half(HALF_BYTES)
-    server.host.pass_time(LIMITS.message_s + 5.0)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(LIMITS.message_s + 5.0)
+    client.connection.drop_overdue(server.loop.now())
     client.send(bytes(HALF_BYTES), frames.END_STREAM)
     assert client.calls == [bytes(2 * HALF_BYTES)]
     assert server.account.used_bytes == 0
@@ -180,8 +180,8 @@ def test_a_body_over_http2_that_does_not_go_on_is_refused() -> None:
     )
     client.send(bytes(100))
     assert server.account.used_bytes == 100
-    server.host.pass_time(LIMITS.message_s + 1)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(LIMITS.message_s + 1)
+    client.connection.drop_overdue(server.loop.now())
     assert server.account.used_bytes == 0
     assert str(HTTPStatus.REQUEST_TIMEOUT.value).encode() in client.sent
 
@@ -190,7 +190,7 @@ def test_bodies_over_http1_count_as_well() -> None:
     account = ReceiveAccount(ConnectionLimits(max_buffered_bytes=HALF_BYTES // SHARES))
     sent = bytearray()
     one, other = (
-        Http1Connection(PagesOnly({}), sent.extend, host=VirtualHost(), account=account)
+        Http1Connection(PagesOnly({}), sent.extend, loop=VirtualLoop(), account=account)
         for _ in range(2)
     )
     head = b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -306,11 +306,11 @@ NO_MESSAGE = b"the message of a unary call did not arrive"
 
 def pass_message_s(server: Server, client: Client) -> None:
     """Pass the time that a message may take, with the last look just before its end."""
-    server.host.pass_time(LIMITS.message_s - 1.0)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(LIMITS.message_s - 1.0)
+    client.connection.drop_overdue(server.loop.now())
     assert client.connection.has_streams
-    server.host.pass_time(1.0)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(1.0)
+    client.connection.drop_overdue(server.loop.now())
 
 
 @pytest.mark.parametrize("fields", [(), (LARGE,)], ids=["usual head", "large head"])
@@ -323,7 +323,7 @@ def test_a_unary_call_without_a_message_ends(
     if is_known:
         client.begin(*fields)
         client.send(PREFIX.pack(0, 0), frames.END_STREAM)
-        server.host.pass_time(5.0)
+        server.loop.pass_time(5.0)
     client.begin(*fields)
     pass_message_s(server, client)
     assert NO_MESSAGE in client.sent
@@ -339,9 +339,9 @@ def test_an_empty_data_frame_does_not_extend_the_time_of_a_unary_call() -> None:
     server = Server()
     client = server.connect()
     client.begin()
-    server.host.pass_time(LIMITS.message_s)
+    server.loop.pass_time(LIMITS.message_s)
     client.connection.receive(frames.frame(frames.DATA, 0, client.number, b""))
-    client.connection.drop_overdue(server.host.now())
+    client.connection.drop_overdue(server.loop.now())
     assert NO_MESSAGE in client.sent
     assert not client.connection.has_streams
 
@@ -365,8 +365,8 @@ def test_a_streaming_call_may_stay_open_without_a_message() -> None:
     server = Server()
     client = server.connect()
     client.begin(path=b"/a.B/Stream")
-    server.host.pass_time(100 * LIMITS.message_s)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(100 * LIMITS.message_s)
+    client.connection.drop_overdue(server.loop.now())
     assert client.connection.has_streams
     client.send(PREFIX.pack(0, 2) + b"hi", frames.END_STREAM)
     assert client.calls == [b"hi"]
@@ -378,8 +378,8 @@ def test_a_unary_call_whose_answer_waits_is_not_overdue() -> None:
     client.position = 1  # which the gate has not released
     client.begin()
     client.send(PREFIX.pack(0, 2) + b"hi", frames.END_STREAM)
-    server.host.pass_time(100 * LIMITS.message_s)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(100 * LIMITS.message_s)
+    client.connection.drop_overdue(server.loop.now())
     assert client.connection.has_streams
     assert b"did not arrive" not in client.sent
 
@@ -443,8 +443,8 @@ def test_heads_of_a_few_kib_are_refused_if_a_server_holds_too_much() -> None:
 class OpenWeb(PagesOnly):
     """Answers no request."""
 
-    def handle(self, ask: Ask, visit: Visit) -> Any:
-        self.visit = visit
+    def handle(self, ask: HttpRequest, response: ResponseWriter) -> Any:
+        self.response = response
         self.ask = ask._replace(fields=())
         self.names = [name for name, _ in ask.fields]
         return Nothing()
@@ -471,7 +471,7 @@ def test_a_large_head_of_a_web_request_counts_until_it_is_handled() -> None:
     assert web.names == [LARGE[0]]
     assert client.connection.has_streams
     assert server.account.used_bytes == len(web.ask.body)
-    web.visit.body_taken()
+    web.response.body_taken()
     assert server.account.used_bytes == 0
     (stream,) = client.connection._streams.values()
     assert isinstance(stream, WebRequest)
@@ -489,7 +489,7 @@ def test_a_body_over_http2_counts_until_its_handler_has_taken_it(end: str) -> No
     client.send(bytes(HALF_BYTES), frames.END_STREAM)
     assert server.account.used_bytes == HALF_BYTES
     assert server.account.small_messages == 0
-    release(end, web.visit, client.connection)
+    release(end, web.response, client.connection)
     assert server.account.used_bytes == 0
 
 
@@ -497,19 +497,21 @@ def test_a_body_over_http2_counts_until_its_handler_has_taken_it(end: str) -> No
 def test_a_body_over_http1_counts_until_its_handler_has_taken_it(end: str) -> None:
     account = ReceiveAccount(LIMITS)
     web = OpenWeb()
-    connection = Http1Connection(web, bytearray().extend, host=VirtualHost(), account=account)
+    connection = Http1Connection(web, bytearray().extend, loop=VirtualLoop(), account=account)
     head = b"POST /v3/watch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HALF_BYTES
     connection.receive(head + bytes(HALF_BYTES))
     assert account.used_bytes == HALF_BYTES
-    release(end, web.visit, connection)
+    release(end, web.response, connection)
     assert account.used_bytes == 0
 
 
-def release(end: str, visit: Visit, connection: Http1Connection | ServerConnection) -> None:
+def release(
+    end: str, response: ResponseWriter, connection: Http1Connection | ServerConnection
+) -> None:
     if end == "taken":
-        visit.body_taken()
+        response.body_taken()
     elif end == "answered":
-        visit.reply(plain(HTTPStatus.OK, "done"))
+        response.reply(plain(HTTPStatus.OK, "done"))
     else:
         connection.lost()
 
@@ -567,11 +569,11 @@ def test_a_header_block_that_does_not_go_on_ends_its_connection() -> None:
     server = Server()
     client = server.connect()
     begin_block(client, 100)
-    server.host.pass_time(LIMITS.message_s - 1.0)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(LIMITS.message_s - 1.0)
+    client.connection.drop_overdue(server.loop.now())
     assert b"a header block did not" not in client.sent
-    server.host.pass_time(1.0)
-    client.connection.drop_overdue(server.host.now())
+    server.loop.pass_time(1.0)
+    client.connection.drop_overdue(server.loop.now())
     assert client.connection.is_closing
     assert server.account.used_bytes == 0
     assert b"a header block did not arrive completely within 30 s" in client.sent

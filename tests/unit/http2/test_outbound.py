@@ -24,7 +24,7 @@ from tests.support.h2_peer import (
     kinds,
     no_leak,
 )
-from tests.support.virtual_host import Turn
+from tests.support.virtual_loop import Turn
 
 WINDOW = frames.DEFAULT_WINDOW
 LIMITS = ConnectionLimits()
@@ -173,14 +173,14 @@ def test_a_peer_that_takes_nothing_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
-    ear.speaker.say(bytes(LIMITS.max_event_bytes), 0)  # one may be large
+    ear.stream.say(bytes(LIMITS.max_event_bytes), 0)  # one may be large
     raw.server.flush()
-    assert not ear.speaker.has_room
+    assert not ear.stream.has_room
     for _ in range(LIMITS.max_unsent_bytes // 1_000_000):
-        ear.speaker.say(bytes(1_000_000), 0)
+        ear.stream.say(bytes(1_000_000), 0)
         raw.server.flush()
     assert not raw.server.is_closing
-    ear.speaker.say(bytes(1_000_000), 0)
+    ear.stream.say(bytes(1_000_000), 0)
     assert raw.goaway() == ErrorCode.ENHANCE_YOUR_CALM
     assert ear.gone_times == 1
     assert no_leak(raw.server)
@@ -190,15 +190,15 @@ def test_a_listener_is_told_when_there_is_room_again(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
-    room = [ear.speaker.has_room]
-    ear.speaker.say(bytes(LIMITS.max_event_bytes // 2), 0)
-    ear.speaker.say(bytes(LIMITS.max_event_bytes // 2), 1)  # what waits for the disk counts as well
-    room.append(ear.speaker.has_room)
+    room = [ear.stream.has_room]
+    ear.stream.say(bytes(LIMITS.max_event_bytes // 2), 0)
+    ear.stream.say(bytes(LIMITS.max_event_bytes // 2), 1)  # what waits for the disk counts as well
+    room.append(ear.stream.has_room)
     raw.gate.release(1)
     raw.send(frames.window_update(0, 2 * LIMITS.max_event_bytes))
     assert ear.relieved_times == 0
     raw.send(frames.window_update(1, 2 * LIMITS.max_event_bytes))
-    assert [*room, ear.speaker.has_room] == [True, False, True]
+    assert [*room, ear.stream.has_room] == [True, False, True]
     assert ear.relieved_times == 1
 
 
@@ -215,12 +215,12 @@ def test_nothing_piles_up_once_a_peer_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
-    ear.speaker.say(bytes(LIMITS.max_event_bytes), 0)
+    ear.stream.say(bytes(LIMITS.max_event_bytes), 0)
     raw.server.flush()
-    ear.speaker.say(bytes(LIMITS.max_unsent_bytes), 0)
+    ear.stream.say(bytes(LIMITS.max_unsent_bytes), 0)
     raw.goaway()
-    ear.speaker.say(bytes(1_000), 0)
-    ear.speaker.say(bytes(1_000), 1)
+    ear.stream.say(bytes(1_000), 0)
+    ear.stream.say(bytes(1_000), 1)
     raw.gate.release(1)
     assert raw.taken() == []
     assert no_leak(raw.server)
@@ -229,7 +229,7 @@ def test_nothing_piles_up_once_a_peer_is_cut_off(raw: RawPeer) -> None:
 def test_what_was_taken_counts_no_more(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
-    raw.service.ears[0].speaker.say(bytes(1_000), 0)
+    raw.service.ears[0].stream.say(bytes(1_000), 0)
     raw.server.flush()
     assert raw.server._outbound.unsent_bytes == 1_000 + PREFIX_BYTES
     raw.send(frames.window_update(1, 5))
@@ -245,10 +245,10 @@ def test_frames_are_no_larger_than_the_peer_allows(raw: RawPeer) -> None:
     raw.send(frames.window_update(0, 10_000_000))
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 10_000_000}))
     raw.send(raw.request(1, WATCH))
-    speaker = raw.service.ears[0].speaker
+    stream = raw.service.ears[0].stream
     for size in (frames.MIN_MAX_FRAME_BYTES, 20_000, SHARE_BYTES, 1_000_000):
         raw.send(frames.settings({Setting.MAX_FRAME_SIZE: size}))
-        speaker.say(bytes(1_500_000), 0)
+        stream.say(bytes(1_500_000), 0)
         raw.server.flush()
         largest = max(len(one.payload) for one in raw.taken())
         assert largest == min(size, SHARE_BYTES), "none has more than its share"
@@ -321,8 +321,8 @@ def test_what_waits_for_the_window_of_all_comes_before_later_answers(raw: RawPee
         raw.send(raw.unary(number))
     raw.send(raw.request(5, WATCH))
     [ear] = raw.service.ears
-    ear.speaker.say(bytes(200_000), 0)
-    ear.speaker.flush()
+    ear.stream.say(bytes(200_000), 0)
+    ear.stream.flush()
     raw.taken()
     sent = []
     for number in range(7, 87, 2):
@@ -344,6 +344,6 @@ def test_there_is_a_limit_to_answers_of_one_stream_that_take_a_while() -> None:
     raw.send(raw.request(1, MANY))
     sent = raw.send(*[frames.frame(frames.DATA, 0, 1, framed(b"x"))] * 200)
     assert kinds(sent)[-1] == frames.RST_STREAM
-    raw.host.run_tasks()
+    raw.loop.run_tasks()
     assert len(begun) <= 100
     assert no_leak(raw.server)

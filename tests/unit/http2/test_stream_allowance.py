@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import framed
-from leasehold.grpc.routes import NO_LISTENER, Answer, Exchange, Subscription
+from leasehold.grpc.routes import NO_HANDLER, Answer, Exchange, Subscription
 from leasehold.grpc.server_connection import ServerConnection
 from leasehold.http2 import frames
 from leasehold.http2.frames import ErrorCode, Setting
@@ -17,7 +17,7 @@ from leasehold.http2.header_encoder import literals
 from leasehold.http2.inbound import CREDIT_BYTES, ReceiveAccount
 from leasehold.http2.limits import MIB, ConnectionLimits
 from leasehold.http2.stream import MAX_ENDED_HERE, RESERVED_STREAMS, STREAM_SHARES
-from tests.support.virtual_host import Turn, VirtualHost
+from tests.support.virtual_loop import Turn, VirtualLoop
 
 LIMITS = ConnectionLimits(max_streams=64)
 SHARED = STREAM_SHARES * LIMITS.max_streams
@@ -29,7 +29,7 @@ PIECE_BYTES = frames.MIN_MAX_FRAME_BYTES
 
 @dataclass
 class Server:
-    host: VirtualHost = field(default_factory=VirtualHost)
+    loop: VirtualLoop = field(default_factory=VirtualLoop)
     account: ReceiveAccount = field(default_factory=lambda: ReceiveAccount(LIMITS))
     reports: list[str] = field(default_factory=list)
     is_idle: bool = False
@@ -47,12 +47,12 @@ class Client:
             {
                 UNARY.decode(): Exchange(self._call),
                 LATER.decode(): Exchange(self._later),
-                SILENT.decode(): Subscription(lambda _: NO_LISTENER, reads_context=False),
+                SILENT.decode(): Subscription(lambda _: NO_HANDLER, reads_context=False),
             },
-            Gate(),
+            DurabilityGate(),
             self.sent.extend,
             limits=LIMITS,
-            host=server.host,
+            loop=server.loop,
             report=server.reports.append,
             account=server.account,
         )
@@ -259,7 +259,7 @@ def test_messages_of_calls_that_wait_count_as_received() -> None:
     client.send(b"renewal")
     assert server.executed == 1
     server.is_idle = True
-    server.host.run_tasks()
+    server.loop.run_tasks()
     assert server.executed == 1 + sent_bytes // MIB, "none of them is refused"
     assert server.account.used_bytes == 0
     assert client.connection._inbound.owed == 0
@@ -272,7 +272,7 @@ def test_a_call_that_is_given_up_does_not_count_any_more() -> None:
     client.send(bytes(MIB))
     assert server.account.used_bytes >= MIB
     client.reset(client.number)
-    server.host.run_tasks()
+    server.loop.run_tasks()
     assert server.account.used_bytes == 0
 
 

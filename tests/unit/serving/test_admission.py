@@ -16,7 +16,7 @@ from leasehold.serving.admission import (
     connections_for,
 )
 from leasehold.serving.limited_log import LimitedLog
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 
 @dataclass(eq=False)
@@ -34,10 +34,10 @@ class Connection:
 
 class House:
     def __init__(self, size: int) -> None:
-        self.host = VirtualHost()
+        self.loop = VirtualLoop()
         self.there: list[Connection] = []
-        log = LimitedLog(logging.getLogger("test"), self.host)
-        self.admission = Admission(self.there, size, self.host, log)
+        log = LimitedLog(logging.getLogger("test"), self.loop)
+        self.admission = Admission(self.there, size, self.loop, log)
 
     def come(self, idle_since: float | None) -> Connection | None:
         if not self.admission.admit("a peer"):
@@ -57,7 +57,7 @@ def test_connections_that_are_closed_for_others_or_refused_are_counted() -> None
     assert (house.admission.evicted, house.admission.refused) == (0, 0)
     assert house.come(None)
     assert (house.admission.evicted, house.admission.refused) == (1, 0)
-    house.host.pass_time(2 * SEARCH_S)
+    house.loop.pass_time(2 * SEARCH_S)
     assert house.come(None) is None
     assert (house.admission.evicted, house.admission.refused) == (1, 1)
 
@@ -91,7 +91,7 @@ def test_without_an_idle_one_a_newcomer_is_refused(caplog: pytest.LogCaptureFixt
     assert house.come(None) is None
     assert "refused a connection from a peer" in caplog.text
     busy.idle_since = 3.0
-    house.host.pass_time(SEARCH_S)
+    house.loop.pass_time(SEARCH_S)
     assert house.come(None)
     assert busy.events == ["part"]
 
@@ -131,7 +131,7 @@ def test_a_storm_of_newcomers_searches_rarely() -> None:
             return super().__iter__()
 
     house = House(4 * MAX_CANDIDATES)
-    house.admission._occupants = there = Counted()
+    house.admission._connections = there = Counted()
     house.there = there
     for number in range(4 * MAX_CANDIDATES):
         house.come(float(number))

@@ -5,19 +5,19 @@ import logging
 import pytest
 
 from leasehold.serving.limited_log import LINES, SUMMARY_S, LimitedLog
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 
 def test_lines_beyond_a_burst_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    host = VirtualHost()
-    log = LimitedLog(logging.getLogger("test"), host)
+    loop = VirtualLoop()
+    log = LimitedLog(logging.getLogger("test"), loop)
     for number in range(1000):
         log.warning("peer %d is wrong", number)
     log.warning("another kind")
     assert len(caplog.messages) == LINES.burst + 1
     assert caplog.messages[-1] == "another kind"
     caplog.clear()
-    host.pass_time(SUMMARY_S)
+    loop.pass_time(SUMMARY_S)
     suppressed = 1000 - LINES.burst
     assert caplog.messages == [
         f"{suppressed} more log lines were suppressed, all of this kind: peer %d is wrong"
@@ -27,11 +27,11 @@ def test_lines_beyond_a_burst_are_counted(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_flood_costs_a_few_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    host = VirtualHost()
-    log = LimitedLog(logging.getLogger("test"), host)
+    loop = VirtualLoop()
+    log = LimitedLog(logging.getLogger("test"), loop)
     for _ in range(3600):
         for _ in range(10):
             log.warning("wrong")
-        host.pass_time(1.0)
+        loop.pass_time(1.0)
     assert len(caplog.messages) <= LINES.burst + 3600 * LINES.per_s + 3600 / SUMMARY_S + 1
-    assert host.alarms <= 1
+    assert loop.alarms <= 1

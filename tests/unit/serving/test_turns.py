@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from leasehold.serving.turns import TURN_S, Turns
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 
-class Loop(VirtualHost):
+class Loop(VirtualLoop):
     """A loop whose turns are taken by hand."""
 
     def __init__(self) -> None:

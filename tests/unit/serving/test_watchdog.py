@@ -9,7 +9,7 @@ from leasehold.http1.http1_connection import Http1Connection
 from leasehold.http2.frames import ErrorCode
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.serving.watchdog import MAX_BEAT_S, MEMO_S, Watchdog
-from tests.support.virtual_host import VirtualHost
+from tests.support.virtual_loop import VirtualLoop
 
 LIMITS = ConnectionLimits(
     first_bytes_s=10.0,
@@ -39,12 +39,12 @@ class Connection:
     stalled_streams: int = 0
     forgotten: int = 0
     pings: list[float] = field(default_factory=list)
-    host: VirtualHost | None = None
+    loop: VirtualLoop | None = None
 
     def ping(self) -> None:
         """Note when."""
         self.is_pinged = True
-        self.pings.append(self.host.now() if self.host else 0.0)
+        self.pings.append(self.loop.now() if self.loop else 0.0)
 
     def drop_stalled(self) -> bool:
         """Drop what there is."""
@@ -68,15 +68,15 @@ class Kennel:
     """A watchdog, what it watches, and what it complains of."""
 
     def __init__(self, limits: ConnectionLimits = LIMITS) -> None:
-        self.host = VirtualHost()
-        self.began = self.host.now()
-        self.connection = Connection(host=self.host)
+        self.loop = VirtualLoop()
+        self.began = self.loop.now()
+        self.connection = Connection(loop=self.loop)
         self.complaints: list[tuple[float, ErrorCode, str]] = []
         self.unwritten_bytes = 0
-        self.dog = Watchdog(self.host, limits, self._complain)
+        self.dog = Watchdog(self.loop, limits, self._complain)
 
     def _complain(self, code: ErrorCode, why: str) -> None:
-        self.complaints.append((self.host.now() - self.began, code, why))
+        self.complaints.append((self.loop.now() - self.began, code, why))
 
     def watch(self) -> Connection:
         self.dog.watch(self.connection, lambda: self.unwritten_bytes)
@@ -87,7 +87,7 @@ class Kennel:
         for _ in range(round(seconds)):
             if is_heard:
                 self.connection.activity += 1
-            self.host.pass_time(1.0)
+            self.loop.pass_time(1.0)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def _check(kennel: Kennel, after_s: float, code: ErrorCode, why: str) -> None:
     assert after_s <= at_s <= after_s + 2 * BEAT_S
     assert complained == code
     assert why in words
-    assert kennel.host.alarms == 0
+    assert kennel.loop.alarms == 0
 
 
 def test_no_first_byte(kennel: Kennel) -> None:
@@ -147,9 +147,9 @@ def test_who_is_idle_is_asked_to_make_no_calls_a_beat_before_it_is_sent_away(
 ) -> None:
     connection = kennel.watch()
     while not connection.drains:
-        kennel.host.pass_time(BEAT_S)
+        kennel.loop.pass_time(BEAT_S)
     assert kennel.complaints == []
-    kennel.host.pass_time(BEAT_S)
+    kennel.loop.pass_time(BEAT_S)
     _check(kennel, 300, ErrorCode.NO_ERROR, "nothing to do for 300 s")
     assert connection.drains == 1
 
@@ -157,7 +157,7 @@ def test_who_is_idle_is_asked_to_make_no_calls_a_beat_before_it_is_sent_away(
 def test_a_call_that_was_on_its_way_to_an_idle_connection_is_not_lost(kennel: Kennel) -> None:
     connection = kennel.watch()
     while not connection.drains:
-        kennel.host.pass_time(BEAT_S)
+        kennel.loop.pass_time(BEAT_S)
     connection.is_pinged = False
     connection.begun, connection.has_streams = 1, True
     kennel.pass_time(1_000, is_heard=True)
@@ -320,7 +320,7 @@ def test_once_stopped_it_looks_no_more(kennel: Kennel) -> None:
     kennel.dog.stop()
     kennel.pass_time(1_000)
     assert kennel.complaints == []
-    assert kennel.host.alarms == 0
+    assert kennel.loop.alarms == 0
 
 
 def test_it_has_one_alarm_whatever_happens(kennel: Kennel) -> None:
@@ -328,20 +328,20 @@ def test_it_has_one_alarm_whatever_happens(kennel: Kennel) -> None:
     connection.has_streams = True
     for _ in range(100):
         kennel.pass_time(1, is_heard=True)
-        assert kennel.host.alarms == 1
+        assert kennel.loop.alarms == 1
 
 
 def test_beats_are_never_far_apart_nor_without_end() -> None:
-    host = VirtualHost()
+    loop = VirtualLoop()
     Watchdog(
-        host,
+        loop,
         ConnectionLimits(first_bytes_s=1e6, idle_s=1e6, stall_s=1e6, ping_timeout_s=1e6),
         _never,
     )
-    assert host._due[0][0] - host.now() == MAX_BEAT_S
-    host = VirtualHost()
-    Watchdog(host, ConnectionLimits(first_bytes_s=1e-9), _never)
-    assert host._due[0][0] - host.now() > 0
+    assert loop._due[0][0] - loop.now() == MAX_BEAT_S
+    loop = VirtualLoop()
+    Watchdog(loop, ConnectionLimits(first_bytes_s=1e-9), _never)
+    assert loop._due[0][0] - loop.now() > 0
 
 
 def _never(_code: ErrorCode, _why: str) -> None:
@@ -357,7 +357,7 @@ def test_a_slow_head_of_http1_is_cut_off() -> None:
     kennel.dog.watch(http, int)
     for octet in b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 100:
         http.receive(bytes((octet,)))
-        kennel.host.pass_time(1.0)
+        kennel.loop.pass_time(1.0)
     _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
 
 
@@ -367,7 +367,7 @@ def test_requests_of_http1_that_come_whole_are_all_right_however_long_between() 
     kennel.dog.watch(http, int)
     for _ in range(10):
         http.receive(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        kennel.host.pass_time(25.0)
+        kennel.loop.pass_time(25.0)
     assert kennel.complaints == []
 
 
@@ -375,11 +375,11 @@ def test_the_time_of_a_head_begins_when_it_does() -> None:
     kennel = Kennel()
     http = Http1Connection(PagesOnly(), lambda _: None)
     kennel.dog.watch(http, int)
-    kennel.host.pass_time(100.0)
+    kennel.loop.pass_time(100.0)
     http.receive(b"GET /")
-    kennel.host.pass_time(9.0)
+    kennel.loop.pass_time(9.0)
     assert kennel.complaints == []
-    kennel.host.pass_time(10.0)
+    kennel.loop.pass_time(10.0)
     assert len(kennel.complaints) == 1
 
 
@@ -395,7 +395,7 @@ def test_a_slow_body_of_http1_is_cut_off() -> None:
     http.receive(_HEAD)
     for _ in range(100):
         http.receive(b"x")
-        kennel.host.pass_time(1.0)
+        kennel.loop.pass_time(1.0)
     _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
 
 
@@ -406,7 +406,7 @@ def test_a_slow_chunk_of_http1_is_cut_off() -> None:
     http.receive(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     for _ in range(50):
         http.receive(b"1\r\nx\r\n")
-        kennel.host.pass_time(1.0)
+        kennel.loop.pass_time(1.0)
     _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
 
 
@@ -416,7 +416,7 @@ def test_who_is_always_in_the_middle_of_the_next_body_is_not_slow() -> None:
     kennel.dog.watch(http, int)
     http.receive(_HEAD)
     for _ in range(100):
-        kennel.host.pass_time(1.0)
+        kennel.loop.pass_time(1.0)
         http.receive(b"x" * 1000 + _HEAD)
     assert kennel.complaints == []
 
@@ -437,11 +437,11 @@ def test_idle_time_counts_from_the_last_call(kennel: Kennel) -> None:
     kennel.pass_time(20)
     assert kennel.dog.idle_since == kennel.began
     watched.begun = 1  # since the last beat
-    assert kennel.dog.idle_since == kennel.host.now()
+    assert kennel.dog.idle_since == kennel.loop.now()
     kennel.pass_time(20)
     assert kennel.began + 20 <= kennel.dog.idle_since <= kennel.began + 20 + BEAT_S
     watched.has_streams = True
-    assert kennel.dog.idle_since == kennel.host.now()
+    assert kennel.dog.idle_since == kennel.loop.now()
 
 
 def test_a_connection_without_calls_forgets_what_it_remembered(kennel: Kennel) -> None:

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from leasehold.errors import LeaseholdError
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, LongRead, Method, Pieces
 from leasehold.keyspace.answer_size import AnswerSize, octets_of
@@ -72,7 +72,7 @@ class KVService:
         path = "/etcdserverpb.KV/"
         return {
             path + "Put": Exchange(self.put),
-            path + "Range": Exchange(self.range, hold=Gate.hold_read),
+            path + "Range": Exchange(self.range, hold=DurabilityGate.hold_read),
             path + "DeleteRange": Exchange(self.delete_range),
             path + "Txn": Exchange(self.txn),
             path + "Compact": Exchange(self.compact),

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from leasehold.errors import LeaseExists, NoSpace, Status, UnknownLease
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, LongRead, Method, Pieces
 from leasehold.keyspace.operations import Grant, Revoke
@@ -57,9 +57,9 @@ class LeaseService:
         return {
             path + "LeaseGrant": Exchange(self.grant),
             path + "LeaseRevoke": Exchange(self.revoke),
-            path + "LeaseKeepAlive": Exchange(self.keep_alive, False, Gate.hold_renewal),
-            path + "LeaseTimeToLive": Exchange(self.time_to_live, hold=Gate.hold_read),
-            path + "LeaseLeases": Exchange(self.leases, hold=Gate.hold_read),
+            path + "LeaseKeepAlive": Exchange(self.keep_alive, False, DurabilityGate.hold_renewal),
+            path + "LeaseTimeToLive": Exchange(self.time_to_live, hold=DurabilityGate.hold_read),
+            path + "LeaseLeases": Exchange(self.leases, hold=DurabilityGate.hold_read),
         }
 
     def grant(self, message: bytes) -> Answer:

@@ -7,15 +7,15 @@ the others when no older key is left.
 from typing import Any, Final
 
 from leasehold.errors import UnknownLease
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import (
     Answer,
     DeferredAnswer,
     Exchange,
-    Listener,
     Method,
-    Speaker,
+    ServerStream,
+    StreamHandler,
     Subscription,
 )
 from leasehold.journal import records
@@ -78,9 +78,9 @@ class LockService:
             path + "Unlock": Exchange(self.unlock),
         }
 
-    def lock(self, speaker: Speaker) -> Listener:
+    def lock(self, stream: ServerStream) -> StreamHandler:
         """Begin a call that waits for a lock, without limit."""
-        return LockCall(self._context, self._queues, speaker)
+        return LockCall(self._context, self._queues, stream)
 
     def unlock(self, message: bytes) -> Answer | DeferredAnswer:
         """Delete the key that holds a lock; a key that does not exist is not an error."""
@@ -134,18 +134,18 @@ class ElectionService:
         return {
             path + "Campaign": Subscription(self.campaign, reads_context=False),
             path + "Proclaim": Exchange(self.proclaim),
-            path + "Leader": Exchange(self.leader, hold=Gate.hold_read),
+            path + "Leader": Exchange(self.leader, hold=DurabilityGate.hold_read),
             path + "Observe": Subscription(self.observe, reads_context=False),
             path + "Resign": Exchange(self.resign),
         }
 
-    def campaign(self, speaker: Speaker) -> Listener:
+    def campaign(self, stream: ServerStream) -> StreamHandler:
         """Begin a call that waits, without limit, until its candidate leads."""
-        return CampaignCall(self._context, self._queues, speaker)
+        return CampaignCall(self._context, self._queues, stream)
 
-    def observe(self, speaker: Speaker) -> Listener:
+    def observe(self, stream: ServerStream) -> StreamHandler:
         """Begin a call that reports the leader and its value."""
-        return ObserveCall(self._context, self._queues, speaker)
+        return ObserveCall(self._context, self._queues, stream)
 
     def proclaim(self, message: bytes) -> Answer | DeferredAnswer:
         """Change the value of a candidate."""
@@ -273,12 +273,12 @@ class ObserveCall(SingleRequestCall):
 
     def leads(self, first: Item, revision: int, position: int) -> None:
         """Send the leader to the client, or record that it must be sent."""
-        if not self._speaker.has_room:
+        if not self._stream.has_room:
             self._has_missed = True
             return
-        self._speaker.say(self._context.header(revision) + field(2, first[0]), position)
+        self._stream.say(self._context.header(revision) + field(2, first[0]), position)
         if position <= self._context.gate.released:
-            self._speaker.flush_soon()
+            self._stream.flush_soon()
 
     def relieved(self) -> None:
         """Send the state that the client has missed."""

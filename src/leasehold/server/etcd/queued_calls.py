@@ -16,7 +16,7 @@ from typing import ClassVar, Final, NamedTuple
 from leasehold.errors import Closed, JournalFailed, LeaseholdError, Status, UnknownLease
 from leasehold.grpc.error_details import without_certainty
 from leasehold.grpc.protocol import ErrorDetail, RpcError
-from leasehold.grpc.routes import Speaker
+from leasehold.grpc.routes import ServerStream
 from leasehold.keyspace.keyspace import Item
 from leasehold.keyspace.operations import Delete, Grant, Put, Revoke
 from leasehold.server.etcd.name_queues import NameQueue, NameQueues, bounds
@@ -54,11 +54,11 @@ class SingleRequestCall:
     It has no task, unless it arrives while a sliced operation is in progress.
     """
 
-    def __init__(self, context: ServiceContext, queues: NameQueues, speaker: Speaker) -> None:
+    def __init__(self, context: ServiceContext, queues: NameQueues, stream: ServerStream) -> None:
         self._context = context
         self._store = context.store
         self._queues = queues
-        self._speaker = speaker
+        self._stream = stream
         self._message: bytes | None = None
         self._entering: asyncio.Task[None] | None = None
 
@@ -83,10 +83,10 @@ class SingleRequestCall:
             await self._context.runtime.enter()
             self.begin(message)
         except (Closed, JournalFailed):
-            self._speaker.end(RpcError(Status.UNAVAILABLE, STOPPED))
+            self._stream.end(RpcError(Status.UNAVAILABLE, STOPPED))
         except Exception as error:  # noqa: BLE001  every failure is sent to the client
-            self._speaker.fail(error)
-        self._speaker.flush_soon()
+            self._stream.fail(error)
+        self._stream.flush_soon()
 
     def begin(self, message: bytes) -> None:
         """Execute the request, while no sliced operation is in progress."""
@@ -102,8 +102,8 @@ class SingleRequestCall:
 
     def failed(self, error: LeaseholdError) -> None:
         """Called when the queue that it waits in cannot be read."""
-        self._speaker.end(unknown(f"leasehold: {error}"))
-        self._speaker.flush_soon()
+        self._stream.end(unknown(f"leasehold: {error}"))
+        self._stream.flush_soon()
 
 
 class ClaimRequest(NamedTuple):
@@ -133,8 +133,8 @@ class QueuedCall(SingleRequestCall):
     OUT: ClassVar[str]
     """The error text if its key is deleted."""
 
-    def __init__(self, context: ServiceContext, queues: NameQueues, speaker: Speaker) -> None:
-        super().__init__(context, queues, speaker)
+    def __init__(self, context: ServiceContext, queues: NameQueues, stream: ServerStream) -> None:
+        super().__init__(context, queues, stream)
         self._claimed: Claimed | None = None
         self._queue: NameQueue | None = None
         self._granted = 0
@@ -202,12 +202,12 @@ class QueuedCall(SingleRequestCall):
     def _say(self, revision: int, position: int) -> None:
         assert self._claimed is not None, "the key was claimed before"
         self._granted = 0  # it belongs to the caller now
-        self._speaker.answer_and_end(self.answer(self._claimed, revision), position)
+        self._stream.answer_and_end(self.answer(self._claimed, revision), position)
         self._flush(position)
 
     def _flush(self, position: int) -> None:
         if position <= self._context.gate.released:
-            self._speaker.flush_soon()
+            self._stream.flush_soon()
 
     # Events while it waits.
 
@@ -217,7 +217,7 @@ class QueuedCall(SingleRequestCall):
 
     def is_out(self, position: int) -> None:
         """Refuse: its key is deleted, with or without its lease."""
-        self._speaker.end(unknown(self.OUT, position))
+        self._stream.end(unknown(self.OUT, position))
         self._flush(position)
 
     def gone(self) -> None:

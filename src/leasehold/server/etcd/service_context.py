@@ -24,7 +24,7 @@ from leasehold.errors import (
     UnknownKey,
     UnknownLease,
 )
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.error_details import REFUSED, detail_of
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.read_slots import ReadSlots
@@ -82,7 +82,7 @@ class ServiceContext:
         "store",
     )
 
-    def __init__(self, runtime: Runtime, gate: Gate, identity: Identity) -> None:
+    def __init__(self, runtime: Runtime, gate: DurabilityGate, identity: Identity) -> None:
         self.runtime = runtime
         self.store = runtime.store
         self.store.transactions.max_answer_bytes = MAX_ANSWER_BYTES

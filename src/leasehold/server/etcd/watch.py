@@ -18,7 +18,7 @@ from typing import Final
 
 from leasehold.errors import LeaseholdError
 from leasehold.grpc.protocol import RpcError, parse
-from leasehold.grpc.routes import Listener, Method, Speaker, Subscription
+from leasehold.grpc.routes import Method, ServerStream, StreamHandler, Subscription
 from leasehold.keyspace.keyspace import FROM_KEY, Change
 from leasehold.keyspace.ranges import LONG, SLICE
 from leasehold.server.etcd.service_context import ServiceContext
@@ -130,11 +130,11 @@ class ServerWatch:
     @property
     def has_room(self) -> bool:
         """Whether the client reads its responses."""
-        return self._stream.speaker.has_room
+        return self._stream.server_stream.has_room
 
     def notify(self, changes: Sequence[Change], position: int) -> bool:
         """Send the events for this watch from the changes of one revision, if they are few."""
-        if not self._stream.speaker.has_room or len(changes) > LONG:
+        if not self._stream.server_stream.has_room or len(changes) > LONG:
             return False
         if changes[0].revision >= self._start:
             self._take(self._events(changes), changes[0].revision, position)
@@ -142,7 +142,7 @@ class ServerWatch:
 
     def notify_steps(self, changes: Sequence[Change], position: int) -> Generator[None, None, bool]:
         """Send the events for this watch from very many changes of one revision."""
-        if not self._stream.speaker.has_room:
+        if not self._stream.server_stream.has_room:
             return False
         if changes[0].revision < self._start:
             return True
@@ -210,12 +210,12 @@ class ServerWatch:
     def settle(self) -> None:
         """Send the collected events."""
         self._tell_gathered()
-        self._stream.speaker.flush()
+        self._stream.server_stream.flush()
 
     def failed(self, error: LeaseholdError) -> None:
         """Called when its next events cannot be read: the whole stream ends."""
         self._tell_gathered()
-        self._stream.speaker.end(RpcError(error.status, f"leasehold: {error}"))
+        self._stream.server_stream.end(RpcError(error.status, f"leasehold: {error}"))
 
     def cancelled(self, compacted: int) -> None:
         """Called when its next events were compacted."""
@@ -249,9 +249,9 @@ class WatchService:
         """The methods of the service, by path."""
         return {"/etcdserverpb.Watch/Watch": Subscription(self.open, reads_context=False)}
 
-    def open(self, speaker: Speaker) -> Listener:
+    def open(self, server_stream: ServerStream) -> StreamHandler:
         """Begin a stream."""
-        return WatchStream(self._context, speaker, self)
+        return WatchStream(self._context, server_stream, self)
 
     def refusal(self, connection: object, added_weight: int) -> str | None:
         """Return why a connection may not have a further watch; None if it may."""
@@ -277,11 +277,13 @@ class WatchService:
 class WatchStream:
     """The watches of one stream."""
 
-    def __init__(self, context: ServiceContext, speaker: Speaker, service: WatchService) -> None:
+    def __init__(
+        self, context: ServiceContext, server_stream: ServerStream, service: WatchService
+    ) -> None:
         self._context = context
         self._service = service
         self._store = context.store
-        self.speaker = speaker
+        self.server_stream = server_stream
         self._watches: dict[int, ServerWatch] = {}
         self._next_id = 0
         self._is_asked_for_progress = False
@@ -314,14 +316,14 @@ class WatchStream:
             self._store.watchers.discard(watch)
             watch.forget()
         weight = sum(watch.weight for watch in self._watches.values())
-        self._service.count(self.speaker.connection, -weight)
+        self._service.count(self.server_stream.connection, -weight)
         self._watches.clear()
         if self._progress is not None:
             self._progress.cancel()
 
     def _create(self, request: WatchCreateRequest) -> None:
         weight = _weight(request.key, request.range_end)
-        refusal = self._service.refusal(self.speaker.connection, weight)
+        refusal = self._service.refusal(self.server_stream.connection, weight)
         if refusal is not None:
             self._refuse(refusal)
             return
@@ -334,7 +336,7 @@ class WatchStream:
         watch_id = request.watch_id or self._free_id()
         watch = ServerWatch(self, self._store, watch_id, request, weight)
         self._watches[watch_id] = watch
-        self._service.count(self.speaker.connection, weight)
+        self._service.count(self.server_stream.connection, weight)
         self._say(_watch_id(watch_id) + b"\x18\x01")
         self._follow(watch, request.start_revision)
         if request.progress_notify and self._progress is None:
@@ -357,7 +359,7 @@ class WatchStream:
     def _cancel(self, watch_id: int) -> None:
         watch = self._watches.pop(watch_id, None)
         if watch is not None:
-            self._service.count(self.speaker.connection, -watch.weight)
+            self._service.count(self.server_stream.connection, -watch.weight)
             self._store.watchers.discard(watch)
             watch.forget()
             self._say(_watch_id(watch_id) + b"\x20\x01")
@@ -369,7 +371,7 @@ class WatchStream:
         """Send a response about the watches themselves, at the revision in memory."""
         store = self._store
         self._note(store.revision, store.position)
-        self.speaker.say(self._context.header(store.revision) + fields, store.position)
+        self.server_stream.say(self._context.header(store.revision) + fields, store.position)
 
     def _note(self, revision: int, position: int) -> None:
         """Record the latest revision that was sent: progress must not go below it."""
@@ -381,7 +383,9 @@ class WatchStream:
     def tell(self, watch_id: int, revision: int, fields: bytes, position: int) -> None:
         """Send a response about a watch, as of a revision."""
         self._note(revision, position)
-        self.speaker.say(self._context.header(revision) + _watch_id(watch_id) + fields, position)
+        self.server_stream.say(
+            self._context.header(revision) + _watch_id(watch_id) + fields, position
+        )
 
     def tell_in_parts(
         self, watch_id: int, revision: int, events: Sequence[bytes], position: int
@@ -390,7 +394,7 @@ class WatchStream:
         self._note(revision, position)
         beside = self._context.header(revision) + _watch_id(watch_id)
         for part in fragments(events, len(beside)):
-            self.speaker.say(beside + part, position)
+            self.server_stream.say(beside + part, position)
 
     def compacted(self, watch_id: int, revision: int, position: int) -> None:
         """End a watch whose next event was compacted; as in etcd, the response has no revision.
@@ -410,7 +414,9 @@ class WatchStream:
             revision = self._store.durable_revision
             if self._told_revision > revision:  # it is not on disk yet
                 revision, position = self._told_revision, max(position, self._told_position)
-            self.speaker.say(self._context.header(revision) + b"\x10" + varint(_NO_WATCH), position)
+            self.server_stream.say(
+                self._context.header(revision) + b"\x10" + varint(_NO_WATCH), position
+            )
 
     def _tell_progress_later(self) -> None:
         loop = asyncio.get_running_loop()
@@ -420,7 +426,7 @@ class WatchStream:
         self._store.leases.enter()
         for watch in self._watches.values():
             watch.tell_progress(self._store.durable_revision)
-        self.speaker.flush()
+        self.server_stream.flush()
         self._tell_progress_later()
 
 

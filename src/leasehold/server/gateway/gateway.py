@@ -12,9 +12,16 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext, Metadata, parse_timeout
+from leasehold.grpc.call_context import CallContext, Metadata, call_interceptor, parse_timeout
 from leasehold.grpc.error_details import as_rpc_error
-from leasehold.grpc.http_handlers import Ask, Pages, Reply, Visit, Visitor, find_page
+from leasehold.grpc.http_handlers import (
+    HttpRequest,
+    Pages,
+    PendingResponse,
+    Reply,
+    ResponseWriter,
+    find_page,
+)
 from leasehold.grpc.protocol import RpcError, too_large
 from leasehold.grpc.routes import Methods
 from leasehold.http2.limits import ConnectionLimits
@@ -71,44 +78,44 @@ class Gateway:
         """Refuse a body as etcd refuses a message; the length of that message is unknown."""
         return refused(too_large(body_bytes, MAX_MESSAGE_BYTES))
 
-    def handle(self, ask: Ask, visit: Visit) -> Visitor | None:
+    def handle(self, request: HttpRequest, response: ResponseWriter) -> PendingResponse | None:
         """Answer a request."""
-        refusal, fields = self._access.judge(ask.fields)
+        refusal, fields = self._access.judge(request.fields)
         if fields:
-            visit.add_fields(fields)
+            response.add_fields(fields)
         if refusal is not None:
-            visit.reply(refusal)
+            response.reply(refusal)
             return None
-        if ask.method == b"OPTIONS":
-            visit.reply(empty(HTTPStatus.OK))
+        if request.method == b"OPTIONS":
+            response.reply(empty(HTTPStatus.OK))
             return None
-        path = unquote(ask.target.partition(b"?")[0].decode(errors="replace"))
+        path = unquote(request.target.partition(b"?")[0].decode(errors="replace"))
         cleaned = _cleaned(path)
         if cleaned != path:
             location = ((b"Location", quote(cleaned).encode()),)
-            visit.reply(empty(HTTPStatus.MOVED_PERMANENTLY, location))
+            response.reply(empty(HTTPStatus.MOVED_PERMANENTLY, location))
             return None
         if path.startswith(OLD_PREFIX):
             path = PREFIX + path.removeprefix(OLD_PREFIX)
         route = self._routes.get(path)
         if route is None:
-            visit.reply(self._page(path, ask))
-        elif ask.method != b"POST":
-            visit.reply(plain(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed"))
+            response.reply(self._page(path, request))
+        elif request.method != b"POST":
+            response.reply(plain(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed"))
         else:
-            return _call(route, ask, visit)
+            return _call(route, request, response)
         return None
 
-    def _page(self, path: str, ask: Ask) -> Reply:
+    def _page(self, path: str, request: HttpRequest) -> Reply:
         if path.startswith(PREFIX):
             return plain(HTTPStatus.NOT_FOUND, "Not Found")
         if path != _HEALTH and path not in self._pages:
             return plain(HTTPStatus.NOT_FOUND, "404 page not found")
-        if ask.method != b"GET" and (ask.method != b"HEAD" or path in _WITHOUT_HEAD):
+        if request.method != b"GET" and (request.method != b"HEAD" or path in _WITHOUT_HEAD):
             return plain(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed", _ALLOW_GET)
         if path == _HEALTH:
-            return self._health(ask.target.partition(b"?")[2].decode(errors="replace"))
-        return find_page(self._pages, ask.method, path.encode())
+            return self._health(request.target.partition(b"?")[2].decode(errors="replace"))
+        return find_page(self._pages, request.method, path.encode())
 
 
 def _version() -> Reply:
@@ -123,26 +130,30 @@ def _cleaned(path: str) -> str:
     return cleaned + "/" if path.endswith(("/", "/.")) and cleaned != "/" else cleaned
 
 
-def _call(route: Route, ask: Ask, visit: Visit) -> Visitor | None:
+def _call(route: Route, request: HttpRequest, response: ResponseWriter) -> PendingResponse | None:
+    done_callback = None
     try:
-        context = _context(route, ask, visit)
+        context = _context(route, request, response)
         if route.method is not None and route.method.interceptor is not None:
-            route.method.interceptor(context)
-        messages = _Messages(route, ask.body)
+            done_callback = call_interceptor(route.method.interceptor, context)
+        messages = _Messages(route, request.body)
     except Exception as error:  # noqa: BLE001  every failure is sent to the client
-        visit.reply(refused(as_rpc_error(error, route.path)))
+        refusal = as_rpc_error(error, route.path)
+        response.reply(refused(refusal))
+        if done_callback is not None:
+            done_callback(refusal.status)
         return None
-    call = JsonCall(route, visit, context)
+    call = JsonCall(route, response, context, done_callback)
     call.begin(iter(messages))
     return call
 
 
-def _context(route: Route, ask: Ask, visit: Visit) -> CallContext:
+def _context(route: Route, request: HttpRequest, response: ResponseWriter) -> CallContext:
     method = route.method
     needs_metadata = method is not None and (method.reads_context or method.interceptor is not None)
-    metadata = _metadata(ask.fields) if needs_metadata else ()
-    timeout_s = _timeout_s(ask.fields)
-    return CallContext(route.path, metadata, visit.peer, timeout_s, visit.host.now())
+    metadata = _metadata(request.fields) if needs_metadata else ()
+    timeout_s = _timeout_s(request.fields)
+    return CallContext(route.path, metadata, response.peer, timeout_s, response.loop.now())
 
 
 def _timeout_s(fields: Sequence[tuple[bytes, bytes]]) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
 from leasehold.grpc.error_details import DOMAIN, TYPE_URL, as_rpc_error
-from leasehold.grpc.http_handlers import Reply, Visit
+from leasehold.grpc.http_handlers import Reply, ResponseWriter
 from leasehold.grpc.protocol import RpcError
 from leasehold.http2.header_encoder import Fields
 from leasehold.server.gateway.gateway_routes import Route
@@ -119,11 +119,13 @@ def as_rope(message: bytes | Rope) -> Rope:
 class _Answer:
     """The common part of both kinds of answers."""
 
-    def __init__(self, route: Route, visit: Visit) -> None:
+    def __init__(self, route: Route, response: ResponseWriter) -> None:
         self._route = route
-        self._visit = visit
-        self._writer = LongJsonWriter(visit)
+        self._response = response
+        self._writer = LongJsonWriter(response)
         self._fields: Fields = _FROM_GRPC
+        self.error: RpcError | None = None
+        """The error that is sent, once the answer has ended."""
         self.relieved = self._writer.relieved
         """Called when there is room again."""
 
@@ -138,7 +140,7 @@ class _Answer:
         self._fields = (*self._fields, *named)
 
     def _begin(self, fields: Fields) -> None:
-        self._visit.begin(HTTPStatus.OK, (_JSON_FIELD, *fields))
+        self._response.begin(HTTPStatus.OK, (_JSON_FIELD, *fields))
 
 
 def refused(error: RpcError) -> Reply:
@@ -153,8 +155,8 @@ def refused(error: RpcError) -> Reply:
 class DocumentAnswer(_Answer):
     """An answer of one message, which is sent when the call has succeeded."""
 
-    def __init__(self, route: Route, visit: Visit) -> None:
-        super().__init__(route, visit)
+    def __init__(self, route: Route, response: ResponseWriter) -> None:
+        super().__init__(route, response)
         self._message: bytes | Rope | None = None
 
     @property
@@ -171,9 +173,10 @@ class DocumentAnswer(_Answer):
         message = self._message
         if error is None and message is None:
             error = RpcError(Status.INTERNAL, "a unary call without an answer")
+        self.error = error
         if error is not None or message is None:
             assert error is not None
-            self._visit.reply(refused(error))
+            self._response.reply(refused(error))
             return None
         if len(message) > LONG_BYTES:
             return self._write(message)
@@ -183,34 +186,34 @@ class DocumentAnswer(_Answer):
         return None
 
     def _reply(self, body: bytes) -> None:
-        self._visit.reply(Reply(HTTPStatus.OK, JSON, body, self._fields))
+        self._response.reply(Reply(HTTPStatus.OK, JSON, body, self._fields))
 
     async def _write_whole(self, message: bytes | Rope) -> None:
         try:
             self._reply(await self._writer.whole(self._route.answer, as_rope(message)))
         except Exception as error:  # noqa: BLE001  a handler's result may be invalid
-            self._visit.reply(refused(as_rpc_error(error, self._route.path)))
-        self._visit.flush_soon()
+            self.error = as_rpc_error(error, self._route.path)
+            self._response.reply(refused(self.error))
+        self._response.flush_soon()
 
     async def _write(self, message: bytes | Rope) -> None:
         self._message = None
         self._begin(self._fields)
         await self._writer.write(self._route.answer, as_rope(message))
-        self._visit.finish()
-        self._visit.flush_soon()
+        self._response.finish()
+        self._response.flush_soon()
 
 
 class LineAnswer(_Answer):
     """An answer of any number of messages, each sent as a line when it is ready."""
 
-    def __init__(self, route: Route, visit: Visit) -> None:
-        super().__init__(route, visit)
+    def __init__(self, route: Route, response: ResponseWriter) -> None:
+        super().__init__(route, response)
         self._has_begun = False
         self._queue: deque[bytes | Rope] = deque()
         """A long message that is being written, and the messages after it."""
         self._queued_bytes = 0
         self._is_writing = self._is_ended = False
-        self._error: RpcError | None = None
 
     def put(self, message: bytes | Rope) -> Writing | None:
         """Send a line."""
@@ -222,7 +225,7 @@ class LineAnswer(_Answer):
             self._queue.append(message)
             return None if self._is_writing else self._write_queue()
         text = written(self._route.answer.FromString(whole(message)))
-        self._visit.write(f'{{"result":{text}}}\n'.encode())
+        self._response.write(f'{{"result":{text}}}\n'.encode())
         return None
 
     @property
@@ -240,37 +243,37 @@ class LineAnswer(_Answer):
                 await self._write_line(as_rope(self._queue.popleft()))
         except Exception as error:  # noqa: BLE001  a handler's result may be invalid
             self._queue.clear()
-            self._is_ended, self._error = True, as_rpc_error(error, self._route.path)
-            self._visit.write(b"\n")
+            self._is_ended, self.error = True, as_rpc_error(error, self._route.path)
+            self._response.write(b"\n")
         self._is_writing = False
         if self._is_ended:
             self._finish()
-            self._visit.flush_soon()
+            self._response.flush_soon()
 
     async def _write_line(self, message: Rope) -> None:
         queued_bytes = len(message)
         if queued_bytes <= MAX_LINE_BYTES:
             text = await self._writer.whole(self._route.answer, message)
-            self._visit.write(b'{"result":%b}\n' % text)
+            self._response.write(b'{"result":%b}\n' % text)
         else:
-            self._visit.write(b'{"result":')
+            self._response.write(b'{"result":')
             await self._writer.write(self._route.answer, message)
-            self._visit.write(b"}\n")
+            self._response.write(b"}\n")
         self._queued_bytes -= queued_bytes
-        self._visit.flush()
+        self._response.flush()
 
     def end(self, error: RpcError | None) -> None:
         """End the answer; after an error, with a last line."""
-        self._is_ended, self._error = True, error
+        self._is_ended, self.error = True, error
         if not self._is_writing:
             self._finish()
 
     def _finish(self) -> None:
         if not self._has_begun:
-            if self._error is not None:
-                self._visit.reply(refused(self._error))
+            if self.error is not None:
+                self._response.reply(refused(self.error))
                 return
             self._begin(())
-        if self._error is not None:
-            self._visit.write(error_line(self._error))
-        self._visit.finish()
+        if self.error is not None:
+            self._response.write(error_line(self.error))
+        self._response.finish()

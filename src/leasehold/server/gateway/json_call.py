@@ -14,12 +14,19 @@ from typing import Any, Final
 from leasehold.basics.event_loop import LoopTimer
 from leasehold.basics.rope import Rope
 from leasehold.errors import Status
-from leasehold.grpc.call_context import CallContext
+from leasehold.grpc.call_context import CallContext, DoneCallback
 from leasehold.grpc.error_details import as_rpc_error
-from leasehold.grpc.http_handlers import Visit
+from leasehold.grpc.http_handlers import ResponseWriter
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.read_slots import Slot
-from leasehold.grpc.routes import DeferredAnswer, Exchange, Listener, LongRead, Pieces, Subscription
+from leasehold.grpc.routes import (
+    DeferredAnswer,
+    Exchange,
+    LongRead,
+    Pieces,
+    StreamHandler,
+    Subscription,
+)
 from leasehold.http2.header_encoder import Fields
 from leasehold.server.gateway.gateway_routes import Route
 from leasehold.server.gateway.http_answers import DocumentAnswer, LineAnswer
@@ -34,15 +41,23 @@ _LATE: Final = "context deadline exceeded"
 
 
 class JsonCall:
-    """A call, for its handler (as `Speaker`) and for the connection (as `Visitor`)."""
+    """A call, for its handler (`ServerStream`) and for the connection (`PendingResponse`)."""
 
-    def __init__(self, route: Route, visit: Visit, context: CallContext) -> None:
+    def __init__(
+        self,
+        route: Route,
+        response: ResponseWriter,
+        context: CallContext,
+        done_callback: DoneCallback | None = None,
+    ) -> None:
         self._route = route
-        self._visit = visit
-        self._gate = visit.gate
+        self._response = response
+        self._gate = response.gate
         self.context = context
-        self._answer = (LineAnswer if route.gives_many else DocumentAnswer)(route, visit)
-        self._listener: Listener | None = None
+        self._done_callback = done_callback
+        """Set until the call is over."""
+        self._answer = (LineAnswer if route.gives_many else DocumentAnswer)(route, response)
+        self._handler: StreamHandler | None = None
         self._messages: Iterator[bytes | None] = iter(())
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots: list[Slot] = []
@@ -71,9 +86,9 @@ class JsonCall:
                 raise RpcError(Status.UNIMPLEMENTED, f"unknown method {name} for service {service}")
             timeout_s = self.context.timeout_s
             if timeout_s is not None:
-                self._alarm = self._visit.host.call_later(timeout_s, self._too_late)
+                self._alarm = self._response.loop.call_later(timeout_s, self._too_late)
             if isinstance(method, Subscription):
-                self._listener = method.open(self)
+                self._handler = method.open(self)
         except Exception as error:  # noqa: BLE001  every failure is sent to the client
             self.fail(error)
             return
@@ -95,11 +110,11 @@ class JsonCall:
                 self._hear(message)
             except Exception as error:  # noqa: BLE001  every failure is sent to the client
                 self.fail(error)
-        self._visit.host.call_soon(self._hear_more)
+        self._response.loop.call_soon(self._hear_more)
 
     def _hear_more(self) -> None:
         self._hear_some()
-        self._visit.flush()
+        self._response.flush()
 
     def _hear(self, message: bytes) -> None:
         method = self._route.method
@@ -113,22 +128,23 @@ class JsonCall:
             else:
                 self._spawn(self._say_later(result))
         else:
-            assert self._listener is not None
-            self._listener.heard(message)
+            assert self._handler is not None
+            self._handler.heard(message)
 
     def _heard_all(self) -> None:
         self._is_all_heard = True
         self._messages = iter(())
-        self._visit.body_taken()
-        if self._listener is not None:
-            self._listener.ended()
+        if not self._tasks:  # which may keep the message
+            self._response.body_taken()
+        if self._handler is not None:
+            self._handler.ended()
         elif not self._tasks:
             self.end()
 
     # Answers that take long.
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._visit.host.spawn(coroutine)
+        task = self._response.loop.spawn(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -153,14 +169,14 @@ class JsonCall:
 
     async def _read(self, read: LongRead) -> Pieces:
         """Wait for a slot, and read; the slot is kept until the answer is written."""
-        slot = await read.slots.acquire(self._visit.connection)
+        slot = await read.slots.acquire(self._response.connection)
         if self._is_over:
             slot.release()
             raise asyncio.CancelledError
         self._slots.append(slot)
         pieces = await read.begin()
         size = sum(map(len, pieces.pieces))
-        slot.holds(size, self._visit.host, lambda: self._answer.left_bytes, self._reset)
+        slot.holds(size, self._response.loop, lambda: self._answer.left_bytes, self._reset)
         return pieces
 
     def _reset(self) -> None:
@@ -168,18 +184,25 @@ class JsonCall:
         if self._writer is not None:
             self._writer.cancel()
 
-    def _release(self) -> None:
+    def _finished(self, *, is_cancelled: bool = False) -> None:
+        """Release everything: the answer is written, or nothing more can be written."""
         for slot in self._slots:
             slot.release()
         self._slots.clear()
+        callback, self._done_callback = self._done_callback, None
+        if callback is not None:
+            error = self._answer.error
+            status = Status.OK if error is None else error.status
+            callback(Status.CANCELLED if is_cancelled else status)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if task.cancelled():
             self.end(RpcError(Status.CANCELLED, "the handler was cancelled"))
-        if self._is_all_heard and not self._tasks and isinstance(self._route.method, Exchange):
+        if self._is_all_heard and not self._tasks:  # then the method is an `Exchange`
+            self._response.body_taken()
             self.end()
-        self._visit.flush_soon()
+        self._response.flush_soon()
 
     def _say_accepted(self, message: bytes | Rope, position: int) -> None:
         """Send the answer to a call that was executed once `position` is released."""
@@ -205,7 +228,7 @@ class JsonCall:
         if isinstance(method, Exchange):
             method.hold(self._gate, position, self._put, message)
         else:
-            self._visit.held(len(message))
+            self._response.held(len(message))
             self._gate.hold_event(position, self._put_event, message)
         self._held_until = max(self._held_until, position)
 
@@ -216,7 +239,7 @@ class JsonCall:
         self._is_ending = True
         method = self._route.method
         if isinstance(method, Subscription) and method.waits_for_room:
-            self._dismiss_listener()  # nothing more can be sent
+            self._dismiss_handler()  # nothing more can be sent
         position = self._held_until if error is None else max(self._held_until, error.position)
         self._error = error
         if position <= self._gate.released:
@@ -241,49 +264,49 @@ class JsonCall:
     @property
     def has_room(self) -> bool:
         """Whether the client reads the responses."""
-        return self._visit.has_room and self._answer.has_room and self._gate.has_event_room(self)
+        return self._response.has_room and self._answer.has_room and self._gate.has_event_room(self)
 
     has_own_room = has_room
 
     @property
     def connection(self) -> object:
         """The connection that the request came on."""
-        return self._visit.connection
+        return self._response.connection
 
     def flush(self) -> None:
         """Send buffered responses."""
-        self._visit.flush()
+        self._response.flush()
 
     def flush_soon(self) -> None:
         """Send buffered responses, together with others of this iteration of the loop."""
-        self._visit.flush_soon()
+        self._response.flush_soon()
 
     # Done immediately, or by the gate when the position is released.
 
-    def _put(self, message: bytes | Rope) -> Visit:
+    def _put(self, message: bytes | Rope) -> ResponseWriter:
         if not self._is_over:
             try:
                 self._write(self._answer.put(message))
             except Exception as error:  # noqa: BLE001  a handler's result may be invalid
                 self._error = as_rpc_error(error, self._route.path)
                 self._put_end(b"")
-        return self._visit
+        return self._response
 
     def _write(self, writing: Coroutine[Any, Any, None] | None) -> None:
         if writing is not None:
-            self._writer = self._visit.host.spawn(writing)
+            self._writer = self._response.loop.spawn(writing)
             self._writer.add_done_callback(self._written)
 
-    def _written(self, _: "asyncio.Task[None]") -> None:
+    def _written(self, task: "asyncio.Task[None]") -> None:
         if self._is_over:
-            self._release()
+            self._finished(is_cancelled=task.cancelled())
         self.relieved()
 
-    def _put_event(self, message: bytes | Rope) -> Visit:
-        self._visit.held(-len(message))
+    def _put_event(self, message: bytes | Rope) -> ResponseWriter:
+        self._response.held(-len(message))
         return self._put(message)
 
-    def _put_end(self, _: bytes) -> Visit:
+    def _put_end(self, _: bytes) -> ResponseWriter:
         if not self._is_over:
             self._is_over = True
             self._tidy()
@@ -292,24 +315,24 @@ class JsonCall:
             except Exception as error:  # noqa: BLE001  a handler's result may be invalid
                 self._answer.end(as_rpc_error(error, self._route.path))
             if self._writer is None or self._writer.done():
-                self._release()
-        return self._visit
+                self._finished()
+        return self._response
 
     def _tidy(self) -> None:
         self._messages = iter(())  # which refers to the body
-        self._visit.body_taken()
+        self._response.body_taken()
         if self._alarm is not None:
             self._alarm.cancel()
         for task in self._tasks:
             task.cancel()
-        self._dismiss_listener()
+        self._dismiss_handler()
 
-    def _dismiss_listener(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
+    def _dismiss_handler(self) -> None:
+        handler, self._handler = self._handler, None
+        if handler is not None:
             self._gate.forget(self)
             try:
-                listener.gone()
+                handler.gone()
             except Exception:
                 logger.exception("the handler of %s failed at its end", self._route.path)
 
@@ -322,7 +345,7 @@ class JsonCall:
             self._put_end(b"")
         else:
             self.end(error)
-        self._visit.flush()
+        self._response.flush()
 
     # Events.
 
@@ -339,9 +362,9 @@ class JsonCall:
     def relieved(self) -> None:
         """There is room again after there was none."""
         self._answer.relieved()
-        if self._listener is not None and not self._is_ending:
+        if self._handler is not None and not self._is_ending:
             try:
-                self._listener.relieved()
+                self._handler.relieved()
             except Exception as error:  # noqa: BLE001  every failure is sent to the client
                 self.fail(error)
 
@@ -353,6 +376,6 @@ class JsonCall:
         """The client is gone."""
         self._is_over = self._is_ending = True
         self._tidy()
-        self._release()
+        self._finished(is_cancelled=True)
         if self._writer is not None:
             self._writer.cancel()

@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from leasehold.basics.event_loop import ChangeWaiter
 from leasehold.basics.rope import Rope
-from leasehold.grpc.http_handlers import Visit
+from leasehold.grpc.http_handlers import ResponseWriter
 from leasehold.store.slices import Slicer
 
 _SPECIAL: Final = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
@@ -189,8 +189,8 @@ _FIXED_BYTES: Final = {_FIXED64: 8, 5: 4}
 class LongJsonWriter:
     """Writes long messages into one answer, one at a time."""
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
+    def __init__(self, response: ResponseWriter) -> None:
+        self._response = response
         self._room = ChangeWaiter("writing")
         self._message = Rope()
 
@@ -207,7 +207,7 @@ class LongJsonWriter:
         """Write a message; it is removed from the rope."""
         self._message = message
         gathered: list[str] = []
-        size, slicer = 0, Slicer(self._visit.host.now)
+        size, slicer = 0, Slicer(self._response.loop.now)
         for piece in pieces(kind, message, len(message)):
             gathered.append(piece)
             size += len(piece)
@@ -220,7 +220,7 @@ class LongJsonWriter:
     async def whole(self, kind: type[Message], message: Rope) -> bytes:
         """Return the text of a message that is sent in one piece, but takes long to write."""
         gathered: list[str] = []
-        slicer = Slicer(self._visit.host.now)
+        slicer = Slicer(self._response.loop.now)
         for piece in pieces(kind, message, len(message)):
             gathered.append(piece)
             await slicer.pause()
@@ -228,11 +228,11 @@ class LongJsonWriter:
 
     async def _send(self, gathered: list[str]) -> None:
         """Send the collected text, and wait until the client reads more."""
-        visit = self._visit
-        visit.write("".join(gathered).encode())
+        response = self._response
+        response.write("".join(gathered).encode())
         gathered.clear()
-        visit.flush()
-        while not visit.has_room:
+        response.flush()
+        while not response.has_room:
             await self._room.wait()
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from leasehold.errors import Status
 from leasehold.grpc.protocol import RpcError, parse
-from leasehold.grpc.routes import Listener, Speaker
+from leasehold.grpc.routes import ServerStream, StreamHandler
 from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.server.leases.request_checks import check_holder, invalid
 from leasehold.store.lease_watchers import Feed, Follower, LeaseWatchFilter
@@ -133,9 +133,9 @@ class Watching:
         self.watchers = 0
         """The number of watchers."""
 
-    def open(self, speaker: Speaker) -> Listener:
+    def open(self, stream: ServerStream) -> StreamHandler:
         """Begin a stream."""
-        return LeaseWatchStream(self, self._rounds, self._context, speaker)
+        return LeaseWatchStream(self, self._rounds, self._context, stream)
 
     def wanted(self, request: WatchLeasesRequest) -> LeaseWatchFilter:
         """Return the filter of a request, or refuse it."""
@@ -182,13 +182,17 @@ class LeaseWatchStream:
     """
 
     def __init__(
-        self, watching: Watching, rounds: WatcherRounds, context: ServiceContext, speaker: Speaker
+        self,
+        watching: Watching,
+        rounds: WatcherRounds,
+        context: ServiceContext,
+        stream: ServerStream,
     ) -> None:
         self._watching = watching
         self._rounds = rounds
         self._context = context
         self._store = context.store
-        self._speaker = speaker
+        self._stream = stream
         self._feed: Feed | None = None
         self._next = 0
         """The number of the next event in the feed."""
@@ -242,13 +246,13 @@ class LeaseWatchStream:
         feed = self._feed
         if feed is None:
             return
-        if not self._speaker.has_own_room:
+        if not self._stream.has_own_room:
             self._is_cramped = True
             return
         fields = self._take_durable(feed)
         if fields:
-            self._speaker.say(b"".join(fields), 0)
-            self._speaker.flush_soon()
+            self._stream.say(b"".join(fields), 0)
+            self._stream.flush_soon()
         if self._next == feed.end and not self._created:
             feed.idle[self] = None
             self._rounds.behind -= 1

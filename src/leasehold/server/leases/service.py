@@ -11,7 +11,7 @@ from typing import Final
 
 from leasehold.basics.durations import WIRE_FOREVER_MS, to_wire_ms
 from leasehold.errors import EndReason, LeaseExists, NoSpace, UnknownLease
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, Method, Subscription
 from leasehold.keyspace.operations import Grant, Revoke
@@ -197,10 +197,10 @@ class LeasesService:
         """The methods of the service, by path."""
         return {
             PATH + "Grant": Exchange(self.grant),
-            PATH + "RenewAll": Exchange(self._batches.renew_all, hold=Gate.hold_renewal),
+            PATH + "RenewAll": Exchange(self._batches.renew_all, hold=DurabilityGate.hold_renewal),
             PATH + "RevokeAll": Exchange(self._batches.revoke_all),
-            PATH + "Show": Exchange(Showing(self._context).show, hold=Gate.hold_read),
-            PATH + "List": Exchange(self._listing.page, hold=Gate.hold_read),
+            PATH + "Show": Exchange(Showing(self._context).show, hold=DurabilityGate.hold_read),
+            PATH + "List": Exchange(self._listing.page, hold=DurabilityGate.hold_read),
             PATH + "Watch": Subscription(
                 self._watching.open, waits_for_room=True, reads_context=False
             ),

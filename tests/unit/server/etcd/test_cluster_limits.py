@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
 from leasehold.server.etcd.cluster import MAX_URL_CHARS, MAX_URLS, ClusterService
 from leasehold.server.etcd.service_context import ServiceContext
@@ -15,7 +15,7 @@ URL = "http://127.0.0.1:2380"
 @pytest.fixture
 def cluster() -> ClusterService:
     runtime = Runtime(None)
-    return ClusterService(ServiceContext(runtime, Gate(), runtime.journal.identity))
+    return ClusterService(ServiceContext(runtime, DurabilityGate(), runtime.journal.identity))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import Status
-from leasehold.grpc.durability_gate import MAX_WAITING, Gate
+from leasehold.grpc.durability_gate import MAX_WAITING, DurabilityGate
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Answer, DeferredAnswer, Pieces
 from leasehold.journal.journal_format import Identity
@@ -36,7 +36,7 @@ class Shop:
         self.runtime = Runtime(None, clock=current_host().clock)
         self.store = self.runtime.store
         self.store.start()
-        self.context = ServiceContext(self.runtime, Gate(), Identity(1, 2, 3))
+        self.context = ServiceContext(self.runtime, DurabilityGate(), Identity(1, 2, 3))
         self.kv, self.lease = KVService(self.context), LeaseService(self.context)
         for lease in (7, 8):
             self.store.apply(Grant(lease, 100.0))

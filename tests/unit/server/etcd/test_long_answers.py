@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.routes import Answer, DeferredAnswer, Pieces
 from leasehold.journal.journal_format import Identity
 from leasehold.keyspace.operations import Deleted, Found, Grant, Outcome, Put, Range
@@ -42,7 +42,7 @@ class Shop:
         self.runtime = Runtime(None)
         self.runtime.start()
         self.store = self.runtime.store
-        self.context = ServiceContext(self.runtime, Gate(), Identity(1, 2, 3))
+        self.context = ServiceContext(self.runtime, DurabilityGate(), Identity(1, 2, 3))
         self.kv, self.lease = KVService(self.context), LeaseService(self.context)
         for lease in (KEPT, KEEPER):
             self.store.apply(Grant(lease, 1000.0))

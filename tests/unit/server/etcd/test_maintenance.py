@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import NoSpace, Status
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Answer, LongRead, Pieces
 from leasehold.keyspace.operations import Grant, Put
@@ -28,7 +28,7 @@ class Office:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime, self.store = runtime, runtime.store
-        self.context = ServiceContext(runtime, Gate(), runtime.journal.identity)
+        self.context = ServiceContext(runtime, DurabilityGate(), runtime.journal.identity)
         self.alarms = Alarms(self.context)
         self.maintenance = MaintenanceService(self.context, self.alarms)
         self.disk = threading.Event()

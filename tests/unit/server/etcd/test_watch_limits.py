@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from leasehold.grpc.call_context import CallContext, Peer
-from leasehold.grpc.durability_gate import Gate
-from leasehold.grpc.routes import Listener
+from leasehold.grpc.durability_gate import DurabilityGate
+from leasehold.grpc.routes import StreamHandler
 from leasehold.journal.journal_format import Identity
 from leasehold.server.etcd import watch as watch_module
 from leasehold.server.etcd.service_context import ServiceContext
@@ -26,8 +26,8 @@ class Stream:
     def __init__(self, service: WatchService, connection: object) -> None:
         self.connection = connection
         self.said: list[pb.WatchResponse] = []
-        speaker: Any = self
-        self.listener: Listener = service.open(speaker)
+        stream: Any = self
+        self.handler: StreamHandler = service.open(stream)
 
     def say(self, message: bytes, _position: int) -> None:
         self.said.append(pb.WatchResponse.FromString(message))
@@ -39,7 +39,7 @@ class Stream:
         """Ask for a watch; return why it is refused."""
         create = pb.WatchCreateRequest(key=key, range_end=range_end)
         request = pb.WatchRequest(create_request=create)
-        self.listener.heard(request.SerializeToString())
+        self.handler.heard(request.SerializeToString())
         answer = self.said[-1]
         assert answer.created
         assert answer.canceled is bool(answer.cancel_reason)
@@ -48,7 +48,7 @@ class Stream:
 
     def cancel(self, watch_id: int) -> None:
         request = pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=watch_id))
-        self.listener.heard(request.SerializeToString())
+        self.handler.heard(request.SerializeToString())
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def made() -> WatchService:
     runtime = Runtime(None, clock=current_host().clock)
     runtime.store.start()
-    return WatchService(ServiceContext(runtime, Gate(), Identity(1, 2, 3)))
+    return WatchService(ServiceContext(runtime, DurabilityGate(), Identity(1, 2, 3)))
 
 
 def test_a_connection_has_a_number_of_watches_on_all_its_streams() -> None:
@@ -75,9 +75,9 @@ def test_a_connection_has_a_number_of_watches_on_all_its_streams() -> None:
         one.cancel(0)
         assert other.create() == ""
         assert one.create() != ""
-        other.listener.gone()
+        other.handler.gone()
         assert [one.create(), one.create()] == [""] * 2
-        one.listener.gone()
+        one.handler.gone()
         assert (service._weights, service._total) == ({}, 0)
 
     run_virtual(main)
@@ -92,7 +92,7 @@ def test_a_server_has_a_number_of_watches_on_all_connections() -> None:
             "leasehold: the server may have at most 5 watches, and each 1024 bytes of keys count "
             "as one more"
         )
-        streams[0].listener.gone()
+        streams[0].handler.gone()
         assert streams[2].create() == ""
 
     run_virtual(main)
@@ -118,9 +118,9 @@ def test_a_watch_weighs_as_much_as_its_keys(key: bytes, range_end: bytes) -> Non
         assert other.create(key[: KIB - 1]) == ""
         assert service._weights == {"a": 1 + min(len(key), KIB - 1) // KIB}
         assert one.create(key, range_end) != ""
-        other.listener.gone()
+        other.handler.gone()
         assert one.create(key, range_end) == ""
-        one.listener.gone()
+        one.handler.gone()
         assert (service._weights, service._total) == ({}, 0)
 
     run_virtual(main)
@@ -155,7 +155,7 @@ def test_the_watches_of_one_connection_through_the_gateway_count_together() -> N
 
     class Visit:
         connection = "a"
-        gate = Gate()
+        gate = DurabilityGate()
 
     visit: Any = Visit()
     route: Any = None

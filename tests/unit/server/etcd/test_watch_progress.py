@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from leasehold.grpc.durability_gate import Gate
+from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.journal.journal_format import Identity
 from leasehold.keyspace.operations import Put
 from leasehold.server.etcd.service_context import ServiceContext
@@ -28,9 +28,9 @@ class Stream:
         self.store.start()
         self.said: list[pb.WatchResponse] = []
         self.last_position = 0
-        speaker: Any = self
-        context = ServiceContext(self.runtime, Gate(), Identity(1, 2, 3))
-        self.listener = WatchService(context).open(speaker)
+        stream: Any = self
+        context = ServiceContext(self.runtime, DurabilityGate(), Identity(1, 2, 3))
+        self.handler = WatchService(context).open(stream)
 
     def say(self, message: bytes, position: int) -> None:
         self.said.append(pb.WatchResponse.FromString(message))
@@ -41,7 +41,7 @@ class Stream:
 
     def create(self, *, progress_notify: bool = True) -> None:
         request = pb.WatchCreateRequest(key=b"k", progress_notify=progress_notify)
-        self.listener.heard(pb.WatchRequest(create_request=request).SerializeToString())
+        self.handler.heard(pb.WatchRequest(create_request=request).SerializeToString())
 
     def put(self, key: bytes = b"k") -> int:
         self.store.apply(Put(key, b"", 0))
@@ -117,7 +117,7 @@ async def test_a_watch_that_lags_is_told_of_no_progress(stream: Stream) -> None:
 async def test_a_watch_that_is_over_is_told_of_no_progress(stream: Stream) -> None:
     stream.create()
     cancel = pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=0))
-    stream.listener.heard(cancel.SerializeToString())
+    stream.handler.heard(cancel.SerializeToString())
     stream.said.clear()
     await asyncio.sleep(PROGRESS_S + MOMENT_S)
     assert stream.heard() == []
@@ -127,7 +127,7 @@ async def test_a_watch_that_is_over_is_told_of_no_progress(stream: Stream) -> No
 async def test_a_stream_that_is_gone_says_nothing(stream: Stream) -> None:
     stream.create()
     stream.said.clear()
-    stream.listener.gone()
+    stream.handler.gone()
     await asyncio.sleep(2 * PROGRESS_S)
     assert stream.heard() == []
 
@@ -138,14 +138,14 @@ async def test_progress_that_is_asked_for_takes_nothing_back(stream: Stream) -> 
     durable = stream.put(b"elsewhere")
     stream.create()
     stream.said.clear()
-    stream.listener.heard(ask)
+    stream.handler.heard(ask)
     assert stream.heard() == [(-1, durable, 0)]
     stream.store.apply(Put(b"elsewhere", b"", 0))
-    stream.listener.heard(ask)
+    stream.handler.heard(ask)
     assert stream.heard() == [(-1, durable, 0)]
     assert stream.last_position <= stream.store.durable, "it waits for nothing"
     stream.store.apply(Put(b"k", b"", 0))
-    stream.listener.heard(ask)
+    stream.handler.heard(ask)
     told = stream.store.revision
     assert stream.heard() == [(0, told, 1), (-1, told, 0)]
     assert stream.last_position == stream.store.position, "it leaves when that is on disk"

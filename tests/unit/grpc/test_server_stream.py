@@ -10,7 +10,7 @@ from leasehold.errors import Status
 from leasehold.grpc.call_context import encode_metadata
 from leasehold.grpc.coroutine_handlers import Conversation, conversation
 from leasehold.grpc.protocol import COMPRESS_FROM_BYTES, QUEUED_BYTES, RpcError, framed
-from leasehold.grpc.routes import Speaker, Subscription
+from leasehold.grpc.routes import ServerStream, Subscription
 from leasehold.http2 import frames
 from leasehold.http2.frames import ErrorCode
 from leasehold.http2.inbound import CONNECTION_WINDOW, STREAM_WINDOW
@@ -28,15 +28,15 @@ class Greeting(Service):
         super().__init__()
         self.methods[GREETED] = Subscription(self.greet)
 
-    def greet(self, speaker: Speaker) -> Ear:
-        speaker.send_head(encode_metadata([("x-node", "1"), ("x-raw-bin", b"\0\xff")]))
-        return self.listen(speaker)
+    def greet(self, stream: ServerStream) -> Ear:
+        stream.send_head(encode_metadata([("x-node", "1"), ("x-raw-bin", b"\0\xff")]))
+        return self.listen(stream)
 
 
-def _watch(peer: Peer, path: str = WATCH, **changed: str) -> tuple[int, Speaker]:
+def _watch(peer: Peer, path: str = WATCH, **changed: str) -> tuple[int, ServerStream]:
     number = peer.open(path, end=False, **changed)
     peer.pump()
-    return number, peer.service.ears[-1].speaker
+    return number, peer.service.ears[-1].stream
 
 
 # How long it is kept.
@@ -59,8 +59,8 @@ def test_what_listened_to_a_call_is_gone_with_it_without_the_collector(raw: RawP
 
 
 def test_what_a_caller_says_besides_its_messages_reaches_the_handler(peer: Peer) -> None:
-    _, speaker = _watch(peer, x_trace="abc", x_raw_bin="AP8", authorization="Basic abc")
-    assert dict(speaker.context.metadata) == {
+    _, stream = _watch(peer, x_trace="abc", x_raw_bin="AP8", authorization="Basic abc")
+    assert dict(stream.context.metadata) == {
         "x-trace": "abc",
         "x-raw-bin": b"\0\xff",
         "authorization": "Basic abc",
@@ -69,15 +69,15 @@ def test_what_a_caller_says_besides_its_messages_reaches_the_handler(peer: Peer)
 
 def test_of_calls_with_other_metadata_each_has_its_own(peer: Peer) -> None:
     for index in range(5):
-        _, speaker = _watch(peer, x_index=str(index % 3))
-        assert speaker.context.metadata == (("x-index", str(index % 3)),)
+        _, stream = _watch(peer, x_index=str(index % 3))
+        assert stream.context.metadata == (("x-index", str(index % 3)),)
 
 
 def test_metadata_that_is_not_base64_is_internal_for_who_asks_for_it() -> None:
     class Asking(Service):
-        def listen(self, speaker: Speaker) -> Ear:
-            assert speaker.context.metadata is not None
-            return super().listen(speaker)
+        def listen(self, stream: ServerStream) -> Ear:
+            assert stream.context.metadata is not None
+            return super().listen(stream)
 
     peer = Peer(Asking())
     number = peer.open(WATCH, x_raw_bin="*")
@@ -88,16 +88,16 @@ def test_metadata_that_is_not_base64_is_internal_for_who_asks_for_it() -> None:
 
 
 def test_a_head_may_be_sent_before_the_first_message(peer: Peer) -> None:
-    number, speaker = _watch(peer)
-    speaker.send_head(encode_metadata({"x-node": "1"}))
-    speaker.flush()
+    number, stream = _watch(peer)
+    stream.send_head(encode_metadata({"x-node": "1"}))
+    stream.flush()
     peer.pump()
     head = {":status": "200", "content-type": "application/grpc", "x-node": "1"}
     assert peer.reply(number).head == head
     assert not peer.reply(number).is_ended
-    speaker.say(b"event", 0)
-    speaker.end()
-    speaker.flush()
+    stream.say(b"event", 0)
+    stream.end()
+    stream.flush()
     peer.pump()
     reply = peer.reply(number)
     assert (reply.head, reply.messages, reply.trailers) == (head, [b"event"], {"grpc-status": "0"})
@@ -114,9 +114,9 @@ def test_a_head_may_be_sent_while_the_stream_is_opened() -> None:
 def test_a_head_sent_while_the_stream_is_opened_says_how_messages_are_packed() -> None:
     peer = Peer(Greeting())
     packed = {"grpc_encoding": "gzip", "grpc_accept_encoding": "gzip"}
-    number, speaker = _watch(peer, GREETED, **packed)
-    speaker.say(b"x" * COMPRESS_FROM_BYTES, 0)
-    speaker.flush()
+    number, stream = _watch(peer, GREETED, **packed)
+    stream.say(b"x" * COMPRESS_FROM_BYTES, 0)
+    stream.flush()
     peer.pump()
     assert peer.reply(number).body[0] == 1
     assert peer.reply(number).head["grpc-encoding"] == "gzip"
@@ -127,39 +127,39 @@ def test_a_head_is_too_late_once_something_was_said(peer: Peer, before: str) -> 
     if "window" in before:
         peer.client.update_settings({4: 0})  # INITIAL_WINDOW_SIZE
         peer.pump()
-    _, speaker = _watch(peer)
+    _, stream = _watch(peer)
     if before == "a head":
-        speaker.send_head(())
+        stream.send_head(())
     else:
-        speaker.say(b"event", 0)
-        speaker.flush()
+        stream.say(b"event", 0)
+        stream.flush()
     with pytest.raises(ValueError, match="was sent already"):
-        speaker.send_head(encode_metadata({"x-late": "1"}))
+        stream.send_head(encode_metadata({"x-late": "1"}))
 
 
 def test_a_head_on_a_stream_that_is_over_goes_nowhere(peer: Peer) -> None:
-    number, speaker = _watch(peer)
+    number, stream = _watch(peer)
     peer.client.reset_stream(number)
     peer.pump()
-    speaker.send_head(encode_metadata({"x-late": "1"}))
-    speaker.flush()
+    stream.send_head(encode_metadata({"x-late": "1"}))
+    stream.flush()
     peer.pump()
     assert peer.reply(number).head == {}
 
 
 def test_metadata_of_the_end_comes_with_the_status(peer: Peer) -> None:
-    number, speaker = _watch(peer)
-    speaker.say(b"event", 0)
-    speaker.end(metadata=encode_metadata({"x-cost": "7"}))
-    speaker.flush()
+    number, stream = _watch(peer)
+    stream.say(b"event", 0)
+    stream.end(metadata=encode_metadata({"x-cost": "7"}))
+    stream.flush()
     peer.pump()
     assert peer.reply(number).trailers == {"grpc-status": "0", "x-cost": "7"}
 
 
 def test_metadata_of_an_end_without_messages_comes_too(peer: Peer) -> None:
-    number, speaker = _watch(peer)
-    speaker.end(metadata=encode_metadata({"x-cost": "7"}))
-    speaker.flush()
+    number, stream = _watch(peer)
+    stream.end(metadata=encode_metadata({"x-cost": "7"}))
+    stream.flush()
     peer.pump()
     reply = peer.reply(number)
     assert reply.head | reply.trailers == {
@@ -172,9 +172,9 @@ def test_metadata_of_an_end_without_messages_comes_too(peer: Peer) -> None:
 
 
 def test_metadata_of_an_error_comes_with_it(peer: Peer) -> None:
-    number, speaker = _watch(peer)
-    speaker.end(RpcError(Status.ABORTED, "no", metadata=encode_metadata({"x-why": "because"})))
-    speaker.flush()
+    number, stream = _watch(peer)
+    stream.end(RpcError(Status.ABORTED, "no", metadata=encode_metadata({"x-why": "because"})))
+    stream.flush()
     peer.pump()
     assert (peer.reply(number).status, peer.reply(number).head["x-why"]) == (10, "because")
 
@@ -202,23 +202,23 @@ def test_what_is_not_deferred_is_given_back_by_itself(raw: RawPeer) -> None:
 
 def test_what_is_deferred_is_withheld_and_given_back_once_it_is_taken(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
-    speaker = raw.service.ears[0].speaker
-    speaker.defer(MANY_PIECES * 16_000)
+    stream = raw.service.ears[0].stream
+    stream.defer(MANY_PIECES * 16_000)
     assert _updates(raw.send(PIECE * MANY_PIECES)) == []
     assert raw.server._inbound.buffered_bytes == MANY_PIECES * 16_000
-    speaker.taken(16_000)
-    speaker.flush()
+    stream.taken(16_000)
+    stream.flush()
     assert _updates(raw.taken()) == [], "so little is not worth a frame"
-    speaker.taken((MANY_PIECES - 1) * 16_000)
-    speaker.flush()
+    stream.taken((MANY_PIECES - 1) * 16_000)
+    stream.flush()
     assert _updates(raw.taken()) == [MANY_PIECES * OCTETS]
     assert raw.server._inbound.buffered_bytes == 0
 
 
 def test_the_window_is_given_back_without_what_is_still_deferred(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
-    speaker = raw.service.ears[0].speaker
-    speaker.defer(100_000)
+    stream = raw.service.ears[0].stream
+    stream.defer(100_000)
     pieces = (STREAM_WINDOW // 2 + 100_000) // OCTETS + 1
     assert _updates(raw.send(PIECE * pieces)) == [pieces * OCTETS - 100_000]
 
@@ -226,33 +226,33 @@ def test_the_window_is_given_back_without_what_is_still_deferred(raw: RawPeer) -
 def test_nothing_is_given_back_to_a_client_that_has_ended_its_side(raw: RawPeer) -> None:
     raw.service.ends_when_client_does = False
     raw.send(raw.request(1, WATCH))
-    speaker = raw.service.ears[0].speaker
-    speaker.defer(MANY_PIECES * 16_000)
+    stream = raw.service.ears[0].stream
+    stream.defer(MANY_PIECES * 16_000)
     raw.send(PIECE * MANY_PIECES, frame(frames.DATA, END, 1))
-    speaker.taken(MANY_PIECES * 16_000)
-    speaker.flush()
+    stream.taken(MANY_PIECES * 16_000)
+    stream.flush()
     assert raw.taken() == []
     assert raw.server._inbound.buffered_bytes == 0
 
 
 def test_what_is_deferred_is_not_counted_once_the_stream_is_over(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
-    speaker = raw.service.ears[0].speaker
-    speaker.defer(1_000)
+    stream = raw.service.ears[0].stream
+    stream.defer(1_000)
     raw.send(frames.rst_stream(1, ErrorCode.CANCEL))
     assert no_leak(raw.server)
-    speaker.taken(1_000)
+    stream.taken(1_000)
     assert no_leak(raw.server)
 
 
 def test_too_much_that_is_deferred_ends_the_call_and_is_counted_right() -> None:
     class Hoarding(Ear):
         def heard(self, message: bytes) -> None:
-            self.speaker.defer(len(message))
+            self.stream.defer(len(message))
             super().heard(message)
 
     service = Service()
-    service.methods[WATCH] = Subscription(lambda speaker: Hoarding(service, speaker))
+    service.methods[WATCH] = Subscription(lambda stream: Hoarding(service, stream))
     raw = RawPeer(service, limits=ConnectionLimits(max_buffered_bytes=20_000))
     raw.send(raw.request(1, WATCH), PIECE)
     assert raw.server._inbound.buffered_bytes == 16_000
@@ -288,13 +288,13 @@ def test_messages_that_a_conversation_does_not_take_are_bounded_however_short(
 class Hoarder:
     """A listener that takes nothing of what it hears."""
 
-    def __init__(self, speaker: Speaker) -> None:
-        self.speaker = speaker
+    def __init__(self, stream: ServerStream) -> None:
+        self.stream = stream
         self.gone_times = 0
 
     def heard(self, message: bytes) -> None:
         """Keep it."""
-        self.speaker.defer(len(message))
+        self.stream.defer(len(message))
 
     def ended(self) -> None:
         """Wait."""
@@ -310,8 +310,8 @@ class Hoarder:
 def test_who_oversteps_the_window_of_all_is_cut_off_and_every_handler_hears_of_it() -> None:
     hoarders: list[Hoarder] = []
 
-    def open_one(speaker: Speaker) -> Hoarder:
-        hoarders.append(Hoarder(speaker))
+    def open_one(stream: ServerStream) -> Hoarder:
+        hoarders.append(Hoarder(stream))
         return hoarders[-1]
 
     raw = RawPeer(limits=ConnectionLimits(max_buffered_bytes=2 * CONNECTION_WINDOW))
@@ -332,8 +332,8 @@ def test_who_oversteps_the_window_of_all_is_cut_off_and_every_handler_hears_of_i
 def test_the_window_of_all_is_withheld_while_very_much_waits_and_then_given_back() -> None:
     hoarders: list[Hoarder] = []
 
-    def open_one(speaker: Speaker) -> Hoarder:
-        hoarders.append(Hoarder(speaker))
+    def open_one(stream: ServerStream) -> Hoarder:
+        hoarders.append(Hoarder(stream))
         return hoarders[-1]
 
     raw = RawPeer(limits=ConnectionLimits(max_buffered_bytes=CONNECTION_WINDOW - 500_000))
@@ -345,8 +345,8 @@ def test_the_window_of_all_is_withheld_while_very_much_waits_and_then_given_back
         sent += raw.send(*[frames.frame(frames.DATA, 0, number, message)] * 190)
     assert frames.WINDOW_UPDATE not in kinds(sent), "more than half of what may be buffered waits"
     for hoarder in hoarders:
-        hoarder.speaker.taken(190 * 16_000)
-        hoarder.speaker.flush()
+        hoarder.stream.taken(190 * 16_000)
+        hoarder.stream.flush()
     given = [each for each in raw.taken() if each.kind == frames.WINDOW_UPDATE]
     of_all = [int.from_bytes(each.payload, "big") for each in given if each.stream_id == 0]
     assert sum(of_all) == 3 * 190 * len(message)

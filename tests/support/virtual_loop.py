@@ -1,8 +1,8 @@
 """The clock and the alarms of a connection, in virtual time.
 
-    host = VirtualHost()
+    loop = VirtualLoop()
     ...
-    host.pass_time(10.0)  # calls what is due, in its order
+    loop.pass_time(10.0)  # calls what is due, in its order
 
 Tasks are driven by hand, with `run_tasks`.
 """
@@ -72,7 +72,7 @@ class VirtualTask:
                 callback(self)
 
 
-class VirtualHost:
+class VirtualLoop:
     """A clock that stands still until it is told otherwise."""
 
     def __init__(self) -> None:
