@@ -31,7 +31,7 @@ from leasehold.sessions.held_lease import HeldLease
 PART: Final = "keeping"
 SERVERS: Final = (OURS, ETCD)
 
-MESSAGES, OCTETS, RENEWALS = "messages_per_s", "bytes_per_s", "renewals_per_s"
+MESSAGES, BYTES, RENEWALS = "messages_per_s", "bytes_per_s", "renewals_per_s"
 CPU, SERVER_CPU = "cpu_s_per_s", "server_cpu_s_per_s"
 LONGEST_MS: Final = "longest_pause_ms"
 """The most processor time that the client's event loop spent in one turn, while others waited."""
@@ -93,7 +93,7 @@ async def _keep(port: int, server_pid: int, scale: Scale) -> Figures:
 def _used(sent: "Sent", server_pid: int) -> Figures:
     return {
         MESSAGES: sent.messages,
-        OCTETS: sent.octets,
+        BYTES: sent.size_bytes,
         RENEWALS: sent.renewals,
         CPU: process_time(),
         SERVER_CPU: cpu_s_of(server_pid),
@@ -125,7 +125,7 @@ class Sent:
     """Counts what all clients of this process send, for as long as it lives."""
 
     messages: int = 0
-    octets: int = 0
+    size_bytes: int = 0
     renewals: int = 0
 
     def __post_init__(self) -> None:
@@ -150,4 +150,4 @@ class Sent:
 
     def _count(self, message: bytes) -> None:
         self.messages += 1
-        self.octets += len(message)
+        self.size_bytes += len(message)

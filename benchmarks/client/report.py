@@ -8,10 +8,10 @@ from benchmarks.client.calls import WHATS
 from benchmarks.client.clients import AETCD, BARE, CLIENTS, ETCD3, OTHERS, OURS
 from benchmarks.client.driving import RENEW
 from benchmarks.client.keeping import (
+    BYTES,
     CPU,
     LONGEST_MS,
     MESSAGES,
-    OCTETS,
     RENEWALS,
     SERVER_CPU,
     naive_per_s,
@@ -157,7 +157,7 @@ def _keeping(cells: Cells, leases: int, ttl_s: float) -> Table:
 
 
 def _kept(name: str, samples: Sequence[Sample]) -> list[str]:
-    figures = (MESSAGES, OCTETS, RENEWALS, CPU, SERVER_CPU, LONGEST_MS)
+    figures = (MESSAGES, BYTES, RENEWALS, CPU, SERVER_CPU, LONGEST_MS)
     return [name, *(_small(spread_of(samples, each).median) for each in figures)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from time import sleep
 from typing import Final
 
-from benchmarks.locks.driving import MESSAGES, OCTETS
+from benchmarks.locks.driving import BYTES, MESSAGES
 from benchmarks.locks.relay import Relay, Traffic
 from benchmarks.transport.samples import Figures
 
@@ -47,5 +47,5 @@ async def count_async(
 def _each(traffic: Traffic, pairs: int) -> Figures:
     return {
         MESSAGES: traffic.messages / pairs,
-        OCTETS: (traffic.sent + traffic.received) / pairs,
+        BYTES: (traffic.sent + traffic.received) / pairs,
     }

@@ -27,7 +27,7 @@ from leasehold.locks.ownership import Guard
 PART: Final = "holding"
 SERVERS: Final = {OURS: "ours, on Leasehold", ETCD: "ours, on etcd"}
 
-MESSAGES, OCTETS = "messages_per_s", "bytes_per_s"
+MESSAGES, BYTES = "messages_per_s", "bytes_per_s"
 CPU, SERVER_CPU = "cpu_s_per_s", "server_cpu_s_per_s"
 LOCKS, TTL_S = "locks", "ttl_s"
 
@@ -61,7 +61,7 @@ def _look(server: Server, scale: Scale) -> Figures:
     sent, took_s = after.since(before), ended - began
     return {
         MESSAGES: sent.messages / took_s,
-        OCTETS: (sent.sent + sent.received) / took_s,
+        BYTES: (sent.sent + sent.received) / took_s,
         CPU: (client_end_s - client_s) / took_s,
         SERVER_CPU: (server_end_s - server_s) / took_s,
         LOCKS: scale.locks,
@@ -109,7 +109,7 @@ def table(cells: Cells) -> Table:
         samples = cells.get(Cell(PART, PART, server))
         if samples:
             locks, ttl_s = int(samples[0].figures[LOCKS]), samples[0].figures[TTL_S]
-            names = (MESSAGES, OCTETS, CPU, SERVER_CPU)
+            names = (MESSAGES, BYTES, CPU, SERVER_CPU)
             rows.append([name, *(_small(spread_of(samples, each).median) for each in names)])
     if rows:
         naive = figure(naive_per_s(locks, ttl_s))

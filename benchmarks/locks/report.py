@@ -16,9 +16,9 @@ from benchmarks.locks.contest import (
 )
 from benchmarks.locks.driving import (
     ACQUIRE_US,
+    BYTES,
     HANDED_OVER,
     MESSAGES,
-    OCTETS,
     PAIR_US,
     TOOK_S,
 )
@@ -135,7 +135,7 @@ def _reacquired(cells: Cells, who: str) -> list[str]:
     row += [shown(samples, name) for name in (CPU_US, OTHER_CPU_US)]
     if not counted:
         return [*row, NOTHING, NOTHING]
-    return [*row, *(_small(spread_of(counted, name).median) for name in (MESSAGES, OCTETS))]
+    return [*row, *(_small(spread_of(counted, name).median) for name in (MESSAGES, BYTES))]
 
 
 def _handing_over(results: Results) -> Table:

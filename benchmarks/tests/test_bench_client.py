@@ -15,7 +15,7 @@ import pytest
 from benchmarks.client import calls, clients, driving, keeping, page, report, targets
 from benchmarks.client.clients import AETCD, ASYNCIO, BARE, CLIENTS, ETCD3, SYNC, UVLOOP
 from benchmarks.client.driving import GET, PUT, RENEW, Order
-from benchmarks.client.keeping import CPU, LONGEST_MS, MESSAGES, OCTETS, RENEWALS, SERVER_CPU
+from benchmarks.client.keeping import BYTES, CPU, LONGEST_MS, MESSAGES, RENEWALS, SERVER_CPU
 from benchmarks.client.plot import write_plot
 from benchmarks.client.scale import FULL, QUICK
 from benchmarks.client.workers import Worker
@@ -60,7 +60,7 @@ def measured() -> Cells:
             samples = [taken(number, figures | {OTHER_CPU_US: 9.0}) for number in range(2)]
             cells[Cell(calls.PART, what, who)] = samples
     for server, messages in ((OURS, 0.1), (ETCD, 100.0)):
-        figures = {MESSAGES: messages, OCTETS: 900.0, RENEWALS: 100.0, CPU: 0.0021}
+        figures = {MESSAGES: messages, BYTES: 900.0, RENEWALS: 100.0, CPU: 0.0021}
         figures |= {SERVER_CPU: 0.001, LONGEST_MS: 3.0}
         cell = Cell(keeping.PART, keeping.name_of(LEASES, TTL_S), server)
         cells[cell] = [taken(0, figures)]

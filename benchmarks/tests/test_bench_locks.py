@@ -36,11 +36,11 @@ from benchmarks.locks.contest import COUNTING, CROWDING, HANDING_OVER, REACQUIRI
 from benchmarks.locks.counting import count, count_async
 from benchmarks.locks.driving import (
     ACQUIRE_US,
+    BYTES,
     CROWD,
     HAND_OVER,
     HANDED_OVER,
     MESSAGES,
-    OCTETS,
     PAIR_US,
     REACQUIRE,
     TOOK_S,
@@ -236,7 +236,7 @@ class Pinger:
 
 @pytest.mark.parametrize("is_cached", [False, True])
 def test_the_relay_counts_what_each_pair_sends(is_cached: bool) -> None:
-    expected = {MESSAGES: 0.0, OCTETS: 0.0} if is_cached else {MESSAGES: 1.0, OCTETS: 18.0}
+    expected = {MESSAGES: 0.0, BYTES: 0.0} if is_cached else {MESSAGES: 1.0, BYTES: 18.0}
     with (
         echoing() as port,
         relaying(port, JUTE) as relay,
@@ -351,12 +351,12 @@ def measured() -> Cells:
         figures = {ACQUIRE_US: us, PAIR_US: 2 * us, CPU_US: us, OTHER_CPU_US: 9.0}
         if who != NO_RECALL:
             cells[report.cell(REACQUIRING, who)] = [taken(number, figures) for number in range(2)]
-            cells[report.cell(COUNTING, who)] = [taken(0, {MESSAGES: sent, OCTETS: 100 * sent})]
+            cells[report.cell(COUNTING, who)] = [taken(0, {MESSAGES: sent, BYTES: 100 * sent})]
             handed = {P50_MS: 2.0, P99_MS: 4.0, HANDED_OVER: 20.0}
             cells[report.cell(HANDING_OVER, who)] = [taken(0, handed)]
         cells[report.cell(CROWDING, who)] = [taken(0, {TOOK_S: 6.0})]
     for server, messages in ((OURS, 0.1), (ETCD, 0.2)):
-        held = {holding.MESSAGES: messages, holding.OCTETS: 9.0, holding.CPU: 0.002}
+        held = {holding.MESSAGES: messages, holding.BYTES: 9.0, holding.CPU: 0.002}
         held |= {holding.SERVER_CPU: 0.001, holding.LOCKS: 10_000, holding.TTL_S: 30.0}
         cells[Cell(holding.PART, holding.PART, server)] = [taken(0, held)]
     for sharing in traffic.SHARING:
@@ -392,7 +392,7 @@ def test_verdicts_stand_beside_the_figures_and_what_is_missing_is_named() -> Non
     ]
     assert table.note == f"missing: {KAZOO}: ZooKeeper is not there"
     cells = measured()
-    cells[report.cell(COUNTING, CACHED)] = [taken(0, {MESSAGES: 0.01, OCTETS: 1.0})]
+    cells[report.cell(COUNTING, CACHED)] = [taken(0, {MESSAGES: 0.01, BYTES: 1.0})]
     assert [*report.target_table(results(cells)).rows[1]][1:] == ["0", "0.01", "NO"]
 
 

@@ -56,8 +56,8 @@ class GatewayClient:
         """Make a request; a body that is no text is written as JSON."""
         if body is not None and not isinstance(body, str | bytes):
             body = json.dumps(body)
-        octets = body.encode() if isinstance(body, str) else body
-        self._connection.request(method, path, octets, fields or {})
+        data = body.encode() if isinstance(body, str) else body
+        self._connection.request(method, path, data, fields or {})
         answer = self._connection.getresponse()
         named = {name.lower(): value for name, value in answer.getheaders()}
         kept = {name: value for name, value in named.items() if name not in self._hidden}
@@ -110,6 +110,6 @@ def without_revision(text: str) -> str:
     return _REVISION.sub(b"HEADER", text.encode()).decode()
 
 
-def encoded(octets: bytes) -> str:
+def encoded(data: bytes) -> str:
     """Write bytes as the gateway does."""
-    return base64.b64encode(octets).decode()
+    return base64.b64encode(data).decode()

@@ -169,15 +169,13 @@ def test_what_is_taken(gateway: GatewayClient, key: bytes, more: str) -> None:
         '{"range_end":"AA==","rangeEnd":null,"key":"KEY"}',
         '{"key":"KEY\\n"}',
         '{"key":"\\r\\nKEY"}',
-        '{"key":OCTETS}',
+        '{"key":BYTES}',
     ],
 )
 def test_what_is_taken_as_a_body(gateway: GatewayClient, key: bytes, body: str) -> None:
     gateway.post("/v3/kv/put", {"key": encoded(key)})
-    octets = json.dumps(list(key))
-    answer = gateway.post(
-        "/v3/kv/range", body.replace("KEY", encoded(key)).replace("OCTETS", octets)
-    )
+    data = json.dumps(list(key))
+    answer = gateway.post("/v3/kv/range", body.replace("KEY", encoded(key)).replace("BYTES", data))
     assert (answer.status, answer.json.get("count")) == (200, "1")
 
 

@@ -54,18 +54,18 @@ def integer(value: int, prefix_bits: int, pattern: int = 0) -> bytes:
     largest = (1 << prefix_bits) - 1
     if value < largest:
         return bytes((pattern | value,))
-    octets = bytearray((pattern | largest,))
+    data = bytearray((pattern | largest,))
     rest = value - largest
     while rest >= 0x80:
-        octets.append(rest & 0x7F | 0x80)
+        data.append(rest & 0x7F | 0x80)
         rest >>= 7
-    octets.append(rest)
-    return bytes(octets)
+    data.append(rest)
+    return bytes(data)
 
 
-def string(octets: bytes) -> bytes:
+def string(data: bytes) -> bytes:
     """Write a string as it is (5.2)."""
-    return integer(len(octets), 7) + octets
+    return integer(len(data), 7) + data
 
 
 def huffman(coded: bytes) -> bytes:
@@ -93,9 +93,9 @@ def never_indexed(name: bytes | int, value: bytes) -> bytes:
     return _literal(name, value, 4, 0x10)
 
 
-def table_size(octets: int) -> bytes:
+def table_size(size_bytes: int) -> bytes:
     """Change the size of the dynamic table (6.3)."""
-    return integer(octets, 5, 0x20)
+    return integer(size_bytes, 5, 0x20)
 
 
 def _literal(name: bytes | int, value: bytes, prefix_bits: int, pattern: int) -> bytes:

@@ -48,9 +48,9 @@ def check_went_well(answer: Answer) -> None:
 
 
 def _varint(value: int) -> bytes:
-    octets = bytearray()
+    data = bytearray()
     while value >= 0x80:
-        octets.append(value & 0x7F | 0x80)
+        data.append(value & 0x7F | 0x80)
         value >>= 7
-    octets.append(value)
-    return bytes(octets)
+    data.append(value)
+    return bytes(data)

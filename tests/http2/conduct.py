@@ -157,9 +157,9 @@ class Conduct:
         answer.is_ended = frame.has(wire.END_STREAM)
 
     @staticmethod
-    def _count(windows: dict[int, int], stream_id: int, octets: int) -> None:
+    def _count(windows: dict[int, int], stream_id: int, size_bytes: int) -> None:
         for where in {stream_id, 0}:
-            windows[where] = windows.get(where, 0) + octets
+            windows[where] = windows.get(where, 0) + size_bytes
 
     def _headers(self, frame: Frame) -> None:
         if frame.kind == Kind.HEADERS:
@@ -226,7 +226,7 @@ def is_in_sixes(frame: Frame) -> bool:
 
 def _check_field(one: Field) -> None:
     name, value = one
-    bad_name = any(octet <= 0x20 or octet >= 0x7F for octet in name) or b":" in name[1:]
+    bad_name = any(byte <= 0x20 or byte >= 0x7F for byte in name) or b":" in name[1:]
     assert name, "8.2.1: a field without a name"
     assert not bad_name, f"8.2.1: the name of {one}"
     assert name == name.lower(), f"8.2: an upper case name: {one}"

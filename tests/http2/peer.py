@@ -47,18 +47,18 @@ class Peer:
 
     # Saying something.
 
-    def send(self, *octets: bytes) -> None:
+    def send(self, *data: bytes) -> None:
         """Send frames, or parts of them that are whole together, in one piece."""
-        message = b"".join(octets)
+        message = b"".join(data)
         for frame in wire.split(message):
             self.conduct.sent(frame)
         self.send_raw(message)
 
-    def send_raw(self, octets: bytes) -> None:
+    def send_raw(self, data: bytes) -> None:
         """Send bytes that are no frames, or that have been taken note of."""
         try:
             self._socket.settimeout(DEADLINE_S)
-            self._socket.sendall(octets)
+            self._socket.sendall(data)
         except (ConnectionResetError, BrokenPipeError):
             pass  # what the server said before it hung up is still to be read
         except TimeoutError as error:
@@ -146,12 +146,12 @@ class Peer:
         The server has then dealt with everything that was sent before.
         """
         self._pings += 1
-        octets = self._pings.to_bytes(wire.PING_BYTES, "big")
+        data = self._pings.to_bytes(wire.PING_BYTES, "big")
         self._seen.clear()
-        self.send(wire.ping(octets))
+        self.send(wire.ping(data))
         self.expect(
             "an answer to PING",
-            lambda frame: frame.is_a(Kind.PING) and frame.has(wire.ACK) and frame.payload == octets,
+            lambda frame: frame.is_a(Kind.PING) and frame.has(wire.ACK) and frame.payload == data,
         )
         return self._seen[:-1]
 
@@ -242,13 +242,13 @@ class Peer:
             self._fail(wanted)
         self._socket.settimeout(remaining_s)
         try:
-            octets = self._socket.recv(READ_BYTES)
+            data = self._socket.recv(READ_BYTES)
         except TimeoutError:
             self._fail(wanted)
         except ConnectionResetError:  # it hung up before it had read everything
-            octets = b""
-        self._unread += octets
-        self._is_at_end = not octets
+            data = b""
+        self._unread += data
+        self._is_at_end = not data
 
     def _fail(self, wanted: str) -> NoReturn:
         raise AssertionError(f"wanted {wanted}; received {wire.listed(self._seen)}")

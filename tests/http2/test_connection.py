@@ -8,12 +8,12 @@ from tests.http2.peer import Peer
 from tests.http2.wire import Code, Kind, Setting
 
 
-@pytest.mark.parametrize("octets", [bytes(8), b"h2 alive", b"\xff" * 8])
-def test_ping_is_answered_with_its_own_payload(peer: Peer, octets: bytes) -> None:
-    """6.7: with ACK, and the same eight octets."""
-    peer.send(wire.ping(octets))
+@pytest.mark.parametrize("data", [bytes(8), b"h2 alive", b"\xff" * 8])
+def test_ping_is_answered_with_its_own_payload(peer: Peer, data: bytes) -> None:
+    """6.7: with ACK, and the same eight bytes."""
+    peer.send(wire.ping(data))
     answer = peer.expect("an answer to PING", lambda frame: frame.is_a(Kind.PING))
-    assert (answer.flags, answer.payload) == (wire.ACK, octets)
+    assert (answer.flags, answer.payload) == (wire.ACK, data)
 
 
 def test_pings_are_answered_in_order(peer: Peer) -> None:

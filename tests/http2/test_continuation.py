@@ -26,7 +26,7 @@ def test_a_block_may_come_in_single_octets(peer: Peer) -> None:
     block = peer.block(GET)
     peer.send(
         wire.headers(1, block[:1], ends_headers=False),
-        *(wire.continuation(1, bytes((octet,)), ends_headers=False) for octet in block[1:-1]),
+        *(wire.continuation(1, bytes((byte,)), ends_headers=False) for byte in block[1:-1]),
         wire.continuation(1, block[-1:]),
     )
     peer.expect_answer(1)

@@ -31,13 +31,13 @@ def expect_malformed(peer: Peer, fields: Fields, *, stream_id: int = 1) -> None:
 # 8.2.1: names.
 
 
-@pytest.mark.parametrize("octets", NOT_IN_NAMES.values(), ids=NOT_IN_NAMES)
-def test_a_name_has_no_such_octet(connect: Connect, octets: range) -> None:
+@pytest.mark.parametrize("data", NOT_IN_NAMES.values(), ids=NOT_IN_NAMES)
+def test_a_name_has_no_such_octet(connect: Connect, data: range) -> None:
     """8.2, 8.2.1: control characters, space, upper case, and what is not ASCII are malformed."""
-    for octet in octets:
+    for byte in data:
         peer = connect()
         peer.greet()
-        expect_malformed(peer, with_field(GET, b"x-" + bytes((octet,)) + b"-y", b"ok"))
+        expect_malformed(peer, with_field(GET, b"x-" + bytes((byte,)) + b"-y", b"ok"))
 
 
 @both_kinds
@@ -71,11 +71,11 @@ def test_a_name_may_have_every_other_octet_of_a_token(peer: Peer) -> None:
 
 
 @both_kinds
-@pytest.mark.parametrize("octet", NOT_IN_VALUES, ids=hex)
+@pytest.mark.parametrize("byte", NOT_IN_VALUES, ids=hex)
 @pytest.mark.parametrize("form", [b"%s", b"a%s", b"%sb", b"a%sb"], ids=repr)
-def test_a_value_has_no_such_octet(peer: Peer, fields: Fields, octet: int, form: bytes) -> None:
+def test_a_value_has_no_such_octet(peer: Peer, fields: Fields, byte: int, form: bytes) -> None:
     """8.2.1: NUL, line feed and carriage return are malformed anywhere."""
-    expect_malformed(peer, with_field(fields, b"x-test", form % bytes((octet,))))
+    expect_malformed(peer, with_field(fields, b"x-test", form % bytes((byte,))))
 
 
 @both_kinds

@@ -100,7 +100,7 @@ def test_the_reserved_bit_of_settings_is_ignored(peer: Peer) -> None:
 
 
 def test_a_data_frame_of_the_largest_size_is_taken(peer: Peer) -> None:
-    """4.2: every server takes 2^14 octets."""
+    """4.2: every server takes 2^14 bytes."""
     peer.send(peer.request(1, POST, ends=False), wire.data(1, b"x" * LIMIT, ends=True))
     peer.expect_answer(1)
 
@@ -159,7 +159,7 @@ def test_too_large_a_data_frame_is_an_error_of_the_stream(peer: Peer, length: in
 
 
 @pytest.mark.parametrize(
-    ("octets", "stream_id"),
+    ("data", "stream_id"),
     [
         pytest.param(wire.frame(Kind.SETTINGS, 0, 0, bytes(3)), 0, id="6.5-SETTINGS-of-3"),
         pytest.param(wire.frame(Kind.SETTINGS, 0, 0, bytes(7)), 0, id="6.5-SETTINGS-of-7"),
@@ -189,11 +189,11 @@ def test_too_large_a_data_frame_is_an_error_of_the_stream(peer: Peer, length: in
     ],
 )
 def test_a_frame_of_a_wrong_length_ends_the_connection(
-    peer: Peer, octets: bytes, stream_id: int
+    peer: Peer, data: bytes, stream_id: int
 ) -> None:
     """6.4, 6.5, 6.7, 6.8, 6.9: FRAME_SIZE_ERROR of the connection."""
     opening = peer.request(stream_id, POST, ends=False) if stream_id else b""
-    peer.send(opening, octets)
+    peer.send(opening, data)
     peer.expect_connection_error({Code.FRAME_SIZE_ERROR})
 
 
@@ -201,7 +201,7 @@ def test_a_frame_of_a_wrong_length_ends_the_connection(
 
 
 @pytest.mark.parametrize(
-    "octets",
+    "data",
     [
         pytest.param(wire.data(0, b"test", ends=True), id="6.1-DATA"),
         pytest.param(wire.headers(0, PLAIN_GET), id="6.2-HEADERS"),
@@ -213,9 +213,9 @@ def test_a_frame_of_a_wrong_length_ends_the_connection(
         ),
     ],
 )
-def test_a_frame_that_needs_a_stream_must_name_one(peer: Peer, octets: bytes) -> None:
+def test_a_frame_that_needs_a_stream_must_name_one(peer: Peer, data: bytes) -> None:
     """6.1 to 6.4, 6.6, 6.10: on stream zero they are a PROTOCOL_ERROR of the connection."""
-    peer.send(octets)
+    peer.send(data)
     peer.expect_connection_error({Code.PROTOCOL_ERROR})
 
 

@@ -103,7 +103,7 @@ def test_a_request_may_be_indices_alone(peer: Peer, method: int, path: int, sche
 
 @pytest.mark.parametrize("length", [0, 1, 126, 127, 128, 254, 255, 256, 2000])
 def test_strings_of_any_length_are_decoded(peer: Peer, length: int) -> None:
-    """5.1, 5.2: around the lengths at which the integer takes another octet."""
+    """5.1, 5.2: around the lengths at which the integer takes another byte."""
     value = b"~" * length
     coded = hpack.Encoder().encode([(b"x-test", value)], huffman=True)
     expect_answered(peer, PLAIN_GET + plain(b"x-test", value), PLAIN_GET + coded)
@@ -165,7 +165,7 @@ def test_the_same_field_may_be_inserted_twice(peer: Peer) -> None:
 
 
 def test_the_oldest_entries_are_evicted(peer: Peer) -> None:
-    """4.4: the path stays while there is room for it, to the octet."""
+    """4.4: the path stays while there is room for it, to the byte."""
     path, name = b"/found", b"x-fill"
     taken = len(b":path" + path) + len(name) + 2 * ENTRY_OVERHEAD_BYTES
     fits = b"f" * (DEFAULT_TABLE_BYTES - taken)
@@ -293,7 +293,7 @@ def test_the_size_may_not_exceed_what_the_server_allows(peer: Peer, excess: int)
         pytest.param(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", id="5.1-index-too-large"),
         pytest.param(b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\xff\x01x", id="5.1-length-too-large"),
         pytest.param(
-            plain(b"x-test", b"")[:-1] + huffman(TEST_CODED + b"\xff"), id="5.2-padding-of-an-octet"
+            plain(b"x-test", b"")[:-1] + huffman(TEST_CODED + b"\xff"), id="5.2-padding-of-an-byte"
         ),
         pytest.param(
             plain(b"x-test", b"")[:-1] + huffman(TEST_PADDED_BY_ZERO), id="5.2-padding-of-zeros"

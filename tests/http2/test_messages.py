@@ -51,10 +51,10 @@ def test_a_call_is_answered(peer: Peer) -> None:
 # 8.1: trailers.
 
 
-@pytest.mark.parametrize("octets", [b"", b"test"], ids=["no-content", "content"])
-def test_a_request_may_end_with_trailers(peer: Peer, octets: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"test"], ids=["no-content", "content"])
+def test_a_request_may_end_with_trailers(peer: Peer, data: bytes) -> None:
     """8.1: whether there was DATA or not, and whether they were announced or not."""
-    content = [wire.data(1, octets)] if octets else []
+    content = [wire.data(1, data)] if data else []
     peer.send(
         peer.request(1, with_field(POST, b"trailer", b"x-test"), ends=False),
         *content,
@@ -103,10 +103,10 @@ def test_malformed_trailers_are_an_error(peer: Peer, fields: Fields, trailers: F
 
 
 @pytest.mark.parametrize("fields", [POST, GRANT], ids=["plain", "call"])
-@pytest.mark.parametrize("octets", [b"", b"test"], ids=["no-content", "content"])
-def test_trailers_must_end_the_stream(peer: Peer, fields: Fields, octets: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"test"], ids=["no-content", "content"])
+def test_trailers_must_end_the_stream(peer: Peer, fields: Fields, data: bytes) -> None:
     """8.1: a second HEADERS frame without END_STREAM is malformed."""
-    content = [wire.data(1, octets)] if octets else []
+    content = [wire.data(1, data)] if data else []
     trailers = wire.headers(1, peer.block([(b"x-test", b"ok")]), ends=False)
     peer.send(peer.request(1, fields, ends=False), *content, trailers)
     peer.expect_stream_error(1, {Code.PROTOCOL_ERROR})

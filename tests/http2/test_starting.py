@@ -35,8 +35,8 @@ def test_a_connection_may_come_in_single_octets(connect: Connect) -> None:
     request = wire.settings() + peer.request(1, GET, ends=False) + wire.data(1, b"body", ends=True)
     for frame in wire.split(request):
         peer.conduct.sent(frame)
-    for octet in wire.PREFACE + request:
-        peer.send_raw(bytes((octet,)))
+    for byte in wire.PREFACE + request:
+        peer.send_raw(bytes((byte,)))
     peer.expect_answer(1)
 
 
@@ -44,7 +44,7 @@ def test_a_connection_may_come_in_single_octets(connect: Connect) -> None:
     "preface",
     [
         pytest.param(b"INVALID CONNECTION PREFACE\r\n\r\n", id="no-http-at-all"),
-        pytest.param(wire.PREFACE[:-1] + b"\r", id="wrong-last-octet"),
+        pytest.param(wire.PREFACE[:-1] + b"\r", id="wrong-last-byte"),
         pytest.param(wire.PREFACE.replace(b"SM", b"SN"), id="wrong-second-half"),
         pytest.param(wire.PREFACE.replace(b"2.0", b"2.1"), id="wrong-version"),
         pytest.param(b"\x00" * len(wire.PREFACE), id="zeros"),

@@ -21,14 +21,14 @@ TO_THE_TOP = wire.MAX_WINDOW - wire.DEFAULT_WINDOW
 
 @pytest.mark.parametrize("increment", [1, 1000, TO_THE_TOP])
 def test_window_update_of_the_connection_is_taken(peer: Peer, increment: int) -> None:
-    """6.9, 6.9.1: up to 2^31-1 octets."""
+    """6.9, 6.9.1: up to 2^31-1 bytes."""
     peer.send(wire.window_update(0, increment), peer.request(1))
     peer.expect_answer(1)
 
 
 @pytest.mark.parametrize("increment", [1, 1000, TO_THE_TOP])
 def test_window_update_of_a_stream_is_taken(peer: Peer, increment: int) -> None:
-    """6.9, 6.9.1: up to 2^31-1 octets."""
+    """6.9, 6.9.1: up to 2^31-1 bytes."""
     peer.send(peer.request(1, POST, ends=False), wire.window_update(1, increment))
     peer.send(wire.data(1, b"test", ends=True))
     peer.expect_answer(1)

@@ -169,14 +169,14 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
 
 
 def data(
-    stream_id: int, octets: bytes = b"", *, ends: bool = False, padding: int | None = None
+    stream_id: int, data: bytes = b"", *, ends: bool = False, padding: int | None = None
 ) -> bytes:
     """Write DATA."""
     flags = END_STREAM if ends else 0
     if padding is not None:
         flags |= PADDED
-        octets = bytes((padding,)) + octets + bytes(padding)
-    return frame(Kind.DATA, flags, stream_id, octets)
+        data = bytes((padding,)) + data + bytes(padding)
+    return frame(Kind.DATA, flags, stream_id, data)
 
 
 def headers(
@@ -231,9 +231,9 @@ def settings_ack() -> bytes:
     return frame(Kind.SETTINGS, ACK, 0)
 
 
-def ping(octets: bytes = b"are you?") -> bytes:
+def ping(data: bytes = b"are you?") -> bytes:
     """Write PING."""
-    return frame(Kind.PING, 0, 0, octets)
+    return frame(Kind.PING, 0, 0, data)
 
 
 def goaway(last_stream_id: int = 0, code: int = Code.NO_ERROR, why: bytes = b"") -> bytes:
@@ -259,20 +259,20 @@ def payload_bytes(head: bytes) -> int:
     return int.from_bytes(head[:3], "big")
 
 
-def parse(octets: bytes) -> Frame:
+def parse(data: bytes) -> Frame:
     """Read one whole frame."""
-    length_and_kind, flags, stream_id = _HEAD.unpack_from(octets)
-    return Frame(length_and_kind & 0xFF, flags, stream_id, octets[HEAD_BYTES:])
+    length_and_kind, flags, stream_id = _HEAD.unpack_from(data)
+    return Frame(length_and_kind & 0xFF, flags, stream_id, data[HEAD_BYTES:])
 
 
-def split(octets: bytes) -> Iterator[Frame]:
+def split(data: bytes) -> Iterator[Frame]:
     """Read the whole frames at the beginning of bytes; what is cut off is left out."""
     at = 0
-    while at + HEAD_BYTES <= len(octets):
-        end = at + HEAD_BYTES + payload_bytes(octets[at : at + HEAD_BYTES])
-        if end > len(octets):
+    while at + HEAD_BYTES <= len(data):
+        end = at + HEAD_BYTES + payload_bytes(data[at : at + HEAD_BYTES])
+        if end > len(data):
             return
-        yield parse(octets[at:end])
+        yield parse(data[at:end])
         at = end
 
 

@@ -72,19 +72,19 @@ class Line:
         if greeting:
             self.socket.sendall(greeting)
 
-    def send(self, *octets: bytes) -> bool:
+    def send(self, *data: bytes) -> bool:
         """Send; False once the server has hung up."""
         try:
-            self.socket.sendall(b"".join(octets))
+            self.socket.sendall(b"".join(data))
         except ConnectionError:
             return False
         return True
 
-    def read_until(self, octets: bytes) -> None:
+    def read_until(self, data: bytes) -> None:
         """Read until the server has sent something."""
-        while octets not in self.received:
+        while data not in self.received:
             got = self.socket.recv(65_536)
-            assert got, f"closed, and {octets!r} never came"
+            assert got, f"closed, and {data!r} never came"
             self.received += got
 
     def read_to_the_end(self) -> None:
@@ -330,9 +330,9 @@ def test_octets_that_drip_do_not_make_a_greeting_last_longer(scene: Scene) -> No
     with contextlib.closing(scene.attack(b"")) as line:
         line.socket.settimeout(SHORT_S / 20)
         until = time.monotonic() + DEADLINE_S
-        for octet in request:
+        for byte in request:
             assert time.monotonic() < until
-            if not line.send(bytes((octet,))):
+            if not line.send(bytes((byte,))):
                 break
             try:
                 if not line.socket.recv(10):
@@ -427,10 +427,10 @@ def test_who_asks_and_reads_nothing_is_cut_off(scene: Scene) -> None:
 
 def test_a_gzip_bomb_loses_its_call_only(scene: Scene, attacker: Line) -> None:
     bomb = gzip.compress(bytes(20_000_000))
-    octets = PREFIX.pack(1, len(bomb)) + bomb
+    data = PREFIX.pack(1, len(bomb)) + bomb
     attacker.send(attacker.raw.request(1, grpc_encoding="gzip"))
-    for at in range(0, len(octets), 16_000):
-        attacker.send(frame(frames.DATA, 0, 1, octets[at : at + 16_000]))
+    for at in range(0, len(data), 16_000):
+        attacker.send(frame(frames.DATA, 0, 1, data[at : at + 16_000]))
     attacker.read_until(b"larger than max")
     attacker.number = 1
     attacker.call(b"next")
@@ -485,9 +485,9 @@ def test_a_server_with_its_own_limits_survives(
     before = log.read_text().count(" is closed: ")
     with contextlib.closing(Line(port)) as line:
         make = {"rapid reset": _rapid_reset_of_a_range}.get(attack, ATTACKS[attack])
-        octets = b"".join(make(line.raw, number) for number in range(1, 2 * most, 2))
-        octets = octets.replace(MANY.encode(), RANGE.encode())
-        line.send(octets)
+        data = b"".join(make(line.raw, number) for number in range(1, 2 * most, 2))
+        data = data.replace(MANY.encode(), RANGE.encode())
+        line.send(data)
         _check_served(port)
         last = line.last_frame()
         assert (last.kind, last.code) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)

@@ -52,12 +52,12 @@ def test_json_has_all_that_is_known(leasehold: Command, key: str) -> None:
 
 
 def test_what_is_no_text_is_in_base64_under_another_name(leasehold: Command, key: str) -> None:
-    octets = b"\xff\x00\n"
-    leasehold.ok("kv", "put", key, "-", stdin=octets)
+    data = b"\xff\x00\n"
+    leasehold.ok("kv", "put", key, "-", stdin=data)
     (pair,) = leasehold.ok("kv", "get", key, "--json").json["pairs"]
-    assert base64.b64decode(pair["value_base64"]) == octets
+    assert base64.b64decode(pair["value_base64"]) == data
     assert "value" not in pair
-    assert leasehold.ok("kv", "get", key, "--print-value-only").out == octets + b"\n"
+    assert leasehold.ok("kv", "get", key, "--print-value-only").out == data + b"\n"
     assert leasehold.ok("kv", "get", key).lines[1].endswith(r"\xff\x00\n")
 
 

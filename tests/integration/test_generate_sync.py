@@ -45,7 +45,7 @@ def test_a_new_async_method_becomes_a_blocking_one(copy: Path) -> None:
     _replace(
         copy / "client" / "kv.py",
         "    async def compact(",
-        "    async def touch(self, key: Octets, *, times: int = 1) -> int:\n"
+        "    async def touch(self, key: BytesOrText, *, times: int = 1) -> int:\n"
         '        """Set a key to its value: to be awaited."""\n'
         "        return 0\n\n"
         "    async def compact(",
@@ -54,7 +54,7 @@ def test_a_new_async_method_becomes_a_blocking_one(copy: Path) -> None:
         generate_sync.generate()
     _replace(copy / "client" / "kv.py", "value: to be awaited.", "value.")
     assert (
-        "    def touch(self, key: Octets, *, times: int = 1) -> int:\n"
+        "    def touch(self, key: BytesOrText, *, times: int = 1) -> int:\n"
         '        """Set a key to its value."""\n'
         "        return self._thread.run(lambda: self._on_loop.touch(key, times=times))\n"
     ) in generate_sync.generate()["kv.py"]
@@ -101,7 +101,7 @@ def test_a_new_option_of_a_constructor_is_passed_on(copy: Path) -> None:
         ("client/kv.py", "after the block is entered", "from then on", "no docstring has"),
         ("client/kv.py", ") -> KeyValue | None:", ") -> Watch | None:", "returns Watch | None"),
         ("client/kv.py", ") -> int:", ") -> HeldLease:", "no rule"),
-        ("client/kv.py", "end: Octets", "end: HeldLease", "no rule yet for parameter end"),
+        ("client/kv.py", "end: BytesOrText", "end: HeldLease", "no rule yet for parameter end"),
         ("client/kv.py", " revision: int,\n", " revision: int,\n        /,\n", "positional-only"),
     ],
 )

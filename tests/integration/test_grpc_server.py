@@ -308,8 +308,8 @@ def test_requests_may_be_pipelined_and_the_last_may_close(server: Running) -> No
 def test_a_request_may_come_octet_by_octet(server: Running) -> None:
     with server.connect() as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for octet in GET.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close"):
-            client.sendall(bytes((octet,)))
+        for byte in GET.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close"):
+            client.sendall(bytes((byte,)))
         assert _read_until_closed(client).endswith(b"healthy")
 
 
@@ -319,15 +319,15 @@ def test_a_head_too_large_is_431_and_closes(server: Running) -> None:
         assert _read_until_closed(client).startswith(b"HTTP/1.1 431 ")
 
 
-# Octets.
+# BytesOrText.
 
 
 def test_the_preface_may_come_octet_by_octet(server: Running) -> None:
-    octets = frames.PREFACE + frames.settings({}) + RawPeer().unary(1)
+    data = frames.PREFACE + frames.settings({}) + RawPeer().unary(1)
     with server.connect() as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for octet in octets:
-            client.sendall(bytes((octet,)))
+        for byte in data:
+            client.sendall(bytes((byte,)))
         received = b""
         while framed(b"hello") not in received:
             got = client.recv(65_536)
@@ -361,7 +361,7 @@ def test_a_broken_rule_is_told_and_the_connection_closed(server: Running) -> Non
 def _fill(
     client: socket.socket, raw: RawPeer, message: bytes, is_paused: Callable[[], bool]
 ) -> int:
-    """Make calls until the server takes no more, and all buffers are full; give their octets."""
+    """Make calls until the server takes no more, and all buffers are full; give their bytes."""
     calls = (raw.unary(number, message) for number in range(1, 20_001, 2))
     pending, sent, until = next(calls), 0, time.monotonic() + DEADLINE_S
     while time.monotonic() < until:

@@ -86,9 +86,9 @@ def call(stream_id: int, path: str, message: bytes = bytes(100)) -> bytes:
 
 
 def flood() -> bytes:
-    octets = b"".join(call(2 * number + 1, FLOOD) for number in range(CALLS))
-    assert len(octets) > 10 * SLICE_BYTES
-    return octets
+    data = b"".join(call(2 * number + 1, FLOOD) for number in range(CALLS))
+    assert len(data) > 10 * SLICE_BYTES
+    return data
 
 
 async def wait_for_ends(reader: asyncio.StreamReader, calls: int) -> None:
@@ -207,9 +207,9 @@ def test_pieces_of_any_size_are_taken(size: int) -> None:
         scene = Scene(cost_s=0.0)
         async with scene.server:
             reader, writer = await scene.connect()
-            octets = flood()
-            for at in range(0, len(octets), size):
-                writer.write(octets[at : at + size])
+            data = flood()
+            for at in range(0, len(data), size):
+                writer.write(data[at : at + size])
                 await asyncio.sleep(0)
             await wait_for_ends(reader, CALLS)
             await scene.hang_up()

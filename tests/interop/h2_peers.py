@@ -141,15 +141,15 @@ class H2Peer:
             case WindowUpdated() | InformationalResponseReceived() | _:
                 pass
 
-    def send(self, number: int, octets: bytes, piece_bytes: int, **conditions: object) -> None:
+    def send(self, number: int, data: bytes, piece_bytes: int, **conditions: object) -> None:
         """Send bytes in pieces of no more than this, as the windows allow."""
-        while octets:
+        while data:
             room = min(self.h2.local_flow_control_window(number), piece_bytes)
             if not room:
                 assert self.pump(), "the peer hung up"
                 continue
-            self.h2.send_data(number, octets[:room], **conditions)  # type: ignore[arg-type]
-            octets = octets[room:]
+            self.h2.send_data(number, data[:room], **conditions)  # type: ignore[arg-type]
+            data = data[room:]
             self.flush()
 
     def end(self, number: int) -> None:

@@ -58,15 +58,15 @@ def calls(draw: st.DrawFn) -> Script:
         path = draw(st.sampled_from([ONCE, ONCE, MANY, WATCH, UNKNOWN]))
         block = encoder.encode(request_fields(path, x_number=str(draw(st.integers(0, 2)))))
         sent = draw(st.lists(messages, min_size=1, max_size=1 if path == ONCE else 3))
-        octets = b"".join(map(framed, sent))
-        size = draw(st.integers(1, 30) if len(octets) < 300 else st.integers(5_000, 16_384))
+        data = b"".join(map(framed, sent))
+        size = draw(st.integers(1, 30) if len(data) < 300 else st.integers(5_000, 16_384))
         script.append(_headers(draw, number, block))
         waiting.append(
             [
                 frames.frame(
-                    frames.DATA, END * (at + size >= len(octets)), number, octets[at : at + size]
+                    frames.DATA, END * (at + size >= len(data)), number, data[at : at + size]
                 )
-                for at in range(0, len(octets), size)
+                for at in range(0, len(data), size)
             ]
         )
         if draw(st.booleans()):
@@ -153,11 +153,11 @@ class Line:
 @effort(150)
 @given(calls(), st.data())
 def test_octets_cut_anywhere_are_answered_alike(script: Script, data: st.DataObject) -> None:
-    octets = b"".join(script)
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(octets)), max_size=30)))
-    pieces = [octets[a:b] for a, b in zip([0, *cuts], [*cuts, len(octets)], strict=True)]
+    raw = b"".join(script)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(raw)), max_size=30)))
+    pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
     whole, cut = Line(), Line()
-    whole.feed([octets])
+    whole.feed([raw])
     cut.feed(pieces)
     assert whole.said() == cut.said()
     assert whole.service.heard == cut.service.heard
@@ -169,10 +169,10 @@ def test_octets_cut_anywhere_are_answered_alike(script: Script, data: st.DataObj
 @given(calls())
 def test_octets_that_come_one_at_a_time_are_answered_alike(script: Script) -> None:
     sizes = itertools.accumulate(map(len, script))
-    octets = b"".join(frame for frame, size in zip(script, sizes, strict=True) if size <= 3_000)
+    data = b"".join(frame for frame, size in zip(script, sizes, strict=True) if size <= 3_000)
     whole, cut = Line(), Line()
-    whole.feed([octets])
-    cut.feed([bytes((octet,)) for octet in octets])
+    whole.feed([data])
+    cut.feed([bytes((byte,)) for byte in data])
     assert whole.service.heard == cut.service.heard
     assert whole.said() == cut.said()
 
@@ -202,8 +202,8 @@ def test_garbage_never_raises_and_leaves_nothing_behind(
 ) -> None:
     raw = RawPeer()
     raw.service.position = position
-    for octets in [*_requests(numbers)(raw), *garbage]:
-        raw.server.receive(octets)
+    for data in [*_requests(numbers)(raw), *garbage]:
+        raw.server.receive(data)
     raw.gate.release(2)
     said = raw.taken()
     assert (frames.GOAWAY in [one.kind for one in said]) == raw.server.is_closing

@@ -73,7 +73,7 @@ class Echo(Ear):
 
 
 class Moody(Service):
-    """Does as the message says, so that all that happens depends on the octets."""
+    """Does as the message says, so that all that happens depends on the bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -327,32 +327,32 @@ def damaged(draw: st.DrawFn) -> list[bytes]:
     return script
 
 
-def _changed(draw: st.DrawFn, octets: bytes) -> bytes:
+def _changed(draw: st.DrawFn, data: bytes) -> bytes:
     """Change an byte; as often as not one of the head."""
-    if not octets:
-        return octets
-    at = draw(st.integers(0, min(len(octets), HEAD_BYTES) - 1) | st.integers(0, len(octets) - 1))
-    return octets[:at] + bytes((draw(st.integers(0, 255)),)) + octets[at + 1 :]
+    if not data:
+        return data
+    at = draw(st.integers(0, min(len(data), HEAD_BYTES) - 1) | st.integers(0, len(data) - 1))
+    return data[:at] + bytes((draw(st.integers(0, 255)),)) + data[at + 1 :]
 
 
 inputs = st.lists(random_frames(), max_size=15) | scripts() | damaged()
 limits_of_lines = st.sampled_from([ConnectionLimits(), SMALL])
 
 
-def frame_ends(octets: bytes) -> list[int]:
+def frame_ends(data: bytes) -> list[int]:
     """Where frames end, as far as the bytes have frames."""
     ends, at = [], 0
-    while at + HEAD_BYTES <= len(octets):
-        at += HEAD_BYTES + int.from_bytes(octets[at : at + 3], "big")
-        if at <= len(octets):
+    while at + HEAD_BYTES <= len(data):
+        at += HEAD_BYTES + int.from_bytes(data[at : at + 3], "big")
+        if at <= len(data):
             ends.append(at)
     return ends
 
 
-def cut_at(octets: bytes, cuts: set[int]) -> list[bytes]:
+def cut_at(data: bytes, cuts: set[int]) -> list[bytes]:
     """Cut bytes into pieces."""
-    ends = sorted({0, *cuts, len(octets)})
-    return [octets[a:b] for a, b in itertools.pairwise(ends)]
+    ends = sorted({0, *cuts, len(data)})
+    return [data[a:b] for a, b in itertools.pairwise(ends)]
 
 
 # What must hold.
@@ -380,9 +380,9 @@ def test_frames_in_one_piece_never_raise_and_everything_stays_within_its_bounds(
 
 @effort(150)
 @given(st.binary(max_size=200), st.booleans())
-def test_octets_that_are_no_frames_never_raise(octets: bytes, greets: bool) -> None:
+def test_octets_that_are_no_frames_never_raise(data: bytes, greets: bool) -> None:
     line = Line(SMALL, greets=greets)
-    line.feed([octets])
+    line.feed([data])
     line.end()
 
 
@@ -391,12 +391,12 @@ def test_octets_that_are_no_frames_never_raise(octets: bytes, greets: bool) -> N
 def test_frames_cut_anywhere_get_the_same_answers(
     script: list[bytes], limits: ConnectionLimits, data: st.DataObject
 ) -> None:
-    octets = b"".join(script)
-    ends = set(frame_ends(octets))
-    cuts = data.draw(st.sets(st.integers(0, len(octets)), max_size=20))
+    raw = b"".join(script)
+    ends = set(frame_ends(raw))
+    cuts = data.draw(st.sets(st.integers(0, len(raw)), max_size=20))
     whole, pieces = Line(limits), Line(limits)
-    whole.feed(cut_at(octets, ends), is_checked=False)
-    pieces.feed(cut_at(octets, ends | cuts), is_checked=False)
+    whole.feed(cut_at(raw, ends), is_checked=False)
+    pieces.feed(cut_at(raw, ends | cuts), is_checked=False)
     _check_alike(whole, pieces)
 
 
@@ -405,10 +405,10 @@ def test_frames_cut_anywhere_get_the_same_answers(
 def test_frames_that_come_octet_by_octet_get_the_same_answers(
     script: list[bytes], limits: ConnectionLimits
 ) -> None:
-    octets = b"".join(script)[:1_500]
+    data = b"".join(script)[:1_500]
     whole, pieces = Line(limits), Line(limits)
-    whole.feed(cut_at(octets, set(frame_ends(octets))), is_checked=False)
-    pieces.feed([bytes((octet,)) for octet in octets], is_checked=False)
+    whole.feed(cut_at(data, set(frame_ends(data))), is_checked=False)
+    pieces.feed([bytes((byte,)) for byte in data], is_checked=False)
     _check_alike(whole, pieces)
 
 
@@ -433,8 +433,8 @@ def test_another_connection_on_the_same_methods_notices_nothing(
     watch = other.open(WATCH)
     other.pump()
     ear = line.service.ears[0]
-    for octets in script:
-        line.server.receive(octets)
+    for data in script:
+        line.server.receive(data)
     assert other.call(b"and me?").messages == [b"and me?"]
     line.server.lost()
     line.loop.run_tasks()

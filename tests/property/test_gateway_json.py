@@ -24,14 +24,14 @@ from leasehold.wire import kv_pb2, leases_pb2, rpc_pb2
 from leasehold.wire.pool import POOL
 
 _int64 = st.integers(-(1 << 63), (1 << 63) - 1)
-_octets = st.binary(max_size=20)
+_data = st.binary(max_size=20)
 _pairs = st.builds(
     kv_pb2.KeyValue,
-    key=_octets,
+    key=_data,
     create_revision=_int64,
     mod_revision=_int64,
     version=_int64,
-    value=_octets,
+    value=_data,
     lease=_int64,
 )
 _ranges = st.builds(
@@ -45,7 +45,7 @@ _ranges = st.builds(
 )
 _requests = st.builds(
     rpc_pb2.RangeRequest,
-    key=_octets,
+    key=_data,
     limit=_int64,
     sort_order=st.integers(0, 2),
     sort_target=st.integers(0, 4),
@@ -62,7 +62,7 @@ _txns: st.SearchStrategy[rpc_pb2.TxnRequest] = st.builds(
     rpc_pb2.TxnRequest,
     compare=st.lists(
         st.builds(
-            rpc_pb2.Compare, result=st.integers(0, 3), target=st.just(3), key=_octets, value=_octets
+            rpc_pb2.Compare, result=st.integers(0, 3), target=st.just(3), key=_data, value=_data
         ),
         max_size=3,
     ),
@@ -120,28 +120,28 @@ def test_protobufs_own_mapping_says_the_same(message: Message) -> None:
 def test_in_pieces_it_is_the_same_and_no_piece_is_long(
     message: Message, field_bytes: int, more_bytes: int, data: st.DataObject
 ) -> None:
-    octets = message.SerializeToString()
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=5)))
-    ropes = [octets[start:end] for start, end in pairwise([0, *cuts, len(octets)])]
+    raw = message.SerializeToString()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=5)))
+    ropes = [raw[start:end] for start, end in pairwise([0, *cuts, len(raw)])]
     sizes: dict[str, Any] = {
         "LONG_FIELD_BYTES": field_bytes,
         "PART_BYTES": field_bytes + MAX_HEAD_BYTES + more_bytes,
-        "_OCTETS_AT_ONCE": 30,
+        "_BASE64_STEP_BYTES": 30,
         "_CHARACTERS_AT_ONCE": 10,
     }
     with mock.patch.multiple(json_writer, **sizes):
-        texts = list(json_writer.pieces(type(message), Rope(ropes), len(octets)))
+        texts = list(json_writer.pieces(type(message), Rope(ropes), len(raw)))
     assert "".join(texts) == written(message)
     assert max(map(len, texts)) < 30 * field_bytes + 100
 
 
 @given(_long_messages, st.integers(0, 1000), st.integers(0, 255))
-def test_what_is_no_message_is_refused_or_written(message: Message, at: int, octet: int) -> None:
-    octets = bytearray(message.SerializeToString())
-    octets[at % len(octets) :] = bytes([octet]) if at % 2 else b""
+def test_what_is_no_message_is_refused_or_written(message: Message, at: int, byte: int) -> None:
+    data = bytearray(message.SerializeToString())
+    data[at % len(data) :] = bytes([byte]) if at % 2 else b""
     sizes = mock.patch.multiple(json_writer, LONG_FIELD_BYTES=10, PART_BYTES=50)
     with sizes, suppress(ValueError, DecodeError):
-        "".join(json_writer.pieces(type(message), Rope([bytes(octets)]), len(octets)))
+        "".join(json_writer.pieces(type(message), Rope([bytes(data)]), len(data)))
 
 
 _json = st.recursive(

@@ -127,10 +127,10 @@ literals = st.sampled_from([(4, 0x00), (4, 0x10), (6, 0x40)])
 
 def _literal(name: bytes, value: bytes, form: tuple[int, int], *, coded: bool) -> bytes:
     """Encode a field with its name, as a peer without a table has to."""
-    octets = [encode_huffman(each) if coded else each for each in (name, value)]
-    lengths = [_integer(len(each), 7, 0x80 if coded else 0x00, 0) for each in octets]
+    data = [encode_huffman(each) if coded else each for each in (name, value)]
+    lengths = [_integer(len(each), 7, 0x80 if coded else 0x00, 0) for each in data]
     head = _integer(0, *form, 0)
-    return head + lengths[0] + octets[0] + lengths[1] + octets[1]
+    return head + lengths[0] + data[0] + lengths[1] + data[1]
 
 
 @given(

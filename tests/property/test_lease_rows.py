@@ -32,7 +32,7 @@ Seen = tuple[int, bytes, int, bytes]
 
 def at_once(changes: bytes) -> list[Seen] | None:
     found = read_lease_row(changes)
-    return None if found is None else [(*rest, _octets(term)) for *rest, term in found]  # type: ignore[misc]
+    return None if found is None else [(*rest, _data(term)) for *rest, term in found]  # type: ignore[misc]
 
 
 def one_by_one(changes: bytes) -> list[Seen]:
@@ -42,13 +42,13 @@ def one_by_one(changes: bytes) -> list[Seen]:
 def _seen(record: records.Record) -> Seen:
     match record:
         case records.GrantedRecord(lease, term, ""):
-            return GRANTED, long_varint(lease), lease, _octets(term)
+            return GRANTED, long_varint(lease), lease, _data(term)
         case records.PromisedRecord(lease, term):
-            return PROMISED, long_varint(lease), lease, _octets(term)
+            return PROMISED, long_varint(lease), lease, _data(term)
     raise AssertionError(f"{record} is read at once, and should not be")
 
 
-def _octets(term: float) -> bytes:
+def _data(term: float) -> bytes:
     return struct.pack("<d", term)  # whatever it is equal to
 
 
@@ -71,11 +71,11 @@ def test_a_row_with_anything_else_in_it_is_left_to_the_other_reader(
 @effort(500)
 @given(leases, damage, st.integers(0, 400), st.integers(0, 3))
 def test_a_row_that_is_not_as_it_was_written_is_read_as_the_other_reader_does(
-    changes: Sequence[bytes], octets: Sequence[tuple[int, int]], cut_at: int, cut: int
+    changes: Sequence[bytes], data: Sequence[tuple[int, int]], cut_at: int, cut: int
 ) -> None:
     row = bytearray(b"".join(changes))
-    for at, octet in octets:
-        row[at % len(row)] = octet
+    for at, byte in data:
+        row[at % len(row)] = byte
     del row[cut_at : cut_at + cut]
     found = at_once(bytes(row))
     try:

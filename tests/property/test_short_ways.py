@@ -107,18 +107,18 @@ txns = st.one_of(
 @st.composite
 def damaged(draw: st.DrawFn, messages: st.SearchStrategy[Any]) -> bytes:
     """A message, mostly as it should be; or with bytes changed, added, or cut off."""
-    octets = bytearray(draw(messages).SerializeToString())
+    data = bytearray(draw(messages).SerializeToString())
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
-        at = draw(st.integers(0, len(octets)))
+        at = draw(st.integers(0, len(data)))
         how = draw(st.sampled_from(["set", "insert", "cut", "append"]))
         if how == "cut":
-            del octets[at:]
+            del data[at:]
         elif how == "append":
-            octets += draw(st.sampled_from([b"\0", b"\x18\x07", b"\x20\x01", b"\x80\0", b"\x12\0"]))
+            data += draw(st.sampled_from([b"\0", b"\x18\x07", b"\x20\x01", b"\x80\0", b"\x12\0"]))
         else:
-            octet = draw(st.integers(0, 255))
-            octets[at : at + (how == "set")] = bytes([octet])
-    return bytes(octets)
+            byte = draw(st.integers(0, 255))
+            data[at : at + (how == "set")] = bytes([byte])
+    return bytes(data)
 
 
 calls = st.one_of(

@@ -28,11 +28,11 @@ class Rope:
             yield next(pieces)[self._at :]
         yield from pieces
 
-    def extend(self, octets: bytes) -> None:
+    def extend(self, data: bytes) -> None:
         """Add a piece."""
-        if octets:
-            self._pieces.append(octets)
-            self._bytes += len(octets)
+        if data:
+            self._pieces.append(data)
+            self._bytes += len(data)
 
     def add(self, pieces: Iterable[bytes]) -> None:
         """Add several pieces."""
@@ -44,10 +44,10 @@ class Rope:
         if not self._pieces:
             return b""
         first = self._pieces[0]
-        octets = first[self._at : self._at + most]
-        if len(octets) == most or len(self._pieces) == 1:
-            return octets
-        found, missing = [octets], most - len(octets)
+        data = first[self._at : self._at + most]
+        if len(data) == most or len(self._pieces) == 1:
+            return data
+        found, missing = [data], most - len(data)
         for piece in islice(self._pieces, 1, None):
             found.append(piece[:missing])
             missing -= len(piece)
@@ -67,6 +67,6 @@ class Rope:
 
     def take(self, most: int) -> bytes:
         """Take this many bytes, or all that there are."""
-        octets = self.peek(most)
-        self.skip(len(octets))
-        return octets
+        data = self.peek(most)
+        self.skip(len(data))
+        return data

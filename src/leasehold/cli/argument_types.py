@@ -141,7 +141,7 @@ def name(what: str, example: str) -> Callable[[str], str]:
     return parse
 
 
-def octets(text: str) -> bytes:
+def key_bytes(text: str) -> bytes:
     """Return a key or a value as the exact bytes that the shell passed."""
     return os.fsencode(text)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.basics.addresses import Address
 from leasehold.cli import argument_types
-from leasehold.cli.output import OutputFailedError, print_error, shown_octets
+from leasehold.cli.output import OutputFailedError, print_error, shown_bytes
 from leasehold.cli.parser import DENIED, FAILURE, LOST, NO_SERVER, NOT_THERE, OK, USAGE_ERROR
 from leasehold.cli.signals import SIGNALS, exit_code
 
@@ -220,9 +220,9 @@ def error_text(error: BaseException) -> str:
                 "omit --id"
             )
         case errors.UnknownKey(key=key):
-            return f"key {shown_octets(key)} does not exist, so there is no lease to keep"
+            return f"key {shown_bytes(key)} does not exist, so there is no lease to keep"
         case errors.DuplicateKey(key=key):
-            return f"key {shown_octets(key)} is changed twice in one transaction: change it once"
+            return f"key {shown_bytes(key)} is changed twice in one transaction: change it once"
     return str(error)
 
 

@@ -8,14 +8,14 @@ from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
 from leasehold.cli.connection import finish, until_signal, with_client
 from leasehold.cli.lock import add_denied_code, add_holding, name
-from leasehold.cli.output import emit as emit_octets
+from leasehold.cli.output import emit as emit_bytes
 from leasehold.cli.output import (
     emit_json,
     emit_lines,
     named,
     print_error,
     raw_or_shown,
-    shown_octets,
+    shown_bytes,
 )
 from leasehold.cli.parser import DENIED, LOST, OK, USAGE_ERROR, Commands, epilog
 from leasehold.errors import LockDenied, LockLost, SessionExpired
@@ -54,7 +54,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("name", type=name, metavar="NAME", help="name of the election")
     parser.add_argument(
         "value",
-        type=argument_types.octets,
+        type=argument_types.key_bytes,
         nargs="?",
         metavar="VALUE",
         help="value that identifies the leader",
@@ -97,7 +97,7 @@ def _lead(arguments: argparse.Namespace) -> int:
         except LockDenied as denied:
             if not arguments.quiet:
                 leader = denied.holder or "another client"
-                print_error(f"{shown_octets(arguments.name)!r} is led by {leader}")
+                print_error(f"{shown_bytes(arguments.name)!r} is led by {leader}")
             code: int = arguments.denied_code
             return code
         try:
@@ -135,7 +135,7 @@ async def _waiting_line(election: "Election") -> str | None:
     leader = await election.leader()
     if leader is None:
         return None
-    return f"waiting for {election.name!r}, led by {shown_octets(leader.value)}"
+    return f"waiting for {election.name!r}, led by {shown_bytes(leader.value)}"
 
 
 # Observe.
@@ -166,5 +166,5 @@ def _print_leader(
     if arguments.json:
         emit_json({"event": "leads", **named("key", key), **named("value", value), **facts})
     else:
-        emit_lines([shown_octets(key)])
-        emit_octets(raw_or_shown(value))
+        emit_lines([shown_bytes(key)])
+        emit_bytes(raw_or_shown(value))

@@ -17,7 +17,7 @@ from leasehold.cli.output import (
     named,
     print_error,
     raw_or_shown,
-    shown_octets,
+    shown_bytes,
     table,
 )
 from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
@@ -157,7 +157,7 @@ def _put(arguments: argparse.Namespace) -> int:
         if arguments.json:
             emit_json(put_json(arguments.name, done))
         else:
-            emit_lines([f"{shown_octets(arguments.name)} is set, at revision {done.revision}"])
+            emit_lines([f"{shown_bytes(arguments.name)} is set, at revision {done.revision}"])
         return OK
 
     return with_client(arguments, work)
@@ -262,9 +262,7 @@ def _watch(arguments: argparse.Namespace) -> int:
             previous=arguments.previous,
         )
         async with watch:
-            print_note(
-                f"watching {shown_octets(arguments.name)}{'...' if arguments.prefix else ''}"
-            )
+            print_note(f"watching {shown_bytes(arguments.name)}{'...' if arguments.prefix else ''}")
             async for batch in watch:
                 some = batch.events[:left]
                 if some and arguments.json:
@@ -292,11 +290,11 @@ def _event_json(event: "Event", *, previous: bool) -> dict[str, Any]:
 def _event_line(event: "Event", *, previous: bool) -> str:
     """Format an event as a line."""
     kind = "del" if event.pair is None else "put"
-    parts = [str(event.revision), kind, shown_octets(event.key)]
+    parts = [str(event.revision), kind, shown_bytes(event.key)]
     if event.pair is not None:
-        parts.append(shown_octets(event.pair.value))
+        parts.append(shown_bytes(event.pair.value))
     if previous:
-        was = "missing" if event.previous is None else shown_octets(event.previous.value)
+        was = "missing" if event.previous is None else shown_bytes(event.previous.value)
         parts.append(f"(was: {was})")
     return "  ".join(parts)
 
@@ -305,7 +303,7 @@ def _event_line(event: "Event", *, previous: bool) -> str:
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", type=argument_types.octets, metavar="KEY", help="the key")
+    parser.add_argument("name", type=argument_types.key_bytes, metavar="KEY", help="the key")
     parser.add_argument("--prefix", action="store_true", help="all keys that begin with KEY")
 
 
@@ -319,8 +317,8 @@ def add_get(parser: argparse.ArgumentParser) -> None:
 
 def add_put(parser: argparse.ArgumentParser, value_help: str = "the value") -> None:
     """Add the arguments of a put."""
-    parser.add_argument("name", type=argument_types.octets, metavar="KEY", help="the key")
-    parser.add_argument("value", type=argument_types.octets, metavar="VALUE", help=value_help)
+    parser.add_argument("name", type=argument_types.key_bytes, metavar="KEY", help="the key")
+    parser.add_argument("value", type=argument_types.key_bytes, metavar="VALUE", help=value_help)
     lease = parser.add_mutually_exclusive_group()
     lease.add_argument(
         "--lease", type=argument_types.lease_id, metavar="ID", help="attach the key to this lease"
@@ -335,7 +333,7 @@ def add_del(parser: argparse.ArgumentParser) -> None:
 
 
 def _missing(arguments: argparse.Namespace) -> int:
-    name = shown_octets(arguments.name)
+    name = shown_bytes(arguments.name)
     print_error(f"no key begins with {name}" if arguments.prefix else f"key {name} does not exist")
     return NOT_THERE
 
@@ -346,11 +344,11 @@ def pairs_table(pairs: Iterable["KeyValue"]) -> list[str]:
         _HEADS,
         (
             (
-                shown_octets(pair.key),
+                shown_bytes(pair.key),
                 pair.mod_revision,
                 pair.version,
                 shown_id(pair.lease) if pair.lease else None,
-                shown_octets(pair.value),
+                shown_bytes(pair.value),
             )
             for pair in pairs
         ),

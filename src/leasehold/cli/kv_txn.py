@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
-from leasehold.cli.argument_types import lease_id, octets
+from leasehold.cli.argument_types import key_bytes, lease_id
 from leasehold.cli.connection import finish, with_client
 from leasehold.cli.kv import (
     add_del,
@@ -28,7 +28,7 @@ from leasehold.cli.kv import (
     put_json,
     range_json,
 )
-from leasehold.cli.output import count, emit_json, emit_lines, print_error, shown_octets
+from leasehold.cli.output import count, emit_json, emit_lines, print_error, shown_bytes
 from leasehold.cli.parser import NOT_MET, NOT_THERE, OK, USAGE_ERROR, Commands, Parser, epilog
 from leasehold.cli.settings.error_texts import nearest, shown
 
@@ -137,11 +137,11 @@ def _step_lines(step: "Step", result: Any) -> list[str]:
 
     match step:
         case Put(key=key):
-            return [f"{shown_octets(key)} is set"]
+            return [f"{shown_bytes(key)} is set"]
         case Delete():
             return [f"{count(result.deleted, 'key')} deleted"]
         case Range(key=key) if not result.pairs:
-            return [f"key {shown_octets(key)} does not exist"]
+            return [f"key {shown_bytes(key)} does not exist"]
     return pairs_table(result.pairs)
 
 
@@ -255,16 +255,16 @@ def condition_of(words: Sequence[str]) -> "Compare":
 
     match words:
         case [name, "exists"]:
-            return Key(octets(name)).exists()
+            return Key(key_bytes(name)).exists()
         case [name, "missing"]:
-            return Key(octets(name)).is_missing()
+            return Key(key_bytes(name)).is_missing()
         case [name, prop, relation, operand] if relation in _RELATIONS or relation == "==":
             if prop not in _PROPERTIES:
                 longer = (each for each in _PROPERTIES if prop and each.startswith(prop))
                 near = next(longer, None) or nearest(prop, _PROPERTIES)
                 meant = f"did you mean {near}?" if near else f"choose from {', '.join(_PROPERTIES)}"
                 raise TxnError(f"unknown field {shown(prop)}: {meant}")
-            return _compared(Key(octets(name)), prop, relation, operand)
+            return _compared(Key(key_bytes(name)), prop, relation, operand)
     raise TxnError(f"{shown(shlex.join(words))} is not a condition: {_FORM}")
 
 
@@ -284,7 +284,7 @@ def _compared(key: "Key", prop: str, relation: str, text: str) -> "Compare":
 
 def _operand(prop: str, text: str) -> int | bytes:
     if prop == "value":
-        return octets(text)
+        return key_bytes(text)
     try:
         if prop == "lease" and text != "0":
             return lease_id(text)

@@ -24,7 +24,7 @@ from leasehold.cli.output import (
     named,
     number,
     print_error,
-    shown_octets,
+    shown_bytes,
 )
 from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, epilog
 
@@ -80,10 +80,10 @@ def _show(arguments: argparse.Namespace) -> int:
             ("lease", shown_id(info.id)),
             ("ttl", shown_term(info.ttl)),
             ("remaining", shown_remaining(info.remaining)),
-            *([] if service is None else [("holder", shown_octets(lease.holder.encode()))]),
+            *([] if service is None else [("holder", shown_bytes(lease.holder.encode()))]),
             ("keys", info.key_count),
         ]
-        emit_lines([*facts(shown), *(f"  {shown_octets(key)}" for key in keys)])
+        emit_lines([*facts(shown), *(f"  {shown_bytes(key)}" for key in keys)])
         return OK
 
     return with_client(arguments, work)
@@ -172,7 +172,7 @@ def _list_row(lease: "HolderLease") -> str:
             shown_term(info.ttl),
             shown_remaining(info.remaining),
             info.key_count,
-            shown_octets(lease.holder.encode()),
+            shown_bytes(lease.holder.encode()),
         ),
         _LIST_WIDTHS,
     )
@@ -258,9 +258,9 @@ def _event_json(event: "LeaseEvent") -> dict[str, Any]:
 def _event_line(event: "LeaseEvent") -> str:
     parts = [f"{event.kind:<7}", shown_id(event.id), shown_term(event.ttl)]
     if event.holder:
-        parts.append(f"of {shown_octets(event.holder.encode())}")
+        parts.append(f"of {shown_bytes(event.holder.encode())}")
     if event.key_count:
-        named_keys = ", ".join(shown_octets(key) for key in event.keys[:MAX_SHOWN_KEYS])
+        named_keys = ", ".join(shown_bytes(key) for key in event.keys[:MAX_SHOWN_KEYS])
         more = ", ..." if event.key_count > MAX_SHOWN_KEYS else ""
         parts.append(f"with {count(event.key_count, 'key')}: {named_keys}{more}")
     return "  ".join(parts)
@@ -268,7 +268,7 @@ def _event_line(event: "LeaseEvent") -> str:
 
 def _add_filters(parser: argparse.ArgumentParser, holder: str, prefix: str) -> None:
     parser.add_argument("--holder", type=HOLDER, metavar="NAME", help=holder)
-    parser.add_argument("--prefix", type=argument_types.octets, metavar="KEY", help=prefix)
+    parser.add_argument("--prefix", type=argument_types.key_bytes, metavar="KEY", help=prefix)
 
 
 VIEWS: Final = (_add_show, _add_list, _add_watch)

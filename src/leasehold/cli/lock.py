@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.connection import finish
-from leasehold.cli.output import count, emit_json, emit_lines, named, print_error, shown_octets
+from leasehold.cli.output import count, emit_json, emit_lines, named, print_error, shown_bytes
 from leasehold.cli.parser import DENIED, LOST, Commands, epilog
 from leasehold.cli.settings.error_texts import shown
 from leasehold.errors import LockDenied, LockLost
@@ -105,7 +105,7 @@ def _print_held(guard: "Guard", arguments: argparse.Namespace) -> None:
     if arguments.json:
         emit_json({"event": "held", **named("key", guard.key), "token": str(guard.token)})
     else:
-        emit_lines([shown_octets(guard.key), str(guard.token)])
+        emit_lines([shown_bytes(guard.key), str(guard.token)])
 
 
 def _print_event(event: "LockEvent") -> None:
@@ -173,7 +173,7 @@ def name(text: str) -> bytes:
     """Parse the name of a lock or an election."""
     if not text:
         raise argparse.ArgumentTypeError("name must not be empty: write one, such as cron/backup")
-    return argument_types.octets(text)
+    return argument_types.key_bytes(text)
 
 
 def _holder(text: str) -> str:

@@ -66,13 +66,13 @@ def print_result(work: Callable[[], str]) -> int:
 # Bytes, lines and JSON of the client commands.
 
 
-def emit(octets: bytes) -> None:
+def emit(data: bytes) -> None:
     """Write raw bytes. Raises `BrokenPipeError` if the reader is gone."""
     if sys.stdout is None:
         raise OutputFailedError("cannot print: standard output is closed")
     try:
         sys.stdout.flush()
-        sys.stdout.buffer.write(octets)
+        sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
@@ -97,12 +97,12 @@ def is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def named(name: str, octets: bytes) -> dict[str, str]:
+def named(name: str, data: bytes) -> dict[str, str]:
     """Return bytes for JSON, under their name if they are text."""
     try:
-        return {name: octets.decode()}
+        return {name: data.decode()}
     except UnicodeDecodeError:
-        return {name + _BASE64: base64.b64encode(octets).decode()}
+        return {name + _BASE64: base64.b64encode(data).decode()}
 
 
 def number(value: float) -> float:
@@ -113,17 +113,17 @@ def number(value: float) -> float:
 # Formats for people.
 
 
-def shown_octets(octets: bytes, most: int = MAX_SHOWN_CHARS) -> str:
+def shown_bytes(data: bytes, most: int = MAX_SHOWN_CHARS) -> str:
     """Format a key or a value for people, in one line, cut if it is long."""
-    text = one_line(octets[: 4 * most].decode(errors="backslashreplace"))
-    return text if len(text) <= most else f"{text[:most]}... ({size(len(octets))})"
+    text = one_line(data[: 4 * most].decode(errors="backslashreplace"))
+    return text if len(text) <= most else f"{text[:most]}... ({size(len(data))})"
 
 
-def raw_or_shown(octets: bytes) -> bytes:
+def raw_or_shown(data: bytes) -> bytes:
     """Return a line with the raw bytes; on a terminal, with control characters escaped."""
     if is_terminal():
-        octets = one_line(octets.decode(errors="backslashreplace")).encode()
-    return octets + b"\n"
+        data = one_line(data.decode(errors="backslashreplace")).encode()
+    return data + b"\n"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

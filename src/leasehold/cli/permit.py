@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
 from leasehold.cli.connection import finish, with_client
-from leasehold.cli.output import emit_json, emit_lines, number, print_error, shown_octets, table
+from leasehold.cli.output import emit_json, emit_lines, number, print_error, shown_bytes, table
 from leasehold.cli.parser import DENIED, NOT_THERE, OK, Commands, add_group, epilog
 from leasehold.errors import LeaseholdError
 
@@ -306,4 +306,4 @@ def _rights(permit: "Permit") -> str:
 
 
 def _shown(text: str) -> str:
-    return shown_octets(text.encode())
+    return shown_bytes(text.encode())

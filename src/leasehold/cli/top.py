@@ -45,7 +45,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--prefix",
-        type=argument_types.octets,
+        type=argument_types.key_bytes,
         default=b"",
         metavar="KEY",
         help="only locks with this prefix",

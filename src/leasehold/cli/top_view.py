@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
 from leasehold.cli.output import count as counted_words
-from leasehold.cli.output import named, number, shown_octets, table
+from leasehold.cli.output import named, number, shown_bytes, table
 from leasehold.cli.top_metrics import CONNECTIONS, PUTS, RENEWALS, REQUESTS, REVISIONS, WATCHES
 from leasehold.cli.top_reading import HeldLock, HeldTime, SeenSession, ServerSnapshot
 from leasehold.engine.remote.leasehold_leases import HolderLease
@@ -168,7 +168,7 @@ def _lines_of(shown: _Table, most: int) -> list[ScreenLine]:
 def _locks(snapshot: ServerSnapshot) -> _Table:
     rows = [
         (
-            shown_octets(each.lock.name, MAX_NAME_CHARS),
+            shown_bytes(each.lock.name, MAX_NAME_CHARS),
             _holder(each),
             shown_id(each.lock.holder.lease),
             _held_for(each.held_time),
@@ -181,7 +181,7 @@ def _locks(snapshot: ServerSnapshot) -> _Table:
 
 def _holder(each: HeldLock) -> str:
     if each.who:
-        return shown_octets(each.who.encode(errors="replace"), MAX_NAME_CHARS)
+        return shown_bytes(each.who.encode(errors="replace"), MAX_NAME_CHARS)
     return f"lease {shown_id(each.lock.holder.lease)}"
 
 
@@ -196,7 +196,7 @@ def _leases(snapshot: ServerSnapshot) -> _Table:
             shown_id(each.info.id),
             shown_remaining(each.info.remaining),
             shown_term(each.info.ttl),
-            shown_octets(each.holder.encode(), MAX_NAME_CHARS),
+            shown_bytes(each.holder.encode(), MAX_NAME_CHARS),
             _keys(each, snapshot.keys_of.get(each.info.id, [])),
         )
         for each in snapshot.leases.by_end[:MAX_JSON_LEASES]
@@ -209,7 +209,7 @@ def _keys(lease: HolderLease, known: Sequence[bytes]) -> str:
     how_many = lease.info.key_count
     if not how_many:
         return "none"
-    some = [shown_octets(key, MAX_NAME_CHARS) for key in known[:MAX_KEYS_NAMED]]
+    some = [shown_bytes(key, MAX_NAME_CHARS) for key in known[:MAX_KEYS_NAMED]]
     if not some:
         return counted_words(how_many, "key")
     more = f" and {how_many - len(some):,} more" if how_many > len(some) else ""
@@ -222,7 +222,7 @@ def _sessions(snapshot: ServerSnapshot) -> _Table:
         (
             shown_id(each.lease),
             shown_remaining(ends[each.lease]) if each.lease in ends else None,
-            shown_octets(each.who.encode(errors="replace"), MAX_NAME_CHARS),
+            shown_bytes(each.who.encode(errors="replace"), MAX_NAME_CHARS),
         )
         for each in snapshot.sessions
     ]

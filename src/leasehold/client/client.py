@@ -16,7 +16,7 @@ from leasehold.client.kv import KV
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.arguments import lease_id
 from leasehold.engine.interface import Engine
-from leasehold.engine.key import Octets, octets_of
+from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
 from leasehold.engine.values import LeaseInfo
 from leasehold.locks.barrier import Barrier
@@ -192,7 +192,7 @@ class Client:
 
     def lock(
         self,
-        name: Octets,
+        name: BytesOrText,
         *,
         timeout: Timeout = None,
         cache: bool = True,
@@ -221,7 +221,7 @@ class Client:
         it is held. With `count` the number of acquisitions is stored when the lock becomes free,
         see `count_acquisitions`.
         """
-        octets = name_of(name)
+        data = name_of(name)
         options = options_of(
             self._locks.defaults,
             cache=cache,
@@ -233,9 +233,9 @@ class Client:
             count=count,
         )
         timeout_s = check_wait(timeout)
-        return Lock(self._locks, octets, options, timeout_s=timeout_s, is_reentrant=reentrant)
+        return Lock(self._locks, data, options, timeout_s=timeout_s, is_reentrant=reentrant)
 
-    def rwlock(self, name: Octets) -> RWLock:
+    def rwlock(self, name: BytesOrText) -> RWLock:
         """Return a handle of a lock for many readers or one writer.
 
             async with client.rwlock("config").read() as guard:
@@ -247,7 +247,7 @@ class Client:
 
     def semaphore(
         self,
-        name: Octets,
+        name: BytesOrText,
         limit: int,
         *,
         timeout: Timeout = None,
@@ -273,14 +273,14 @@ class Client:
             cancel_on_loss=cancel_on_loss,
         )
 
-    def barrier(self, name: Octets, parties: int) -> Barrier:
+    def barrier(self, name: BytesOrText, parties: int) -> Barrier:
         """Return a handle of a barrier, at which all wait until `parties` are present.
 
         await client.barrier("start", parties=3).wait()
         """
         return Barrier(self._recipes, name, parties)
 
-    def election(self, name: Octets) -> Election:
+    def election(self, name: BytesOrText) -> Election:
         """Return a handle of an election of one leader, compatible with etcd's elections.
 
         async with client.election("scheduler").campaign("host-1") as leadership:
@@ -290,8 +290,8 @@ class Client:
 
     async def count_acquisitions(
         self,
-        *names: Octets,
-        prefix: Octets | None = None,
+        *names: BytesOrText,
+        prefix: BytesOrText | None = None,
         recall_timeout: float | timedelta = RECALL_S,
     ) -> AcquisitionCounts:
         """Count how often locks were acquired: those named, and those whose names have a prefix.
@@ -302,11 +302,11 @@ class Client:
         lock has no holder any more, unless the lock was made with `count=True`.
         """
         named = [name_of(name) for name in names]
-        below = None if prefix is None else octets_of(prefix, "prefix")
+        below = None if prefix is None else to_bytes(prefix, "prefix")
         recall_s = check_seconds(recall_timeout, "recall_timeout")
         return await count_acquisitions(self._locks, named, below, recall_s)
 
-    async def remove_count(self, name: Octets, *, timeout: Timeout = None) -> int:  # noqa: ASYNC109
+    async def remove_count(self, name: BytesOrText, *, timeout: Timeout = None) -> int:  # noqa: ASYNC109
         """Remove the stored count of a lock made with `count=True`; return what it was.
 
         Acquisitions of its current holder, if it has one, are not removed.

@@ -6,7 +6,7 @@ from leasehold.basics.event_loop import post, running_loop
 from leasehold.basics.forgotten import warn_forgotten
 from leasehold.engine.arguments import LeaseLike, lease_id
 from leasehold.engine.interface import Engine, Watch
-from leasehold.engine.key import Octets, octets_of, range_of
+from leasehold.engine.key import BytesOrText, range_of, to_bytes
 from leasehold.engine.time_limits import CallTimeouts, Timeout
 from leasehold.engine.values import (
     DeleteResult,
@@ -32,20 +32,20 @@ class KV:
 
     async def get(
         self,
-        key: Octets,
+        key: BytesOrText,
         *,
         revision: int = 0,
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> KeyValue | None:
         """Read a key, now or at a revision; None if it does not exist."""
-        call = self._engine.range(octets_of(key, "key"), revision=revision)
+        call = self._engine.range(to_bytes(key, "key"), revision=revision)
         found = await self._patience.wait(call, timeout)
         return found.pairs[0] if found.total else None
 
     async def range(
         self,
-        key: Octets,
-        end: Octets = b"",
+        key: BytesOrText,
+        end: BytesOrText = b"",
         *,
         prefix: bool = False,
         revision: int = 0,
@@ -70,8 +70,8 @@ class KV:
 
     async def put(
         self,
-        key: Octets,
-        value: Octets | None,
+        key: BytesOrText,
+        value: BytesOrText | None,
         *,
         lease: LeaseLike = None,
         keep_lease: bool = False,
@@ -84,15 +84,15 @@ class KV:
         """
         if keep_lease and lease is not None:
             raise ValueError("lease and keep_lease exclude each other: give one of them")
-        octets = None if value is None else octets_of(value, "value")
+        data = None if value is None else to_bytes(value, "value")
         wanted = None if keep_lease else lease_id(lease)
-        call = self._engine.put(octets_of(key, "key"), octets, lease=wanted)
+        call = self._engine.put(to_bytes(key, "key"), data, lease=wanted)
         return await self._patience.wait(call, timeout)
 
     async def delete(
         self,
-        key: Octets,
-        end: Octets = b"",
+        key: BytesOrText,
+        end: BytesOrText = b"",
         *,
         prefix: bool = False,
         previous: bool = False,
@@ -115,8 +115,8 @@ class KV:
 
     def watch(
         self,
-        key: Octets,
-        end: Octets = b"",
+        key: BytesOrText,
+        end: BytesOrText = b"",
         *,
         prefix: bool = False,
         start: int = 0,

@@ -88,11 +88,11 @@ def _check_compare(compare: object) -> None:
         raise TypeError(f"the operand of {compare.target!r} must be {wanted.__name__}, not {kind}")
 
 
-def check_size(octets: int, limits: Limits) -> None:
+def check_size(size_bytes: int, limits: Limits) -> None:
     """Refuse keys and values that are too large for one call."""
-    if octets > limits.request_bytes:
+    if size_bytes > limits.request_bytes:
         raise ValueError(
-            f"request must have at most {limits.request_bytes:,} bytes, got {octets:,}"
+            f"request must have at most {limits.request_bytes:,} bytes, got {size_bytes:,}"
         )
 
 

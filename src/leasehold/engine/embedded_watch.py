@@ -8,7 +8,7 @@ from leasehold.engine.interface import QueuedWatch
 from leasehold.engine.values import Events, LazySequence, event_of, event_with_previous
 from leasehold.errors import Closed, Compacted, LeaseholdError
 from leasehold.keyspace.keyspace import Change
-from leasehold.keyspace.recent_changes import octets_of
+from leasehold.keyspace.recent_changes import changes_bytes
 
 if TYPE_CHECKING:
     from leasehold.store.runtime import Runtime
@@ -74,9 +74,11 @@ class EmbeddedWatch(QueuedWatch):
         return self._deletes if change.item is None else self._puts
 
     def _take(self, position: int, revision: int, changes: Sequence[Change]) -> None:
-        octets = octets_of(changes) if self._queue else 0  # not counted for a reader that keeps up
-        self._queue.append((position, revision, changes, octets))
-        self._queued_bytes += octets
+        size_bytes = (
+            changes_bytes(changes) if self._queue else 0
+        )  # not counted for a reader that keeps up
+        self._queue.append((position, revision, changes, size_bytes))
+        self._queued_bytes += size_bytes
         if self._reader is not None:
             self._runtime.waiting.wake_when_durable(self)
 
@@ -119,8 +121,8 @@ class EmbeddedWatch(QueuedWatch):
             self._runtime.waiting.wake_when_durable(self)
 
     def _take_next(self) -> Events:
-        _, revision, changes, octets = self._queue.popleft()
-        self._queued_bytes -= octets
+        _, revision, changes, size_bytes = self._queue.popleft()
+        self._queued_bytes -= size_bytes
         if self in self._store.watchers.behind and self.has_room:
             self._runtime.catch_up()
         make = event_with_previous if self.wants_previous else event_of

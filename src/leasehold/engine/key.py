@@ -12,10 +12,10 @@ from leasehold.engine.arguments import LeaseLike, lease_id
 from leasehold.engine.interface import prefix_end
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, Target
 
-Octets: TypeAlias = bytes | str
+BytesOrText: TypeAlias = bytes | str
 
 
-def octets_of(given: Octets, name: str) -> bytes:
+def to_bytes(given: BytesOrText, name: str) -> bytes:
     """Return the bytes of a key or a value."""
     if isinstance(given, bytes):
         return given
@@ -24,9 +24,9 @@ def octets_of(given: Octets, name: str) -> bytes:
     raise TypeError(f"{name} must be bytes or str, not {type(given).__name__}")
 
 
-def range_of(key: Octets, end: Octets, *, prefix: bool) -> tuple[bytes, bytes]:
+def range_of(key: BytesOrText, end: BytesOrText, *, prefix: bool) -> tuple[bytes, bytes]:
     """Return the first key of a range and its end; an empty prefix has all keys."""
-    first, last = octets_of(key, "key"), octets_of(end, "end")
+    first, last = to_bytes(key, "key"), to_bytes(end, "end")
     if not prefix:
         return first, last
     if last:
@@ -66,7 +66,7 @@ class Operand:
         if self._target is Target.VALUE:
             if not isinstance(other, bytes | str):
                 raise TypeError(f"a value is compared with bytes or str, not {other!r}")
-            operand = octets_of(other, "a value")
+            operand = to_bytes(other, "a value")
         elif isinstance(other, bool) or not isinstance(other, int):
             raise TypeError(f"{self._target.name.lower()} is compared with an int, not {other!r}")
         else:
@@ -79,7 +79,7 @@ class Key:
 
     __slots__ = ("_end", "_key")
 
-    def __init__(self, key: Octets, *, prefix: bool = False) -> None:
+    def __init__(self, key: BytesOrText, *, prefix: bool = False) -> None:
         self._key, self._end = range_of(key, b"", prefix=prefix)
 
     # Conditions.
@@ -120,15 +120,15 @@ class Key:
     # Operations.
 
     def put(
-        self, value: Octets | None, *, lease: LeaseLike = None, keep_lease: bool = False
+        self, value: BytesOrText | None, *, lease: LeaseLike = None, keep_lease: bool = False
     ) -> Put:
         """Set it, and attach it to a lease; as for `kv.put`."""
         if self._end:
             raise ValueError("put needs one key, not a prefix")
         if keep_lease and lease is not None:
             raise ValueError("lease and keep_lease exclude each other; give only one of them")
-        octets = None if value is None else octets_of(value, "value")
-        return Put(self._key, octets, None if keep_lease else lease_id(lease))
+        data = None if value is None else to_bytes(value, "value")
+        return Put(self._key, data, None if keep_lease else lease_id(lease))
 
     def delete(self, *, previous: bool = False) -> Delete:
         """Delete it, or all keys with the prefix; as for `kv.delete`."""

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from leasehold.basics.durations import check_seconds
-from leasehold.engine.key import Octets, octets_of
+from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.errors import StaleToken, StorageError
 from leasehold.fencing.token import NOTHING_SEEN, Token, check_token
 from leasehold.journal.data_dir import sync_directory, sync_file, write_all
@@ -95,14 +95,14 @@ class FencedFile:
         with self._admitted(token):
             pass
 
-    def write(self, content: Octets, token: Token | int) -> None:
+    def write(self, content: BytesOrText, token: Token | int) -> None:
         """Replace the whole content, durably; raise `StaleToken` if a higher token was seen.
 
         After another error (`OSError`, `TimeoutError`) the file has the old content or the new one.
         """
-        octets = octets_of(content, "content")
+        data = to_bytes(content, "content")
         with self._admitted(token):
-            self._replace(self.path, octets)
+            self._replace(self.path, data)
 
     @contextlib.contextmanager
     def _admitted(self, token: Token | int) -> Iterator[None]:

@@ -103,10 +103,10 @@ class ClientCall(Http2Stream):
         for message in messages:
             self.hear(message)
 
-    def _buffer(self, octets: int) -> None:
+    def _buffer(self, size_bytes: int) -> None:
         assert self.carrier is not None
-        self.carrier.buffer(octets)
-        self._buffered_bytes += octets
+        self.carrier.buffer(size_bytes)
+        self._buffered_bytes += size_bytes
 
     def over(self) -> None:
         """Called when the stream is over."""
@@ -197,9 +197,9 @@ class StreamingCall(ClientCall):
         self._writing.check_free()
         if self.unsent is None:
             self.unsent = bytearray()
-        octets = packed(message) if self.packs else framed(message)
-        self.unsent.extend(octets)
-        self._has_unsent(len(octets))
+        data = packed(message) if self.packs else framed(message)
+        self.unsent.extend(data)
+        self._has_unsent(len(data))
         while self._is_cramped():
             await self._writing.wait()
             self._check_sending()
@@ -227,9 +227,9 @@ class StreamingCall(ClientCall):
             super().cancel()
             self.failed(RpcError(Status.CANCELLED, "the call was cancelled"))
 
-    def _has_unsent(self, octets: int) -> None:
+    def _has_unsent(self, size_bytes: int) -> None:
         assert self.carrier is not None, "the call has begun"
-        self.carrier.has_unsent(self, octets)
+        self.carrier.has_unsent(self, size_bytes)
         self.carrier.flush_soon()
 
     async def receive(self) -> bytes | None:

@@ -155,9 +155,9 @@ class ClientConnection(Http2[ClientCall]):
         if stream_id >= LAST_STREAM_ID:
             self._drain()
 
-    def _has_unsent(self, stream: ClientCall, octets: int) -> None:
+    def _has_unsent(self, stream: ClientCall, size_bytes: int) -> None:
         if stream.id:  # else it has not begun, and `_start` looks at its output
-            self._outbound.has_unsent(stream, octets)
+            self._outbound.has_unsent(stream, size_bytes)
 
     def cancel(self, call: ClientCall, code: ErrorCode = ErrorCode.CANCEL) -> None:
         """Cancel a call: remove it here, and reset its stream."""
@@ -416,12 +416,12 @@ class ClientOutput(Outbound[ClientCall]):
             + message
         )
 
-    def _request_long(self, call: ClientCall, block: bytes, octets: bytes) -> None:
+    def _request_long(self, call: ClientCall, block: bytes, data: bytes) -> None:
         """Send a call that has one message, as far as the windows allow."""
         self.put_headers(call, block, 0)
-        call.unsent = bytearray(octets)
+        call.unsent = bytearray(data)
         call.ending = b""
-        self.has_unsent(call, len(octets))
+        self.has_unsent(call, len(data))
 
     def put_start(self, stream: ClientCall) -> None:
         """Do nothing: a call begins with its headers."""

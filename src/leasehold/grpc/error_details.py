@@ -123,8 +123,8 @@ def _decode_key(text: str) -> bytes:
 
 
 def _encode_text(value: object) -> str:
-    octets = str(value).encode(errors="replace")
-    return octets[:MAX_FIELD_BYTES].decode(errors="ignore")
+    data = str(value).encode(errors="replace")
+    return data[:MAX_FIELD_BYTES].decode(errors="ignore")
 
 
 def _encode_duration(value: object) -> str | None:
@@ -247,8 +247,8 @@ def encode_details(error: RpcError) -> bytes | None:
 def decode_details(value: bytes) -> ErrorDetail | None:
     """Return the details in the value of a trailer; None if it has none of Leasehold."""
     try:
-        octets = base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
-        for each in pb.Status.FromString(octets).details:
+        data = base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+        for each in pb.Status.FromString(data).details:
             if each.type_url.endswith("/google.rpc.ErrorInfo"):
                 info = pb.ErrorInfo.FromString(each.value)
                 if info.domain == DOMAIN:

@@ -84,11 +84,11 @@ class WebRequest(AnsweringStream):
         elif self._hold(len(payload)):
             self._body += payload
 
-    def _hold(self, octets: int, *, is_new: bool = False) -> bool:
+    def _hold(self, size_bytes: int, *, is_new: bool = False) -> bool:
         """Count received bytes of an incomplete request; return False if it is refused."""
-        held_bytes = self._held_bytes + octets
+        held_bytes = self._held_bytes + size_bytes
         try:
-            self.carrier.buffer(octets, held_bytes)
+            self.carrier.buffer(size_bytes, held_bytes)
         except BufferFull as full:
             self._drop()
             self._refusal = plain(HTTPStatus.SERVICE_UNAVAILABLE, str(full))
@@ -194,16 +194,16 @@ class WebRequest(AnsweringStream):
                 (b"date", date_field()[1]),
             )
 
-    def write(self, octets: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Send a piece."""
         if not self._is_done:
-            self._append(octets)
+            self._append(data)
 
-    def _append(self, octets: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         if self.unsent is None:
             self.unsent = bytearray()
-        self.unsent.extend(octets)
-        self.carrier.has_unsent(self, len(octets))
+        self.unsent.extend(data)
+        self.carrier.has_unsent(self, len(data))
 
     def finish(self) -> None:
         """End an answer in pieces."""
@@ -228,9 +228,9 @@ class WebRequest(AnsweringStream):
         """Note that the body is not needed any more."""
         self._drop()
 
-    def held(self, octets: int) -> None:
+    def held(self, size_bytes: int) -> None:
         """Count bytes that wait for the gate, and are to be sent here."""
-        self.carrier.held_event_bytes += octets
+        self.carrier.held_event_bytes += size_bytes
 
     def flush(self) -> None:
         """Flush the output."""

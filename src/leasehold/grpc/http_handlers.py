@@ -87,7 +87,7 @@ class ResponseWriter(Protocol):
         """Begin an answer in pieces; `fields` include its content type."""
         ...
 
-    def write(self, octets: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Send a piece."""
         ...
 
@@ -104,7 +104,7 @@ class ResponseWriter(Protocol):
         """Note that the body is not needed any more; until then it counts as received data."""
         ...
 
-    def held(self, octets: int) -> None:
+    def held(self, size_bytes: int) -> None:
         """Count bytes of this answer that wait for the gate; negative when they are sent."""
         ...
 

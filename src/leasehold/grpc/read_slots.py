@@ -81,13 +81,13 @@ class Slot:
         self._alarm: LoopTimer | None = None
 
     def holds(
-        self, octets: int, loop: EventLoop, left: Callable[[], int], reset: Callable[[], None]
+        self, size_bytes: int, loop: EventLoop, left: Callable[[], int], reset: Callable[[], None]
     ) -> None:
         """Count an answer that is built, and check periodically how much of it is taken."""
-        self.held_bytes = octets
+        self.held_bytes = size_bytes
         self.reset = reset
         self._left = left
-        self._watch(loop, octets)
+        self._watch(loop, size_bytes)
         self._slots.built(self)
 
     def _watch(self, loop: EventLoop, left_before: int) -> None:

@@ -129,11 +129,11 @@ class ServerStream(Protocol):
         """Send metadata before the first message; `ValueError` if it is too late."""
         ...
 
-    def defer(self, octets: int) -> None:
+    def defer(self, size_bytes: int) -> None:
         """Let the client send no more than its window, until this much is `taken`."""
         ...
 
-    def taken(self, octets: int) -> None:
+    def taken(self, size_bytes: int) -> None:
         """Credit the client for bytes that were deferred."""
         ...
 
@@ -355,14 +355,14 @@ def resolve(fields: tuple[Field, ...], methods: Methods) -> Head:
     return Head(WebHead(method, target, regular_fields, refusal), fields, length)
 
 
-def _method(path_octets: bytes, methods: Methods, encoding: bytes) -> Method | RpcError:
-    method = methods.get(path_octets.decode(errors="replace"))
+def _method(raw_path: bytes, methods: Methods, encoding: bytes) -> Method | RpcError:
+    method = methods.get(raw_path.decode(errors="replace"))
     if method is not None:
         if encoding not in (IDENTITY, GZIP):
             why = f"grpc: Decompressor is not installed for grpc-encoding {_shown(encoding)!r}"
             return RpcError(Status.UNIMPLEMENTED, why, metadata=_ACCEPTED)
         return method
-    path = _shown(path_octets)
+    path = _shown(raw_path)
     service, _, name = path.removeprefix("/").partition("/")
     if any(known.startswith(f"/{service}/") for known in methods):
         why = f"unknown method {name} for service {service}"

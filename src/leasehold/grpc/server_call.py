@@ -322,16 +322,16 @@ class ServerCall(AnsweringStream):
         if not self.is_over:
             self.carrier.start(self)
 
-    def defer(self, octets: int, *, may_refuse: bool = True) -> None:
+    def defer(self, size_bytes: int, *, may_refuse: bool = True) -> None:
         """Let the client send no more than its window, until this much is taken."""
-        self.carrier.defer(octets, may_refuse=may_refuse)
-        self.deferred += octets
+        self.carrier.defer(size_bytes, may_refuse=may_refuse)
+        self.deferred += size_bytes
 
-    def taken(self, octets: int) -> None:
+    def taken(self, size_bytes: int) -> None:
         """Credit the client for bytes that were deferred."""
         if not self.is_over:
-            self.deferred -= octets
-            self.carrier.defer(-octets)
+            self.deferred -= size_bytes
+            self.carrier.defer(-size_bytes)
             self.carrier.credit(self)
 
     @property
@@ -433,12 +433,12 @@ class ServerCall(AnsweringStream):
             self.carrier.has_unsent(self, PREFIX_BYTES + len(message))
         return self.carrier
 
-    def append(self, octets: bytes) -> None:
+    def append(self, data: bytes) -> None:
         """Add bytes of messages to the output."""
         if self.unsent is None:
             self.unsent = bytearray()
-        self.unsent.extend(octets)
-        self.carrier.has_unsent(self, len(octets))
+        self.unsent.extend(data)
+        self.carrier.has_unsent(self, len(data))
 
     def _put_event(self, message: bytes) -> "ServerConnection":
         self.carrier.held_event_bytes -= len(message)

@@ -151,11 +151,11 @@ class Answers(Outbound["AnsweringStream"]):
 
     def _answer_first(self, stream: "AnsweringStream", message: bytes) -> None:
         """Send an answer whose fields are not in the peer's table yet, and add them."""
-        octets = framed(message)
+        data = framed(message)
         self.put_headers(stream, self._blocks.head(), 0)
-        self._out.append(frames.frame(frames.DATA, 0, stream.id, octets))
+        self._out.append(frames.frame(frames.DATA, 0, stream.id, data))
         self.put_headers(stream, self._blocks.trailers(), frames.END_STREAM)
-        self._window -= len(octets)
+        self._window -= len(data)
 
     def put_start(self, stream: "AnsweringStream") -> None:
         """Add the headers of an answer to the output."""

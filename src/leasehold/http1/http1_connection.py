@@ -170,7 +170,7 @@ class Http1Connection:
     def _charge(self) -> None:
         """Count received bytes of an incomplete request; refuse it above the limit."""
         held_bytes = len(self._buffer) + self._handled_bytes
-        held_bytes += 0 if self._body is None else len(self._body.octets)
+        held_bytes += 0 if self._body is None else len(self._body.data)
         self._account.used_bytes += held_bytes - self._charged_bytes
         is_more, self._charged_bytes = held_bytes > self._charged_bytes, held_bytes
         if is_more and held_bytes > SMALL_BYTES and self._account.is_overdrawn and self._head:
@@ -208,7 +208,7 @@ class Http1Connection:
         self.begun += 1
         self._in_one_go += 1
         answer = self._answer = Http1Answer(self, head)
-        request = HttpRequest(head.method, head.target, head.fields, bytes(body.octets))
+        request = HttpRequest(head.method, head.target, head.fields, bytes(body.data))
         self._handled_bytes = len(request.body)
         pending = handle_safely(self._web, request, answer)
         if not answer.is_over:
@@ -239,8 +239,8 @@ class Http1Connection:
         """Whether there may be another request after this one."""
         return self._in_one_go < MAX_PIPELINED and not (self._is_parting or self.lingers)
 
-    def put(self, octets: bytes) -> None:
-        self._out.append(octets)
+    def put(self, data: bytes) -> None:
+        self._out.append(data)
 
     def answered(self, *, keeps_alive: bool) -> None:
         """Called when the answer is complete; continues with data that was received meanwhile."""
@@ -264,9 +264,9 @@ class Http1Connection:
         self._charged_bytes -= self._handled_bytes
         self._handled_bytes = 0
 
-    def held(self, octets: int) -> None:
+    def held(self, size_bytes: int) -> None:
         """Count bytes that wait for the gate."""
-        self._held_bytes += octets
+        self._held_bytes += size_bytes
 
     @property
     def has_room(self) -> bool:

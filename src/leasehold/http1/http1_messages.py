@@ -167,13 +167,13 @@ class SizedBody:
         if length > MAX_BODY_BYTES:
             raise BodyTooLarge(length)
         self._left = length
-        self.octets = bytearray()
+        self.data = bytearray()
 
     def take(self, buffer: bytearray) -> bool:
         """Take the available bytes; return whether the body is complete."""
         piece = buffer[: self._left]
         del buffer[: self._left]
-        self.octets += piece
+        self.data += piece
         self._left -= len(piece)
         return not self._left
 
@@ -182,7 +182,7 @@ class ChunkedBody:
     """A body in chunks, each after its size, with trailers behind the last."""
 
     def __init__(self) -> None:
-        self.octets = bytearray()
+        self.data = bytearray()
         self._left = 0
         """The missing bytes of the current chunk, and of the line end behind it."""
         self._chunks = 0
@@ -214,7 +214,7 @@ class ChunkedBody:
         """Take the available bytes of the current chunk, with the line end behind it."""
         data_bytes = max(0, self._left - 2)
         piece = buffer[at : at + data_bytes]
-        self.octets += piece
+        self.data += piece
         self._left -= len(piece)
         at += len(piece)
         if self._left <= 2 and len(buffer) - at >= 2:
@@ -232,8 +232,8 @@ class ChunkedBody:
             )
         size = int(match[1], 16)
         self._chunks += 1
-        if len(self.octets) + size > MAX_BODY_BYTES:
-            raise BodyTooLarge(len(self.octets) + size)
+        if len(self.data) + size > MAX_BODY_BYTES:
+            raise BodyTooLarge(len(self.data) + size)
         if self._chunks > MAX_CHUNKS:
             raise RequestRefused(HTTPStatus.BAD_REQUEST, f"a body has at most {MAX_CHUNKS} chunks")
         self._is_last = not size
@@ -368,12 +368,10 @@ class Http1Answer:
         lines.append(b"Connection: " + (b"keep-alive" if keeps_alive else b"close"))
         self._connection.put(b"\r\n".join((*lines, b"", body)))
 
-    def write(self, octets: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Send a piece."""
-        if octets and self._has_begun and not self.is_over:
-            self._connection.put(
-                octets if self._is_old else b"%x\r\n%b\r\n" % (len(octets), octets)
-            )
+        if data and self._has_begun and not self.is_over:
+            self._connection.put(data if self._is_old else b"%x\r\n%b\r\n" % (len(data), data))
 
     def finish(self) -> None:
         """End an answer in pieces."""
@@ -391,9 +389,9 @@ class Http1Answer:
         if not self.is_over:
             self._connection.body_taken()
 
-    def held(self, octets: int) -> None:
+    def held(self, size_bytes: int) -> None:
         """Count bytes of this answer that wait for the gate."""
-        self._connection.held(octets)
+        self._connection.held(size_bytes)
 
     def flush(self) -> None:
         """Flush the output."""

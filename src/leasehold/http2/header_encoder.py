@@ -43,13 +43,13 @@ def integer(number: int, prefix: int, pattern: int) -> bytes:
     limit = (1 << prefix) - 1
     if number < limit:
         return bytes((pattern | number,))
-    octets = bytearray((pattern | limit,))
+    data = bytearray((pattern | limit,))
     number -= limit
     while number > 0x7F:
-        octets.append(number & 0x7F | 0x80)
+        data.append(number & 0x7F | 0x80)
         number >>= 7
-    octets.append(number)
-    return bytes(octets)
+    data.append(number)
+    return bytes(data)
 
 
 def string(value: bytes) -> bytes:

@@ -170,28 +170,28 @@ class Inbound(Generic[S]):
 
     # Data that no handler has taken.
 
-    def buffer(self, octets: int, held_bytes: int = SMALL_BYTES + 1) -> None:
+    def buffer(self, size_bytes: int, held_bytes: int = SMALL_BYTES + 1) -> None:
         """Count received bytes that no handler has taken; refuse them above the limit.
 
         `held_bytes` is the size of this message so far: a small one is not refused.
         """
         account = self.account
-        self.buffered_bytes += octets
-        account.used_bytes += octets
+        self.buffered_bytes += size_bytes
+        account.used_bytes += size_bytes
         if (
-            octets > 0
+            size_bytes > 0
             and held_bytes > SMALL_BYTES
             and (self.buffered_bytes > self._max_buffered_bytes or account.is_overdrawn)
         ):
-            self.buffered_bytes -= octets
-            account.used_bytes -= octets
+            self.buffered_bytes -= size_bytes
+            account.used_bytes -= size_bytes
             raise BufferFull
 
-    def defer(self, octets: int, *, may_refuse: bool = True) -> None:
+    def defer(self, size_bytes: int, *, may_refuse: bool = True) -> None:
         """Count complete messages that no handler has taken; a negative number when one has."""
-        self.buffer(octets, SMALL_BYTES + 1 if may_refuse else 0)
-        self._deferred_bytes += octets
-        if octets < 0 and self.owed > CREDIT_BYTES:
+        self.buffer(size_bytes, SMALL_BYTES + 1 if may_refuse else 0)
+        self._deferred_bytes += size_bytes
+        if size_bytes < 0 and self.owed > CREDIT_BYTES:
             self._credit_all()
 
 

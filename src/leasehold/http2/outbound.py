@@ -127,11 +127,11 @@ class Outbound(Generic[S]):
         """Send a frame that is not subject to flow control."""
         self._out.append(encoded)
 
-    def has_unsent(self, stream: S, octets: int) -> None:
+    def has_unsent(self, stream: S, size_bytes: int) -> None:
         """Note that a stream has this many more bytes to send, or its end."""
-        self.unsent_bytes += octets
+        self.unsent_bytes += size_bytes
         if stream.is_events:
-            self.unsent_event_bytes += octets
+            self.unsent_event_bytes += size_bytes
         if not stream.is_queued:
             stream.is_queued = True
             self._ready[stream] = None
@@ -141,10 +141,10 @@ class Outbound(Generic[S]):
             stream.is_queued = True
             self._ready[stream] = None
 
-    def _count(self, stream: S, octets: int) -> None:
-        self.unsent_bytes += octets
+    def _count(self, stream: S, size_bytes: int) -> None:
+        self.unsent_bytes += size_bytes
         if stream.is_events:
-            self.unsent_event_bytes += octets
+            self.unsent_event_bytes += size_bytes
 
     def forget(self, stream: S) -> None:
         """Send nothing more of a stream."""

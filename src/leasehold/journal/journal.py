@@ -345,11 +345,11 @@ class Journal:
 
     def _history(self, connection: apsw.Connection, revision: int) -> list[BatchRow]:
         found: list[BatchRow] = []
-        octets = 0
+        size_bytes = 0
         batch_id = self._index.find(revision) or self.progress.folded + 1
-        while batch_id <= self._batches and octets < MAX_HISTORY_BYTES:
+        while batch_id <= self._batches and size_bytes < MAX_HISTORY_BYTES:
             found.append(read_row(connection, self._path, batch_id))
-            octets += len(found[-1].changes)
+            size_bytes += len(found[-1].changes)
             batch_id = max(batch_id, self.progress.folded) + 1
         return found
 

@@ -249,7 +249,7 @@ _parse_pair: Final = kv_pb2.KeyValue.FromString
 _VALUE: Final = 0x2A  # field 5, length-delimited
 _HEADS: Final = 7  # the tags of key, numbers and value, and two lengths of one byte
 _SHORT: Final = 128
-_OCTETS: Final = [-1, *((bits + 6) // 7 for bits in range(1, 65))]
+_VARINT_BYTES: Final = [-1, *((bits + 6) // 7 for bits in range(1, 65))]
 """The encoded length of a number, by its bits. One that is 0 is left out with its tag."""
 
 
@@ -262,9 +262,9 @@ def value_of(item: Item) -> bytes:
     at = (
         _HEADS
         + len(key)
-        + _OCTETS[created.bit_length()]
-        + _OCTETS[modified.bit_length()]
-        + _OCTETS[version.bit_length()]
+        + _VARINT_BYTES[created.bit_length()]
+        + _VARINT_BYTES[modified.bit_length()]
+        + _VARINT_BYTES[version.bit_length()]
     )
     if at < len(encoded) and encoded[at - 2] == _VALUE and len(key) < _SHORT > encoded[at - 1]:
         return encoded[at : at + encoded[at - 1]]

@@ -36,7 +36,7 @@ OPERATION_BYTES: Final = 32
 """The maximum size of the answer to an operation beside its pairs."""
 
 
-def octets_of(items: Sequence[Item], *, keys_only: bool = False) -> int:
+def items_bytes(items: Sequence[Item], *, keys_only: bool = False) -> int:
     """Return the maximum size of these pairs in an answer."""
     if keys_only:
         return sum([len(item[5]) for item in items]) + NAME_BYTES * len(items)
@@ -52,22 +52,22 @@ class AnswerSize:
         self.max_bytes = max_bytes
         self._bytes = 0
 
-    def has_room_for(self, octets: int) -> bool:
+    def has_room_for(self, size_bytes: int) -> bool:
         """Return whether the limit allows for this many bytes more."""
-        return self.max_bytes is None or self._bytes + octets <= self.max_bytes
+        return self.max_bytes is None or self._bytes + size_bytes <= self.max_bytes
 
-    def check(self, octets: int) -> None:
+    def check(self, size_bytes: int) -> None:
         """Raise `TooLarge` if this many bytes more would exceed the limit."""
-        if not self.has_room_for(octets):
+        if not self.has_room_for(size_bytes):
             raise TooLarge(
                 f"answer would be larger than {self.max_bytes} bytes; use a limit (pages), a "
                 "smaller range, or several transactions"
             )
 
-    def add(self, octets: int) -> None:
+    def add(self, size_bytes: int) -> None:
         """Count bytes of the answer; raise `TooLarge` if they exceed the limit."""
-        self.check(octets)
-        self._bytes += octets
+        self.check(size_bytes)
+        self._bytes += size_bytes
 
     def add_items(self, items: Sequence[Item], *, keys_only: bool = False) -> Steps[None]:
         """Count pairs of the answer, in slices."""
@@ -75,7 +75,7 @@ class AnswerSize:
         if self.max_bytes is None:
             return
         for start in range(0, len(items), SLICE):
-            self.add(octets_of(items[start : start + SLICE], keys_only=keys_only))
+            self.add(items_bytes(items[start : start + SLICE], keys_only=keys_only))
             yield []
 
 
@@ -115,7 +115,7 @@ class AnswerBound:
         for count, step in enumerate(shown, 1):
             if isinstance(step, Put):
                 item = keyspace.get(step.key)
-                size.add(0 if item is None else octets_of([item]))
+                size.add(0 if item is None else items_bytes([item]))
             else:
                 yield from self._add_range(step)
             if count % SLICE == 0:
@@ -127,7 +127,7 @@ class AnswerBound:
         puts = [(step.key, _put_bytes(keyspace, step)) for step in changes if isinstance(step, Put)]
         puts = yield from sort_steps(puts, itemgetter(0))
         self._names = [name for name, _ in puts]
-        self._sums = [0, *accumulate([octets for _, octets in puts])]
+        self._sums = [0, *accumulate([data for _, data in puts])]
         deletes = [step for step in changes if isinstance(step, Delete)]
         self._deleted = sum([keyspace.count(step.key, step.end) for step in deletes])
 
@@ -159,7 +159,7 @@ class AnswerBound:
         """Count the first keys of a range: those after them are found only if some are deleted."""
         names = islice(self._keyspace.names(key, end, reverse=reverse), most)
         while items := self._items(list(islice(names, SLICE))):
-            self._size.add(octets_of(items, keys_only=keys_only))
+            self._size.add(items_bytes(items, keys_only=keys_only))
             yield []
 
     def _add_some(self, query: Range, most: int) -> Steps[None]:
@@ -167,7 +167,7 @@ class AnswerBound:
         names = self._keyspace.names(query.key, query.end)
         total = largest = 0
         while items := self._items(list(islice(names, SLICE))):
-            each = [octets_of([item], keys_only=query.keys_only) for item in items]
+            each = [items_bytes([item], keys_only=query.keys_only) for item in items]
             total += sum(each)
             largest = max(largest, *each)
             yield []

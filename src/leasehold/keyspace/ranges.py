@@ -146,13 +146,13 @@ def _complete(
     """Load past values in the order of revisions, so each row is read once; then sort by name."""
     wanted = yield from sort_steps(wanted, itemgetter(1))
     drops_values = query.keys_only and query.sort_by != SortBy.VALUE
-    octets = 0
+    size_bytes = 0
     for start in range(0, len(wanted), SLICE):
         loaded = yield wanted[start : start + SLICE]
         if drops_values:
             loaded = [(b"", *item[1:]) for item in loaded]
-        octets += sum([len(item[0]) for item in loaded])
-        check(octets)
+        size_bytes += sum([len(item[0]) for item in loaded])
+        check(size_bytes)
         items += loaded
     return (yield from sort_steps(items, itemgetter(5)))
 

@@ -31,13 +31,13 @@ FEW: Final = 8
 class Recent:
     """The changes of the last revisions, without a gap."""
 
-    __slots__ = ("_bytes", "_entries", "_items", "_octets", "first")
+    __slots__ = ("_bytes", "_entries", "_items", "_sizes", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
         """The oldest revision that is here, or the next one to come."""
         self._entries: list[Sequence[Change]] = []
-        self._octets = array("q")
+        self._sizes = array("q")
         self._bytes = 0
         self._items: dict[int, dict[bytes, Item]] = {}
         """The items of revisions with many changes, by key: of those that were searched."""
@@ -45,11 +45,11 @@ class Recent:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, changes: Sequence[Change], octets: int) -> None:
-        """Add the changes of the next revision, with the result of `octets_of` for them."""
+    def add(self, changes: Sequence[Change], size_bytes: int) -> None:
+        """Add the changes of the next revision, with the result of `changes_bytes` for them."""
         self._entries.append(changes)
-        self._octets.append(octets)
-        self._bytes += octets
+        self._sizes.append(size_bytes)
+        self._bytes += size_bytes
 
     @property
     def is_over(self) -> bool:
@@ -62,11 +62,11 @@ class Recent:
         most = min(on_disk, MOST_AT_ONCE, len(self._entries))
         least = max(DROPPED_AT_ONCE, len(self._entries) - MAX_REVISIONS)
         dropped = min(least, most)
-        self._bytes -= sum(self._octets[:dropped])
+        self._bytes -= sum(self._sizes[:dropped])
         while dropped < most and self._bytes > MAX_BYTES:
-            self._bytes -= self._octets[dropped]
+            self._bytes -= self._sizes[dropped]
             dropped += 1
-        del self._entries[:dropped], self._octets[:dropped]
+        del self._entries[:dropped], self._sizes[:dropped]
         self.first += dropped
         if self._items:
             self._items = {at: its for at, its in self._items.items() if at >= self.first}
@@ -94,10 +94,10 @@ class Recent:
         return items
 
 
-def octets_of(changes: Sequence[Change]) -> int:
+def changes_bytes(changes: Sequence[Change]) -> int:
     """Return the size of the pairs that are kept alive by some changes."""
-    return sum([_octets(change.item) + _octets(change.previous) for change in changes])
+    return sum([_sizes(change.item) + _sizes(change.previous) for change in changes])
 
 
-def _octets(item: Item | None) -> int:
+def _sizes(item: Item | None) -> int:
     return 0 if item is None else len(item[0])

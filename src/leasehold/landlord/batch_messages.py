@@ -49,14 +49,14 @@ Batch = list[tuple[Lease, Requested]]
 def parts(wants: Batch) -> Iterator[Batch]:
     """Split a batch into parts that fit into a message."""
     part: Batch = []
-    octets = 0
+    size_bytes = 0
     for lease, requested in wants:
         size = _size(lease.cookie)
-        if part and (len(part) >= MAX_BATCH or octets + size > MAX_BATCH_BYTES):
+        if part and (len(part) >= MAX_BATCH or size_bytes + size > MAX_BATCH_BYTES):
             yield part
-            part, octets = [], 0
+            part, size_bytes = [], 0
         part.append((lease, requested))
-        octets += size
+        size_bytes += size
     yield part
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from leasehold.basics.backoff import Backoff
 from leasehold.engine.interface import Watch
-from leasehold.engine.key import Octets
+from leasehold.engine.key import BytesOrText
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import Event, Events, RangeResult
 from leasehold.errors import Compacted, ConnectFailed, NoSpace, SessionExpired, TooBusy, fresh
@@ -232,16 +232,16 @@ class _Meeting(DetachedTask[Token]):
 class Barrier:
     """Opens for a fixed number of parties at a time. A handle: creating it sends nothing."""
 
-    def __init__(self, context: RecipeContext, name: Octets, parties: int) -> None:
+    def __init__(self, context: RecipeContext, name: BytesOrText, parties: int) -> None:
         self._context = context
-        octets = name_of(name)
-        self.name = text_of(octets)
+        data = name_of(name)
+        self.name = text_of(data)
         """Its name."""
         operations = context.engine.limits.txn_operations
         why = f"all parties pass in one transaction, which is limited to {operations} operations"
         self.parties = check_count(parties, "parties", operations - SPARE, why)
         """The number of parties it opens for."""
-        self._queue = CountedQueue(octets, b"parties", parties, "parties")
+        self._queue = CountedQueue(data, b"parties", parties, "parties")
 
     async def wait(self, timeout: Timeout = None) -> Token:  # noqa: ASYNC109
         """Wait until all parties are present; return the token of the opening, the same for all.

@@ -22,7 +22,7 @@ from leasehold.basics.event_loop import post
 from leasehold.basics.lease_ids import shown_lease
 from leasehold.basics.pending import Pending
 from leasehold.engine.interface import Engine, Watch
-from leasehold.engine.key import Octets, octets_of
+from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import Events, KeyValue
 from leasehold.errors import Closed, Compacted, LeaseholdError, is_definite
@@ -206,17 +206,17 @@ class Leadership(QueueGuard):
         """Resign immediately; the same as `release`."""
         self.release()
 
-    async def proclaim(self, value: Octets) -> None:
+    async def proclaim(self, value: BytesOrText) -> None:
         """Proclaim another value.
 
         It is written only while this leadership lasts: otherwise raises `LockLost`, or `NotHeld`
         after `resign`. If the caller is cancelled, the value may or may not have been written.
         """
-        octets = octets_of(value, "value")
+        data = to_bytes(value, "value")
         async with self._turn:  # so that the latest value is the one that remains
             self.check()
-            await self._say(octets)
-            self.value = octets
+            await self._say(data)
+            self.value = data
 
     async def _say(self, value: bytes) -> None:
         position, session = self._position, self._position.session
@@ -241,7 +241,7 @@ class Leadership(QueueGuard):
 class Election:
     """An election of one leader. A handle: creating it sends nothing."""
 
-    def __init__(self, context: RecipeContext, name: Octets) -> None:
+    def __init__(self, context: RecipeContext, name: BytesOrText) -> None:
         self._context = context
         self._name = name_of(name)
         self._queue = _Candidates(self._name)
@@ -250,7 +250,7 @@ class Election:
 
     def campaign(
         self,
-        value: Octets,
+        value: BytesOrText,
         timeout: Timeout = None,
         *,
         on_loss: OnLoss | None = None,
@@ -262,16 +262,16 @@ class Election:
         `LockDenied` after that. `on_loss(leadership, error)` is called if the leadership is lost;
         with `cancel_on_loss` the block is cancelled then, and raises `LockLost`.
         """
-        octets = octets_of(value, "value")
+        data = to_bytes(value, "value")
         timeout_s = check_wait(timeout)
         check_plain_callback(on_loss, "on_loss")
 
         def guard(position: QueuePosition) -> Leadership:
-            return Leadership(position, octets, on_loss=on_loss, cancel_on_loss=cancel_on_loss)
+            return Leadership(position, data, on_loss=on_loss, cancel_on_loss=cancel_on_loss)
 
         return Pending(
             lambda: acquire_in_queue(
-                self._context, self._queue, octets, guard, timeout_s, in_turn=True
+                self._context, self._queue, data, guard, timeout_s, in_turn=True
             ),
             f"campaign() of election {self.name!r}",
         )

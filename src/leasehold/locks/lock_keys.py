@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from leasehold.basics.lease_ids import shown_lease
-from leasehold.engine.key import Octets, octets_of
+from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.engine.values import KeyValue
 from leasehold.sessions.session import SESSIONS
 
@@ -40,19 +40,19 @@ LEASE_HEX: Final = rb"-?[1-9a-f][0-9a-f]{0,15}"
 digits from `8` on are accepted, too: some clients print a negative id as an unsigned number."""
 
 
-def name_of(name: Octets) -> bytes:
+def name_of(name: BytesOrText) -> bytes:
     """Check the name of a lock, or of another recipe."""
-    octets = octets_of(name, "name")
-    if not octets:
+    data = to_bytes(name, "name")
+    if not data:
         raise ValueError("name must not be empty")
-    if len(octets) > MAX_NAME:
-        raise ValueError(f"name must have {MAX_NAME} bytes at most, not {len(octets)}")
-    if octets.startswith(_RESERVED) and prefix_of(octets).startswith(SESSIONS):
+    if len(data) > MAX_NAME:
+        raise ValueError(f"name must have {MAX_NAME} bytes at most, not {len(data)}")
+    if data.startswith(_RESERVED) and prefix_of(data).startswith(SESSIONS):
         raise ValueError(
             f"name must not be {text_of(_RESERVED)!r} or begin with it and a slash, which is "
-            f"reserved for sessions; got {text_of(octets)!r}"
+            f"reserved for sessions; got {text_of(data)!r}"
         )
-    return octets
+    return data
 
 
 def text_of(name: bytes) -> str:

@@ -24,7 +24,7 @@ from weakref import ref
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import seconds_of
 from leasehold.basics.pending import Pending
-from leasehold.engine.key import Octets
+from leasehold.engine.key import BytesOrText
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import KeyValue
 from leasehold.errors import (
@@ -358,7 +358,7 @@ class _ReadersAndWriters(QueueDefinition):
 class RWLock:
     """A shared and exclusive lock. A handle: creating it sends nothing."""
 
-    def __init__(self, context: RecipeContext, name: Octets) -> None:
+    def __init__(self, context: RecipeContext, name: BytesOrText) -> None:
         self._context = context
         self._name = name_of(name)
         self.name = text_of(self._name)
@@ -416,7 +416,7 @@ class Semaphore:
     def __init__(
         self,
         context: RecipeContext,
-        name: Octets,
+        name: BytesOrText,
         limit: int,
         *,
         timeout: Timeout = None,
@@ -424,12 +424,12 @@ class Semaphore:
         cancel_on_loss: bool = False,
     ) -> None:
         self._context = context
-        octets = name_of(name)
-        self.name = text_of(octets)
+        data = name_of(name)
+        self.name = text_of(data)
         """Its name."""
         self.limit = check_count(limit, "limit", MAX_LIMIT, "what a semaphore can count")
         """The maximum number of holders."""
-        self._queue = CountedQueue(octets, b"semaphore", limit, "limit")
+        self._queue = CountedQueue(data, b"semaphore", limit, "limit")
         self._timeout_s = check_wait(timeout)
         check_plain_callback(on_loss, "on_loss")
         self._on_loss = on_loss

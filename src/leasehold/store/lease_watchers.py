@@ -126,12 +126,12 @@ class Feed:
         """Return the events from a number on that are on disk: as many as fit into a message."""
         at = self._dead + number - self.first
         taken: list[bytes] = []
-        octets = 0
+        size_bytes = 0
         for entry in self._entries[at : at + EVENTS_PER_MESSAGE]:
             assert entry is not None, "only those before the first one are gone"
-            if entry.position > durable or octets >= MESSAGE_BYTES:
+            if entry.position > durable or size_bytes >= MESSAGE_BYTES:
                 break
-            octets += len(entry.encoded)
+            size_bytes += len(entry.encoded)
             taken.append(entry.encoded)
         return taken
 
@@ -464,9 +464,9 @@ def _encode(
 
 
 def _named(keys: Sequence[bytes]) -> Iterator[bytes]:
-    octets = 0
+    size_bytes = 0
     for key in keys[:MAX_EVENT_KEYS]:
-        octets += len(key)
-        if octets > MAX_EVENT_KEY_BYTES:
+        size_bytes += len(key)
+        if size_bytes > MAX_EVENT_KEY_BYTES:
             return
         yield key

@@ -36,7 +36,7 @@ from leasehold.keyspace.operations import (
     Txn,
 )
 from leasehold.keyspace.ranges import LONG, Steps, finish, read_now, read_past
-from leasehold.keyspace.recent_changes import Recent, octets_of
+from leasehold.keyspace.recent_changes import Recent, changes_bytes
 from leasehold.keyspace.transaction_rules import choose
 from leasehold.keyspace.watchers import Watchers
 from leasehold.store.lease_record import LeaseRecord
@@ -233,8 +233,8 @@ class Store(UndurableChanges):
         encoded = change.item[0]
         self._record(records.put(encoded))
         changes = (change,)
-        octets = len(encoded) if previous is None else len(encoded) + len(previous[0])
-        self.recent.add(changes, octets)
+        size_bytes = len(encoded) if previous is None else len(encoded) + len(previous[0])
+        self.recent.add(changes, size_bytes)
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
         self.keyspace.revision = revision
@@ -333,7 +333,7 @@ class Store(UndurableChanges):
         batch.keys.update(record.keys)
         deleted = [records.deleted(change.key, revision) for change in changes]
         self._record(b"".join([*deleted, ended]))
-        self.recent.add(changes, octets_of(changes))
+        self.recent.add(changes, changes_bytes(changes))
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
         keyspace.revision = revision
@@ -376,7 +376,7 @@ class Store(UndurableChanges):
             return
         batch.keys.update(writing.keys)
         batch.rekeyed.update(writing.rekeyed)
-        self.recent.add(changes, writing.octets)
+        self.recent.add(changes, writing.size_bytes)
         if self.watchers.any_live:
             self.watchers.publish(changes, batch.number)
         self.keyspace.revision = writing.revision
@@ -386,7 +386,7 @@ class Store(UndurableChanges):
         if not batch.changes and self._under_way is None:
             self.on_pending()
         batch.changes.append(encoded)
-        batch.octets += len(encoded)
+        batch.size_bytes += len(encoded)
 
     # Commits.
 
@@ -415,7 +415,7 @@ class Store(UndurableChanges):
         if self.recent.is_over:
             self.recent.drop(self.durable_revision)
         if batch.last_revision <= batch.compacted or batch.last_revision == FIRST_REVISION:
-            self.foldable_bytes += batch.octets
+            self.foldable_bytes += batch.size_bytes
             if self.is_fold_due:
                 self.on_foldable()
         self.on_durable(batch.number)

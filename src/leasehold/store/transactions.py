@@ -35,7 +35,7 @@ from leasehold.keyspace.ranges import (
     scan,
     sort_steps,
 )
-from leasehold.keyspace.recent_changes import octets_of
+from leasehold.keyspace.recent_changes import changes_bytes
 from leasehold.store.lease_record import LeaseRecord
 from leasehold.store.store_leases import StoreLeases
 
@@ -51,11 +51,11 @@ class RevisionWriter:
         "_used",
         "changes",
         "keys",
-        "octets",
         "past",
         "records",
         "rekeyed",
         "revision",
+        "size_bytes",
     )
 
     def __init__(
@@ -75,7 +75,7 @@ class RevisionWriter:
         """The revision of all changes, if there are any."""
         self.changes: list[Change] = []
         self.keys: list[bytes] = []
-        self.octets = 0
+        self.size_bytes = 0
         self.records: list[bytes] = []
         self.rekeyed: set[int] = set()
         self._before: dict[bytes, Item | None] = {}
@@ -137,7 +137,7 @@ class RevisionWriter:
             change.previous = self._before[change.key]
         self.changes.append(change)
         self.keys.append(change.key)
-        self.octets += octets_of((change,))
+        self.size_bytes += changes_bytes((change,))
 
     def end(self, record: LeaseRecord) -> Generator[Wanted, list[Item], None]:
         """Delete the keys of a lease that has ended, in order, with pauses.
@@ -194,7 +194,7 @@ class Transactions:
             return LONG + 1  # it may have to be looked up on disk
         touched = self._keyspace.count(step.key, step.end)
         if isinstance(step, Compare) and step.target == Target.VALUE:
-            return touched * VALUE_WEIGHT if step.end else self._octets(step.key) // VALUE_BYTES
+            return touched * VALUE_WEIGHT if step.end else self._data(step.key) // VALUE_BYTES
         return touched
 
     def _touched_by(self, txn: Txn) -> int:
@@ -221,7 +221,7 @@ class Transactions:
                 break
         return shown
 
-    def _octets(self, key: bytes) -> int:
+    def _data(self, key: bytes) -> int:
         item = self._keyspace.get(key)
         return 0 if item is None else len(item[0])
 

@@ -49,8 +49,8 @@ class Batch:
         "last_revision",
         "leases",
         "number",
-        "octets",
         "rekeyed",
+        "size_bytes",
     )
 
     def __init__(self, number: int, first_revision: int) -> None:
@@ -59,7 +59,7 @@ class Batch:
         self.first_revision = first_revision
         self.last_revision = first_revision - 1
         self.compacted = 0
-        self.octets = 0
+        self.size_bytes = 0
         """The size of all changes together."""
         self.changes: list[bytes] = []
         self.keys: set[bytes] = set()
@@ -115,7 +115,7 @@ class UndurableChanges(ABC):
     @property
     def is_full(self) -> bool:
         """Whether so much waits for the disk that nothing further should be applied."""
-        return self._open.octets >= MAX_BATCH_BYTES
+        return self._open.size_bytes >= MAX_BATCH_BYTES
 
     def is_durable(self, key: bytes) -> bool:
         """Return whether a key is the same in memory and on disk."""

@@ -215,7 +215,7 @@ class _RelaySocket(asyncio.Protocol):
 
 
 if TYPE_CHECKING:
-    from leasehold.engine.key import Octets
+    from leasehold.engine.key import BytesOrText
 
 logger = logging.getLogger(__name__)
 
@@ -333,15 +333,15 @@ class Wire:
         ways = _ways_of(direction)
         return self._do(lambda: sum(len(each) for each in self._waiting(ways)))
 
-    def holds(self, octets: "Octets", direction: Direction = "both") -> bool:
+    def holds(self, data: "BytesOrText", direction: Direction = "both") -> bool:
         """Return whether these bytes are among those that wait.
 
         Without TLS, keys and values are sent as they are: so a test can check that a request for a
         key is in transit.
         """
-        from leasehold.engine.key import octets_of  # noqa: PLC0415  it is long
+        from leasehold.engine.key import to_bytes  # noqa: PLC0415  it is long
 
-        ways, sought = _ways_of(direction), octets_of(octets, "octets")
+        ways, sought = _ways_of(direction), to_bytes(data, "bytes")
         return self._do(lambda: any(sought in each for each in self._waiting(ways)))
 
     # The end.

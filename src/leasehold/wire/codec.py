@@ -43,7 +43,7 @@ _LEASE: Final = 0x18  # field 3, a number
 _TTL: Final = 0x08  # field 1, a number
 _HEAD: Final = 2  # tag and length, or tag and number
 _SHORT: Final = 128
-_MAX_OCTETS: Final = 9  # of a number that is not negative
+_MAX_NUMBER_BYTES: Final = 9  # of a number that is not negative
 
 
 def varint(n: int) -> bytes:
@@ -189,7 +189,7 @@ def short_put(message: bytes) -> tuple[bytes, bytes, int] | None:
         return None
     if end == size:
         return message[_HEAD : value_at - _HEAD], message[value_at:], 0
-    if message[end] != _LEASE or size - end > 1 + _MAX_OCTETS:  # a longer one is not cached
+    if message[end] != _LEASE or size - end > 1 + _MAX_NUMBER_BYTES:  # a longer one is not cached
         return None
     lease = _remembered_number(message[end + 1 :])
     if lease is None:
@@ -197,15 +197,15 @@ def short_put(message: bytes) -> tuple[bytes, bytes, int] | None:
     return message[_HEAD : value_at - _HEAD], message[value_at:end], lease
 
 
-def number(octets: bytes) -> int | None:
-    """Parse a non-negative number that has all of these octets."""
-    if not 0 < len(octets) <= _MAX_OCTETS or octets[-1] >= _SHORT:
+def number(data: bytes) -> int | None:
+    """Parse a non-negative number that has all of these bytes."""
+    if not 0 < len(data) <= _MAX_NUMBER_BYTES or data[-1] >= _SHORT:
         return None
-    read = octets[-1]
-    for octet in octets[-2::-1]:
-        if octet < _SHORT:
+    read = data[-1]
+    for byte in data[-2::-1]:
+        if byte < _SHORT:
             return None
-        read = read << 7 | octet & 0x7F
+        read = read << 7 | byte & 0x7F
     return read
 
 

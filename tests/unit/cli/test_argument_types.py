@@ -91,6 +91,6 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         argument_types.endpoints(text)
 
 
-@given(st.binary().filter(lambda octets: b"\0" not in octets))
-def test_bytes_of_the_command_line_are_those_of_the_shell(octets: bytes) -> None:
-    assert argument_types.octets(octets.decode("utf-8", "surrogateescape")) == octets
+@given(st.binary().filter(lambda data: b"\0" not in data))
+def test_bytes_of_the_command_line_are_those_of_the_shell(data: bytes) -> None:
+    assert argument_types.key_bytes(data.decode("utf-8", "surrogateescape")) == data

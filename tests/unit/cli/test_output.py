@@ -11,19 +11,19 @@ from leasehold.cli import output
 
 
 @given(st.binary())
-def test_bytes_in_json_are_text_or_base64_and_come_back(octets: bytes) -> None:
-    shown = json.loads(json.dumps(output.named("value", octets), ensure_ascii=False))
+def test_bytes_in_json_are_text_or_base64_and_come_back(data: bytes) -> None:
+    shown = json.loads(json.dumps(output.named("value", data), ensure_ascii=False))
     if "value" in shown:
-        assert shown["value"].encode() == octets
+        assert shown["value"].encode() == data
     else:
-        assert base64.b64decode(shown["value_base64"], validate=True) == octets
+        assert base64.b64decode(shown["value_base64"], validate=True) == data
         with pytest.raises(UnicodeDecodeError):
-            octets.decode()
+            data.decode()
 
 
 @given(st.binary())
-def test_bytes_for_people_are_one_line_without_controls(octets: bytes) -> None:
-    shown = output.shown_octets(octets)
+def test_bytes_for_people_are_one_line_without_controls(data: bytes) -> None:
+    shown = output.shown_bytes(data)
     assert shown.isprintable() or not any(ord(each) < 32 or ord(each) == 127 for each in shown)
     assert len(shown) < output.MAX_SHOWN_CHARS + 30
 

@@ -8,7 +8,7 @@ import pytest
 
 import leasehold
 from leasehold import Client, DuplicateKey, Key, LeaseLost
-from leasehold.engine.key import octets_of, range_of
+from leasehold.engine.key import range_of, to_bytes
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, Target
 from leasehold.testing import Host
 from tests.support.scripted_engine import ScriptedEngine, play
@@ -30,17 +30,17 @@ def run(work: Work) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "octets"),
+    ("given", "data"),
     [(b"\xff", b"\xff"), ("a", b"a"), ("ä", b"\xc3\xa4"), ("", b""), (b"", b"")],
 )
-def test_text_is_utf_8_and_bytes_are_themselves(given: bytes | str, octets: bytes) -> None:
-    assert octets_of(given, "value") == octets
+def test_text_is_utf_8_and_bytes_are_themselves(given: bytes | str, data: bytes) -> None:
+    assert to_bytes(given, "value") == data
 
 
 @pytest.mark.parametrize("bad", [None, 5, 5.0, ["a"], bytearray(b"a"), memoryview(b"a")])
 def test_what_is_neither_is_refused_by_its_name(bad: Any) -> None:
     with pytest.raises(TypeError, match="value must be bytes or str, not "):
-        octets_of(bad, "value")
+        to_bytes(bad, "value")
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ def test_an_answer_may_come_in_pieces_and_compressed(wire: Wire) -> None:
     wire.pump()
     wire.server.head(1, ("grpc-encoding", "gzip"))
     packed = gzip.compress(b"plain" * 100)
-    octets = PREFIX.pack(1, len(packed)) + packed
-    for at in range(0, len(octets), 7):
-        wire.server.send(frame(frames.DATA, 0, 1, octets[at : at + 7]))
+    data = PREFIX.pack(1, len(packed)) + packed
+    for at in range(0, len(data), 7):
+        wire.server.send(frame(frames.DATA, 0, 1, data[at : at + 7]))
     wire.server.trailers(1)
     wire.pump()
     assert call.future.result() == b"plain" * 100
@@ -854,15 +854,13 @@ BROKEN_ON_CONNECTION = {
 }
 
 
-@pytest.mark.parametrize(
-    ("octets", "code"), BROKEN_ON_CONNECTION.values(), ids=BROKEN_ON_CONNECTION
-)
+@pytest.mark.parametrize(("data", "code"), BROKEN_ON_CONNECTION.values(), ids=BROKEN_ON_CONNECTION)
 def test_a_rule_of_the_connection_that_is_broken_ends_it_and_every_call(
-    wire: Wire, octets: bytes, code: ErrorCode
+    wire: Wire, data: bytes, code: ErrorCode
 ) -> None:
     calls = [wire.unary(), wire.unary()]
     wire.pump()
-    wire.server.send(octets)
+    wire.server.send(data)
     wire.pump()
     assert wire.server.goaway == code
     for call in calls:

@@ -141,8 +141,8 @@ def test_after_dismiss_nothing_is_read_nor_said(raw: RawPeer) -> None:
 def test_a_connection_is_quiet_if_only_calls_without_end_are_under_way(raw: RawPeer) -> None:
     calls = raw.request(1, WATCH) + raw.request(3, MANY)
     was_quiet = []
-    for octets in (b"", calls, raw.request(5), frames.rst_stream(5, ErrorCode.CANCEL)):
-        raw.send(octets)
+    for data in (b"", calls, raw.request(5), frames.rst_stream(5, ErrorCode.CANCEL)):
+        raw.send(data)
         was_quiet.append(raw.server.is_quiet)
     assert was_quiet == [True, True, False, True]
 

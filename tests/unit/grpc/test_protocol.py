@@ -43,8 +43,8 @@ def test_messages_come_out_as_they_went_in(reader: MessageReader) -> None:
 
 @pytest.mark.parametrize("size", range(1, 12))
 def test_messages_may_be_cut_into_pieces_of_any_size(reader: MessageReader, size: int) -> None:
-    octets = framed(b"one") + framed(b"") + framed(b"three")
-    pieces = [octets[at : at + size] for at in range(0, len(octets), size)]
+    data = framed(b"one") + framed(b"") + framed(b"three")
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [found for piece in pieces for found in reader.feed(piece)] == [b"one", b"", b"three"]
     assert reader.is_between_messages
 
@@ -87,18 +87,18 @@ def test_a_flag_that_is_neither_compressed_nor_not_is_refused(
 
 @pytest.mark.parametrize("message", [b"", b"x", bytes(1_000), VARIED])
 def test_what_was_compressed_is_what_it_was(message: bytes) -> None:
-    octets = compress(message)
-    flag, length = PREFIX.unpack_from(octets)
-    assert (flag, length) == (1, len(octets) - PREFIX_BYTES)
-    assert gzip.decompress(octets[PREFIX_BYTES:]) == message
-    assert MessageReader(MAX_BYTES, GZIP).feed(octets) == [message]
+    data = compress(message)
+    flag, length = PREFIX.unpack_from(data)
+    assert (flag, length) == (1, len(data) - PREFIX_BYTES)
+    assert gzip.decompress(data[PREFIX_BYTES:]) == message
+    assert MessageReader(MAX_BYTES, GZIP).feed(data) == [message]
 
 
 def test_plain_and_compressed_messages_may_be_mixed_and_cut_anywhere() -> None:
-    octets = compress(b"one" * 100) + framed(b"two") + compress(b"three" * 100)
+    data = compress(b"one" * 100) + framed(b"two") + compress(b"three" * 100)
     for size in (1, 7, 50):
         reader = MessageReader(MAX_BYTES, GZIP)
-        pieces = [octets[at : at + size] for at in range(0, len(octets), size)]
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
         found = [message for piece in pieces for message in reader.feed(piece)]
         assert found == [b"one" * 100, b"two", b"three" * 100]
         assert reader.is_between_messages
@@ -181,7 +181,7 @@ def test_printable_ascii_is_left_alone_but_for_the_percent_sign() -> None:
 def test_a_message_is_what_it_was_once_decoded(message: str) -> None:
     encoded = percent_encoded(message)
     assert unquote(encoded.decode("ascii")) == message
-    assert all(0x20 <= octet <= 0x7E for octet in encoded)
+    assert all(0x20 <= byte <= 0x7E for byte in encoded)
 
 
 @pytest.mark.parametrize("message", [" a", "a ", "  ", " "])
@@ -197,11 +197,11 @@ def test_what_was_encoded_can_be_decoded(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("octets", "message"),
+    ("data", "message"),
     [(b"100%", "100%"), (b"%zz", "%zz"), (b"%ff", "\ufffd"), (b"%C3", "\ufffd")],
 )
-def test_what_was_badly_encoded_is_decoded_as_far_as_it_can_be(octets: bytes, message: str) -> None:
-    assert percent_decoded(octets) == message
+def test_what_was_badly_encoded_is_decoded_as_far_as_it_can_be(data: bytes, message: str) -> None:
+    assert percent_decoded(data) == message
 
 
 def test_half_a_character_does_not_keep_an_error_from_being_told() -> None:

@@ -54,9 +54,9 @@ class Reads:
     def names(self) -> str:
         return "".join(name for name, _ in self.got)
 
-    def hold(self, place: int, octets: int = 1) -> None:
+    def hold(self, place: int, size_bytes: int = 1) -> None:
         """Complete an answer, of which the peer takes nothing."""
-        self.got[place][1].holds(octets, RunningLoop(), lambda: octets, lambda: None)
+        self.got[place][1].holds(size_bytes, RunningLoop(), lambda: size_bytes, lambda: None)
 
     def release(self, place: int) -> None:
         self.got[place][1].release()
@@ -94,7 +94,7 @@ async def test_a_read_that_is_taken_slowly_gives_its_slot_to_others_that_wait() 
     left = [100 * MIN_TAKEN_BYTES] * MAX_READS
 
     def take() -> None:
-        left[:] = [octets - 2 * MIN_TAKEN_BYTES for octets in left]
+        left[:] = [data - 2 * MIN_TAKEN_BYTES for data in left]
         host.call_later(PATIENCE_S / 2, take)
 
     take()

@@ -28,10 +28,10 @@ LIMITS = ConnectionLimits()
 
 
 def test_a_message_may_be_cut_anywhere(peer: Peer) -> None:
-    octets = framed(b"hello")
-    for cut in range(len(octets) + 1):
+    data = framed(b"hello")
+    for cut in range(len(data) + 1):
         number = peer.open()
-        for piece in (octets[:cut], octets[cut:]):
+        for piece in (data[:cut], data[cut:]):
             peer.client.send_data(number, piece)
             peer.pump()
         peer.client.end_stream(number)
@@ -42,19 +42,19 @@ def test_a_message_may_be_cut_anywhere(peer: Peer) -> None:
 
 def test_the_rest_of_a_message_is_not_taken_for_a_whole_one(peer: Peer) -> None:
     message = b"begin" + framed(b"looks whole")
-    octets = framed(message)
+    data = framed(message)
     number = peer.open()
-    cut = len(octets) - len(framed(b"looks whole"))
-    peer.client.send_data(number, octets[:cut])
-    peer.client.send_data(number, octets[cut:], end_stream=True)
+    cut = len(data) - len(framed(b"looks whole"))
+    peer.client.send_data(number, data[:cut])
+    peer.client.send_data(number, data[cut:], end_stream=True)
     peer.pump()
     assert peer.service.heard == peer.reply(number).messages == [message]
 
 
 def test_a_message_may_come_in_frames_of_one_octet(peer: Peer) -> None:
     number = peer.open(MANY)
-    for octet in framed(b"hello") + framed(b"") + framed(b"you"):
-        peer.client.send_data(number, bytes((octet,)))
+    for byte in framed(b"hello") + framed(b"") + framed(b"you"):
+        peer.client.send_data(number, bytes((byte,)))
     peer.client.end_stream(number)
     peer.pump()
     assert peer.reply(number).messages == [b"hello", b"", b"you"]

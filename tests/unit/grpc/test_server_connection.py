@@ -73,7 +73,7 @@ def test_several_calls_in_one_piece_are_all_answered(peer: Peer) -> None:
 def test_a_call_may_come_octet_by_octet(raw: RawPeer) -> None:
     whole = RawPeer().send(raw.unary(1))
     pieces = RawPeer()
-    sent = [pieces.send(bytes((octet,))) for octet in pieces.unary(1)]
+    sent = [pieces.send(bytes((byte,))) for byte in pieces.unary(1)]
     assert not any(sent[:-1])
     assert sent[-1] == whole
 

@@ -182,8 +182,8 @@ def test_metadata_of_an_error_comes_with_it(peer: Peer) -> None:
 # Holding back.
 
 PIECE = frame(frames.DATA, 0, 1, framed(bytes(16_000)))
-OCTETS = len(PIECE) - frames.HEAD_BYTES
-MANY_PIECES = STREAM_WINDOW // 2 // OCTETS + 1
+BYTES = len(PIECE) - frames.HEAD_BYTES
+MANY_PIECES = STREAM_WINDOW // 2 // BYTES + 1
 """As many as make the server open the window again."""
 
 
@@ -197,7 +197,7 @@ def _updates(sent: list[Frame]) -> list[int]:
 
 def test_what_is_not_deferred_is_given_back_by_itself(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
-    assert _updates(raw.send(PIECE * MANY_PIECES)) == [MANY_PIECES * OCTETS]
+    assert _updates(raw.send(PIECE * MANY_PIECES)) == [MANY_PIECES * BYTES]
 
 
 def test_what_is_deferred_is_withheld_and_given_back_once_it_is_taken(raw: RawPeer) -> None:
@@ -211,7 +211,7 @@ def test_what_is_deferred_is_withheld_and_given_back_once_it_is_taken(raw: RawPe
     assert _updates(raw.taken()) == [], "so little is not worth a frame"
     stream.taken((MANY_PIECES - 1) * 16_000)
     stream.flush()
-    assert _updates(raw.taken()) == [MANY_PIECES * OCTETS]
+    assert _updates(raw.taken()) == [MANY_PIECES * BYTES]
     assert raw.server._inbound.buffered_bytes == 0
 
 
@@ -219,8 +219,8 @@ def test_the_window_is_given_back_without_what_is_still_deferred(raw: RawPeer) -
     raw.send(raw.request(1, WATCH))
     stream = raw.service.ears[0].stream
     stream.defer(100_000)
-    pieces = (STREAM_WINDOW // 2 + 100_000) // OCTETS + 1
-    assert _updates(raw.send(PIECE * pieces)) == [pieces * OCTETS - 100_000]
+    pieces = (STREAM_WINDOW // 2 + 100_000) // BYTES + 1
+    assert _updates(raw.send(PIECE * pieces)) == [pieces * BYTES - 100_000]
 
 
 def test_nothing_is_given_back_to_a_client_that_has_ended_its_side(raw: RawPeer) -> None:

@@ -81,7 +81,7 @@ def test_a_request_has_at_most_100_fields(line: Line) -> None:
 
 
 def test_a_request_may_come_octet_by_octet(line: Line) -> None:
-    answers = [line.ask(bytes((octet,))) for octet in GET]
+    answers = [line.ask(bytes((byte,))) for byte in GET]
     assert not any(answers[:-1])
     assert answers[-1] == Line().ask(GET)
 
@@ -228,12 +228,12 @@ def test_a_target_may_be_absolute(line: Line, target: bytes) -> None:
     assert line.status(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n") == 200
 
 
-@pytest.mark.parametrize("octet", [*range(0x20), 0x7F], ids=hex)
+@pytest.mark.parametrize("byte", [*range(0x20), 0x7F], ids=hex)
 @pytest.mark.parametrize("target", [b"/hea%clth", b"/health?%c", b"http://x%c/health"])
 def test_control_characters_in_a_target_are_400_and_the_end(
-    line: Line, target: bytes, octet: int
+    line: Line, target: bytes, byte: int
 ) -> None:
-    assert line.status(b"GET " + target % octet + b" HTTP/1.1\r\nHost: x\r\n\r\n" + GET) == 400
+    assert line.status(b"GET " + target % byte + b" HTTP/1.1\r\nHost: x\r\n\r\n" + GET) == 400
     assert line.http.is_closing
     assert line.out.count(b"HTTP/1.1 ") == 1
 
@@ -293,7 +293,7 @@ def test_spaces_in_a_field_cost_no_more_than_their_number(end: bytes) -> None:
 
 
 def test_empty_lines_may_be_cut_anywhere(line: Line) -> None:
-    answers = [line.ask(bytes((octet,))) for octet in b"\r\n\r\n" + GET]
+    answers = [line.ask(bytes((byte,))) for byte in b"\r\n\r\n" + GET]
     assert b"".join(answers).startswith(b"HTTP/1.1 200 ")
 
 

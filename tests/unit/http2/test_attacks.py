@@ -93,8 +93,8 @@ class Arena:
     def suffered(self, attempts: Iterator[bytes], most: int = 20_000) -> tuple[int, Frame]:
         """Attack until the connection ends; say how many attempts were suffered, and how it did."""
         sent: list[Frame] = []
-        for count, octets in enumerate(itertools.islice(attempts, most)):
-            sent += self.attacker.send(octets)
+        for count, data in enumerate(itertools.islice(attempts, most)):
+            sent += self.attacker.send(data)
             if self.attacker.server.is_closing:
                 self.check_bystander()
                 return count, sent[-1]
@@ -475,10 +475,10 @@ def _block_all(raw: RawPeer, message: bytes) -> list[int]:
     return numbers
 
 
-def _drip(raw: RawPeer, octets: list[bytes]) -> int:
+def _drip(raw: RawPeer, data: list[bytes]) -> int:
     """Send frames one by one; give how many bytes of DATA came back."""
     return sum(
-        len(one.payload) for each in octets for one in raw.send(each) if one.kind == frames.DATA
+        len(one.payload) for each in data for one in raw.send(each) if one.kind == frames.DATA
     )
 
 
@@ -632,11 +632,11 @@ def test_gzip_bombs_again_and_again(
 # Requests that cost next to nothing, and have long answers.
 
 
-@pytest.mark.parametrize("octet", [b"x", b"\xff"])
+@pytest.mark.parametrize("byte", [b"x", b"\xff"])
 @pytest.mark.parametrize("name", [":path", "grpc-timeout", "grpc-encoding", "content-type"])
-def test_what_was_sent_is_not_repeated_at_length(arena: Arena, name: str, octet: bytes) -> None:
+def test_what_was_sent_is_not_repeated_at_length(arena: Arena, name: str, byte: bytes) -> None:
     raw = arena.attacker
-    value = (b"/" if name == ":path" else b"") + octet * 3_500
+    value = (b"/" if name == ":path" else b"") + byte * 3_500
     fields = [(key.encode(), text.encode()) for key, text in request_fields(WATCH)]
     block = raw.encoder.encode(list((dict(fields) | {name.encode(): value}).items()))
     sent = raw.send(frame(frames.HEADERS, END_HEADERS, 1, block))
@@ -738,8 +738,8 @@ class Patient(Ear):
 @pytest.mark.parametrize("length", [LIMITS.max_message_bytes + 1, 2**32 - 1])
 def test_an_oversized_message_is_refused_by_its_length(arena: Arena, length: int) -> None:
     raw = arena.attacker
-    octets = PREFIX.pack(0, length)
-    [said, reset] = raw.send(raw.request(1, MANY), frame(frames.DATA, 0, 1, octets))
+    data = PREFIX.pack(0, length)
+    [said, reset] = raw.send(raw.request(1, MANY), frame(frames.DATA, 0, 1, data))
     assert f"({length} vs. {LIMITS.max_message_bytes})".encode() in said.payload
     assert (reset.kind, reset.code) == (frames.RST_STREAM, ErrorCode.NO_ERROR)
     assert no_leak(raw.server)
@@ -830,9 +830,9 @@ def test_a_large_download_with_a_window_for_each_frame_is_no_attack(
         raw.server.flush()
         arrived = raw.taken()
         while arrived:
-            octets = sum(len(one.payload) for one in arrived if one.kind == frames.DATA)
-            received += octets
-            updates = [frames.window_update(number, octets) for number in (0, 1) if octets]
+            size_bytes = sum(len(one.payload) for one in arrived if one.kind == frames.DATA)
+            received += size_bytes
+            updates = [frames.window_update(number, size_bytes) for number in (0, 1) if size_bytes]
             arrived = raw.send(*updates, PING) if updates else []
     assert received == 100 * 1_000_005
     assert arena.warnings() == []
@@ -841,5 +841,5 @@ def test_a_large_download_with_a_window_for_each_frame_is_no_attack(
 def test_what_an_attacker_is_told_can_be_read(arena: Arena) -> None:
     _, last = arena.suffered(itertools.repeat(PING))
     assert last.payload[8:] == b"too many PING frames: 50, and then 5 a second, are allowed"
-    octets = frames.goaway(0, last.code, last.payload[8:].decode())
-    assert split_frames(octets) == [last]
+    data = frames.goaway(0, last.code, last.payload[8:].decode())
+    assert split_frames(data) == [last]

@@ -167,7 +167,7 @@ def test_more_different_heads_than_are_remembered_are_all_served(peer: Peer) -> 
 
 
 @pytest.mark.parametrize(
-    ("octets", "code"),
+    ("data", "code"),
     [
         (frame(frames.PING, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
         (frame(frames.PING, 0, 0, bytes(7)), ErrorCode.FRAME_SIZE_ERROR),
@@ -202,12 +202,12 @@ def test_more_different_heads_than_are_remembered_are_all_served(peer: Peer) -> 
     ],
 )
 def test_a_broken_rule_of_the_connection_ends_it(
-    raw: RawPeer, octets: bytes, code: ErrorCode | None
+    raw: RawPeer, data: bytes, code: ErrorCode | None
 ) -> None:
     if code is None:
-        assert raw.send(octets) == []
+        assert raw.send(data) == []
     else:
-        assert raw.goaway(octets) == code
+        assert raw.goaway(data) == code
         assert raw.send(raw.unary(99)) == [], "nothing is read any more"
 
 
@@ -448,8 +448,8 @@ def test_more_than_the_window_of_a_stream_resets_it(raw: RawPeer) -> None:
     raw.service.ears[0].stream.defer(1)  # so that what was taken is not given back by itself
     raw.service.ears[0].stream.defer(STREAM_WINDOW)
     piece = frame(frames.DATA, 0, 1, framed(bytes(16_000)))
-    octets = len(piece) - frames.HEAD_BYTES
-    assert raw.send(*[piece] * (STREAM_WINDOW // octets)) == []
+    size_bytes = len(piece) - frames.HEAD_BYTES
+    assert raw.send(*[piece] * (STREAM_WINDOW // size_bytes)) == []
     assert raw.reset(piece) == (1, ErrorCode.FLOW_CONTROL_ERROR)
     assert no_leak(raw.server)
 

@@ -84,10 +84,10 @@ class Client:
             frames.frame(frames.HEADERS, frames.END_HEADERS, self.number, block)
         )
 
-    def send(self, octets: bytes, flags: int = 0) -> None:
-        for at in range(0, len(octets), 16_000):
-            piece = octets[at : at + 16_000]
-            is_last = at + 16_000 >= len(octets)
+    def send(self, data: bytes, flags: int = 0) -> None:
+        for at in range(0, len(data), 16_000):
+            piece = data[at : at + 16_000]
+            is_last = at + 16_000 >= len(data)
             self.connection.receive(
                 frames.frame(frames.DATA, flags if is_last else 0, self.number, piece)
             )
@@ -532,11 +532,11 @@ def test_web_requests_without_a_body_are_given_up_if_there_are_too_many() -> Non
     assert (server.account.small_messages, server.account.used_bytes) == (0, 0)
 
 
-def begin_block(client: Client, octets: int) -> None:
+def begin_block(client: Client, size_bytes: int) -> None:
     """Send the first part of a header block, of which the rest does not come."""
-    client.connection.receive(frames.frame(frames.HEADERS, 0, 1, bytes(min(octets, 16_000))))
-    for at in range(16_000, octets, 16_000):
-        piece = bytes(min(16_000, octets - at))
+    client.connection.receive(frames.frame(frames.HEADERS, 0, 1, bytes(min(size_bytes, 16_000))))
+    for at in range(16_000, size_bytes, 16_000):
+        piece = bytes(min(16_000, size_bytes - at))
         client.connection.receive(frames.frame(frames.CONTINUATION, 0, 1, piece))
 
 

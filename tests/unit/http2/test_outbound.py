@@ -69,9 +69,9 @@ def test_a_stream_sends_no_more_than_its_window(raw: RawPeer, *, primed: bool) -
     if primed:
         raw.send(raw.unary(1))
     raw.send(frames.window_update(0, 1_000_000))
-    octets = framed(_pattern(100_000))
+    data = framed(_pattern(100_000))
     raw.send(raw.request(3))
-    cut = [octets[at : at + 16_000] for at in range(0, len(octets), 16_000)]
+    cut = [data[at : at + 16_000] for at in range(0, len(data), 16_000)]
     sent = []
     for piece in cut:
         sent += raw.send(frames.frame(frames.DATA, END * (piece is cut[-1]), 3, piece))
@@ -79,7 +79,7 @@ def test_a_stream_sends_no_more_than_its_window(raw: RawPeer, *, primed: bool) -
     sent += raw.send(frames.window_update(3, 1))
     assert len(_data(sent)) == WINDOW + 1
     sent += raw.send(frames.window_update(3, 1_000_000))
-    assert _data(sent) == octets
+    assert _data(sent) == data
     assert (sent[-1].kind, sent[-1].flags) == (frames.HEADERS, END | END_HEADERS)
     assert no_leak(raw.server)
 
@@ -108,9 +108,9 @@ def test_a_window_of_one_octet_at_a_time_is_enough(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     sent = raw.send(raw.unary(1, b"hello"))
     assert kinds(sent) == [frames.HEADERS]
-    for octet in framed(b"hello"):
+    for byte in framed(b"hello"):
         got = raw.send(frames.window_update(1, 1))
-        assert got[0].payload == bytes((octet,))
+        assert got[0].payload == bytes((byte,))
         sent += got
     assert kinds(sent[-2:]) == [frames.DATA, frames.HEADERS]
     assert no_leak(raw.server)

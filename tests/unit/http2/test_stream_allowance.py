@@ -107,10 +107,10 @@ class Client:
         return found
 
     def send(self, message: bytes) -> None:
-        octets = framed(message)
-        for at in range(0, len(octets), PIECE_BYTES):
-            flags = frames.END_STREAM if at + PIECE_BYTES >= len(octets) else 0
-            piece = octets[at : at + PIECE_BYTES]
+        data = framed(message)
+        for at in range(0, len(data), PIECE_BYTES):
+            flags = frames.END_STREAM if at + PIECE_BYTES >= len(data) else 0
+            piece = data[at : at + PIECE_BYTES]
             self.connection.receive(frames.frame(frames.DATA, flags, self.number, piece))
 
     def fill(self) -> None:

@@ -355,8 +355,8 @@ def test_a_slow_head_of_http1_is_cut_off() -> None:
     kennel = Kennel()
     http = Http1Connection(PagesOnly(), lambda _: None)
     kennel.dog.watch(http, int)
-    for octet in b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 100:
-        http.receive(bytes((octet,)))
+    for byte in b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 100:
+        http.receive(bytes((byte,)))
         kennel.loop.pass_time(1.0)
     _check(kennel, 10, ErrorCode.ENHANCE_YOUR_CALM, "no greeting within 10 s")
 

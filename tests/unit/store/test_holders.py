@@ -22,7 +22,7 @@ from leasehold.wire.codec import long_varint
 from tests.support.durable_store import DurableStore
 
 HOLDER = "anna at desk 3, ä" * 9
-"""Long enough for lengths of two octets."""
+"""Long enough for lengths of two bytes."""
 
 _BACK = """
     ALTER TABLE lease DROP COLUMN holder;

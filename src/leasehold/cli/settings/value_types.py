@@ -39,7 +39,7 @@ _SIZE_UNITS: Final = {
     "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4,
     "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
 }  # fmt: skip
-_KNOWN_SIZES: Final = {unit.lower(): octets for unit, octets in _SIZE_UNITS.items()}
+_KNOWN_SIZES: Final = {unit.lower(): size_bytes for unit, size_bytes in _SIZE_UNITS.items()}
 
 _TERM_PART: Final = r"([0-9]{1,12}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)"
 _TERM: Final = re.compile(f"(?:{_TERM_PART})+")
@@ -167,19 +167,19 @@ def size(example: str, least: int, most: int) -> Kind:
                 f"{shown(text)} is not a size: write a whole number of bytes, or one with KiB, "
                 f"MiB, GiB, TiB, kB, MB, GB or TB, such as {example}"
             )
-        octets = int(found[1]) * _KNOWN_SIZES[found[2].lower()]
-        return _within(text, octets, least, most, show_size, example)
+        size_bytes = int(found[1]) * _KNOWN_SIZES[found[2].lower()]
+        return _within(text, size_bytes, least, most, show_size, example)
 
     return Kind("SIZE", example, parse, show_size, takes=(str, int))
 
 
-def show_size(octets: int) -> str:
+def show_size(size_bytes: int) -> str:
     """Format a size exactly, in the largest possible unit."""
     units = sorted(_SIZE_UNITS.items(), key=lambda unit: unit[1], reverse=True)
     return next(
-        f"{octets // each}{unit}" if each > 1 else str(octets)
+        f"{size_bytes // each}{unit}" if each > 1 else str(size_bytes)
         for unit, each in units
-        if (octets and not octets % each) or each == 1
+        if (size_bytes and not size_bytes % each) or each == 1
     )
 
 

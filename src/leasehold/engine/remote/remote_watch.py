@@ -104,9 +104,9 @@ class RemoteWatch(QueuedWatch):
         self.is_told = True
         self._created.set()
 
-    def take(self, events: Iterable[kv_pb2.Event], octets: int, *, goes_on: bool) -> None:
+    def take(self, events: Iterable[kv_pb2.Event], size_bytes: int, *, goes_on: bool) -> None:
         """Take an answer, or a fragment of one."""
-        self._partial_bytes += octets
+        self._partial_bytes += size_bytes
         for event in events:
             if self._partial and self._partial[-1].kv.mod_revision != event.kv.mod_revision:
                 self._tell()
@@ -117,14 +117,14 @@ class RemoteWatch(QueuedWatch):
 
     def _tell(self) -> None:
         """Queue a complete revision; the length of an answer counts with its first one."""
-        events, octets = self._partial, self._partial_bytes
+        events, size_bytes = self._partial, self._partial_bytes
         self._partial, self._partial_bytes = [], 0
         revision = events[0].kv.mod_revision
         if revision < self.next_revision:
             return  # it was queued before
         self.next_revision = revision + 1
-        self._queue.append((revision, events, octets))
-        self._queued_bytes += octets
+        self._queue.append((revision, events, size_bytes))
+        self._queued_bytes += size_bytes
 
     def progressed(self, revision: int, *, is_trusted: bool) -> None:
         """Record that everything up to `revision` was received, if that can be trusted."""
@@ -164,8 +164,8 @@ class RemoteWatch(QueuedWatch):
             raise fresh(self._failure)
 
     def _take_next(self) -> Events:
-        revision, events, octets = self._queue.popleft()
-        self._queued_bytes -= octets
+        revision, events, size_bytes = self._queue.popleft()
+        self._queued_bytes -= size_bytes
         if not self.live_id and self.has_room and self._failure is None:
             self._on_room(self)
         return Events(revision, LazySequence(event_of, events))

@@ -226,7 +226,7 @@ class WatchHub:
 
     # Answers.
 
-    def _take(self, answer: pb.WatchResponse, octets: int) -> None:
+    def _take(self, answer: pb.WatchResponse, size_bytes: int) -> None:
         watch = self._live.get(answer.watch_id)
         if watch is None:
             if answer.created and answer.canceled:  # etcd gives no number then, and keeps the order
@@ -238,7 +238,7 @@ class WatchHub:
         elif answer.created:
             self._created(watch, answer.header.revision)
         elif answer.events:
-            watch.take(answer.events, octets, goes_on=answer.fragment)
+            watch.take(answer.events, size_bytes, goes_on=answer.fragment)
             self._caller.history.rise(answer.events[-1].kv.mod_revision)
             if watch.is_full:
                 self._detach(watch)

@@ -7,7 +7,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, LongRead, Method, Pieces
-from leasehold.keyspace.answer_size import AnswerSize, octets_of
+from leasehold.keyspace.answer_size import AnswerSize, items_bytes
 from leasehold.keyspace.keyspace import Item
 from leasehold.keyspace.operations import Compact, Compare, Delete, Op, Outcome, Put, Range, Txn
 from leasehold.keyspace.ranges import finish, pausing
@@ -157,14 +157,14 @@ class KVService:
         position = max(position, store.position_of(revision))
         header, keys_only = self._context.header(revision), request.keys_only
         if is_large(found.items):
-            self._check_answer(octets_of(found.items, keys_only=keys_only))
+            self._check_answer(items_bytes(found.items, keys_only=keys_only))
             return Pieces([header, *finish(found_steps(found, keys_only=keys_only))], position)
         return header + encode(found, keys_only=keys_only), position
 
-    def _check_answer(self, octets: int) -> None:
+    def _check_answer(self, size_bytes: int) -> None:
         """Refuse a read whose answer is larger than the limit."""
         try:
-            AnswerSize(self._store.transactions.max_answer_bytes).add(octets)
+            AnswerSize(self._store.transactions.max_answer_bytes).add(size_bytes)
         except LeaseholdError as error:
             self._context.refuse(error)
 
@@ -179,7 +179,7 @@ class KVService:
         except LeaseholdError as error:
             self._context.refuse(error)
         if read is not None:
-            self._check_answer(octets_of(found.items, keys_only=keys_only))
+            self._check_answer(items_bytes(found.items, keys_only=keys_only))
         position = max(position, self._store.position_of(revision))
         self._context.check_read_room(position)
         steps = found_steps(found, keys_only=keys_only)

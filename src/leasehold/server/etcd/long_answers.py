@@ -167,15 +167,15 @@ def is_large(items: Sequence[Item]) -> bool:
 
 def outcome_bytes(outcome: Outcome) -> int:
     """Count the bytes of all items that a transaction has read, replaced or deleted."""
-    octets = 0
+    size_bytes = 0
     for result in outcome.results:
         kind = type(result)
         if kind is tuple:  # a put, as most are
             if result[1] is not None:
-                octets += len(result[1][0])
+                size_bytes += len(result[1][0])
         elif kind is Outcome:
-            octets += outcome_bytes(result)
+            size_bytes += outcome_bytes(result)
         else:
             items = result.items if kind is Found else result.previous
-            octets += sum([len(item[0]) for item in items])
-    return octets
+            size_bytes += sum([len(item[0]) for item in items])
+    return size_bytes

@@ -206,9 +206,9 @@ class _Messages:
             raise RpcError(status, str(error)) from None
 
     def _read(self) -> bytes:
-        *_, octets = self._read_steps()
-        assert octets is not None
-        return octets
+        *_, data = self._read_steps()
+        assert data is not None
+        return data
 
     def _read_steps(self) -> Iterator[bytes | None]:
         """Parse the next message in steps, and yield it after the last of them."""
@@ -217,14 +217,14 @@ class _Messages:
             for count, _ in enumerate(fill_steps(message, self._documents.read()), 1):
                 if count % STEPS_AT_ONCE == 0:
                     yield None
-            octets = message.SerializeToString()
+            data = message.SerializeToString()
             if self._may_be_deep:
-                self._route.request.FromString(octets)
+                self._route.request.FromString(data)
         except (RecursionError, DecodeError):
             raise Unreadable("exceeded max depth") from None
-        if len(octets) > MAX_MESSAGE_BYTES:
-            raise too_large(len(octets), MAX_MESSAGE_BYTES)
-        yield octets
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise too_large(len(data), MAX_MESSAGE_BYTES)
+        yield data
 
     def __iter__(self) -> Iterator[bytes | None]:
         if self._is_long and not self._documents.is_at_end:

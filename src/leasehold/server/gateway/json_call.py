@@ -255,10 +255,10 @@ class JsonCall:
         """Send metadata before the first message."""
         self._answer.add_fields(metadata)
 
-    def defer(self, octets: int) -> None:
+    def defer(self, size_bytes: int) -> None:
         """Do nothing: the whole body has been received."""
 
-    def taken(self, octets: int) -> None:
+    def taken(self, size_bytes: int) -> None:
         """Do nothing: the whole body has been received."""
 
     @property

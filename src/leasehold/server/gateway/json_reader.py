@@ -187,14 +187,14 @@ def _wrong(text: str, at: int, where: str) -> str:
 
 def _shown(character: str) -> str:
     """Return a character in quotes: its first byte, if it has several."""
-    octet = chr(character.encode(errors="replace")[0])
-    if octet == "'":
+    byte = chr(character.encode(errors="replace")[0])
+    if byte == "'":
         return "'\\''"
-    if octet == '"':
+    if byte == '"':
         return "'\"'"
-    if octet.isprintable():
-        return f"'{octet}'".replace("\\", "\\\\")
-    return ascii(octet) if ord(octet) <= _MAX_PRINTABLE + 1 else f"'\\u{ord(octet):04x}'"
+    if byte.isprintable():
+        return f"'{byte}'".replace("\\", "\\\\")
+    return ascii(byte) if ord(byte) <= _MAX_PRINTABLE + 1 else f"'\\u{ord(byte):04x}'"
 
 
 MAX_MESSAGES: Final = 10_000
@@ -290,7 +290,7 @@ def _array(value: Any) -> list[Any]:
 def _converter(field: FieldDescriptor) -> Callable[[Any], Any]:
     kind = field.cpp_type
     if field.type == FieldDescriptor.TYPE_BYTES:
-        return _octets
+        return _data
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return _string
     if kind == FieldDescriptor.CPPTYPE_BOOL:
@@ -332,7 +332,7 @@ def _number(go_type: str, low: int, end: int, value: Any) -> int:
     return value
 
 
-def _octets(value: Any) -> bytes:
+def _data(value: Any) -> bytes:
     if type(value) is str:
         return decoded(value)
     if value is None:
@@ -385,11 +385,11 @@ def _kind(value: Any) -> str:
 def decoded(text: str) -> bytes:
     """Decode bytes; line ends are ignored, and only the standard alphabet is accepted."""
     try:
-        octets = text.encode("ascii")
-        if b"\n" in octets or b"\r" in octets:
-            octets = octets.translate(None, b"\r\n")
-        if len(octets) % _QUANTUM == 0:
-            return binascii.a2b_base64(octets, strict_mode=True)
+        data = text.encode("ascii")
+        if b"\n" in data or b"\r" in data:
+            data = data.translate(None, b"\r\n")
+        if len(data) % _QUANTUM == 0:
+            return binascii.a2b_base64(data, strict_mode=True)
     except ValueError:
         pass
     raise Unreadable(f"illegal base64 data at input byte {_wrong_at(text)}")
@@ -397,20 +397,20 @@ def decoded(text: str) -> bytes:
 
 def _wrong_at(text: str) -> int:
     """Return the index of the wrong byte; for truncated input, where the last four begin."""
-    octets = text.encode(errors="replace")
-    foreign = _FOREIGN.search(octets)
-    at = len(octets) if foreign is None else foreign.start()
-    before = (at - octets.count(b"\r", 0, at) - octets.count(b"\n", 0, at)) % _QUANTUM
+    data = text.encode(errors="replace")
+    foreign = _FOREIGN.search(data)
+    at = len(data) if foreign is None else foreign.start()
+    before = (at - data.count(b"\r", 0, at) - data.count(b"\n", 0, at)) % _QUANTUM
     if foreign is None:
         return at - before
     if foreign[0] != b"=" or before < 2:
         return at
     if before == 2:
-        second = _NOT_LINE_END.search(octets, at + 1)
+        second = _NOT_LINE_END.search(data, at + 1)
         if second is None:
-            return len(octets)
+            return len(data)
         if second[0] != b"=":
             return second.start() - 1
         at = second.start()
-    behind = _NOT_LINE_END.search(octets, at + 1)
-    return len(octets) if behind is None else behind.start()
+    behind = _NOT_LINE_END.search(data, at + 1)
+    return len(data) if behind is None else behind.start()

@@ -172,7 +172,7 @@ PART_BYTES: Final = 16 * 1024
 LONG_FIELD_BYTES: Final = 4 * 1024
 """A longer field is written in several pieces."""
 
-_OCTETS_AT_ONCE: Final = 3 * 16 * 1024
+_BASE64_STEP_BYTES: Final = 3 * 16 * 1024
 """Of a long value, for one piece: a multiple of 3, so that its base64 has no padding."""
 
 _CHARACTERS_AT_ONCE: Final = 1024
@@ -270,8 +270,8 @@ def _long_value(field: FieldDescriptor, rope: Rope, size: int) -> Iterator[str]:
 
 def _long_base64(rope: Rope, size: int) -> Iterator[str]:
     yield '"'
-    for left in range(size, 0, -_OCTETS_AT_ONCE):
-        yield b2a_base64(rope.take(min(left, _OCTETS_AT_ONCE)), newline=False).decode()
+    for left in range(size, 0, -_BASE64_STEP_BYTES):
+        yield b2a_base64(rope.take(min(left, _BASE64_STEP_BYTES)), newline=False).decode()
     yield '"'
 
 
@@ -351,9 +351,9 @@ def _take_head(rope: Rope, window: bytes, left: int) -> LongField:
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        octet = message[at]
+        byte = message[at]
         at += 1
-        value |= (octet & 0x7F) << shift
-        if octet < 0x80:
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
             return value, at
         shift += 7

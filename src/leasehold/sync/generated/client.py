@@ -7,7 +7,7 @@ from datetime import timedelta
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import FOREVER, Forever
 from leasehold.client import client as on_loop
-from leasehold.engine.key import Octets
+from leasehold.engine.key import BytesOrText
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import LeaseInfo
 from leasehold.locks.guards import RECALL_S
@@ -126,7 +126,7 @@ class Client(ClientBase):
 
     def lock(
         self,
-        name: Octets,
+        name: BytesOrText,
         *,
         timeout: Timeout = None,
         cache: bool = True,
@@ -171,7 +171,7 @@ class Client(ClientBase):
         )
         return Lock(self._thread, handle, on_loss, cancel_on_loss=cancel_on_loss)
 
-    def rwlock(self, name: Octets) -> RWLock:
+    def rwlock(self, name: BytesOrText) -> RWLock:
         """Return a handle of a lock for many readers or one writer.
 
             with client.rwlock("config").read() as guard:
@@ -184,7 +184,7 @@ class Client(ClientBase):
 
     def semaphore(
         self,
-        name: Octets,
+        name: BytesOrText,
         limit: int,
         *,
         timeout: Timeout = None,
@@ -207,7 +207,7 @@ class Client(ClientBase):
         handle = self._client.semaphore(name, limit, timeout=timeout, on_loss=report_loss)
         return Semaphore(self._thread, handle, on_loss, cancel_on_loss=cancel_on_loss)
 
-    def barrier(self, name: Octets, parties: int) -> Barrier:
+    def barrier(self, name: BytesOrText, parties: int) -> Barrier:
         """Return a handle of a barrier, at which all wait until `parties` are present.
 
         client.barrier("start", parties=3).wait()
@@ -215,7 +215,7 @@ class Client(ClientBase):
         self._thread.check_process()
         return Barrier(self._thread, self._client.barrier(name, parties))
 
-    def election(self, name: Octets) -> Election:
+    def election(self, name: BytesOrText) -> Election:
         """Return a handle of an election of one leader, compatible with etcd's elections.
 
         with client.election("scheduler").campaign("host-1") as leadership:
@@ -226,8 +226,8 @@ class Client(ClientBase):
 
     def count_acquisitions(
         self,
-        *names: Octets,
-        prefix: Octets | None = None,
+        *names: BytesOrText,
+        prefix: BytesOrText | None = None,
         recall_timeout: float | timedelta = RECALL_S,
     ) -> AcquisitionCounts:
         """Count how often locks were acquired: those named, and those whose names have a prefix.
@@ -243,7 +243,7 @@ class Client(ClientBase):
             )
         )
 
-    def remove_count(self, name: Octets, *, timeout: Timeout = None) -> int:
+    def remove_count(self, name: BytesOrText, *, timeout: Timeout = None) -> int:
         """Remove the stored count of a lock made with `count=True`; return what it was.
 
         Acquisitions of its current holder, if it has one, are not removed.

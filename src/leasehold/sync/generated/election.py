@@ -2,7 +2,7 @@
 """`leasehold.locks.election` for blocking code."""
 
 from leasehold.basics.callbacks import check_plain_callback
-from leasehold.engine.key import Octets
+from leasehold.engine.key import BytesOrText
 from leasehold.engine.time_limits import Timeout
 from leasehold.locks import election as on_loop
 from leasehold.locks.election import Leader
@@ -27,7 +27,7 @@ class Leadership(Guard):
         """Resign immediately; the same as `release`."""
         self.release()
 
-    def proclaim(self, value: Octets) -> None:
+    def proclaim(self, value: BytesOrText) -> None:
         """Proclaim another value.
 
         It is written only while this leadership lasts: otherwise raises `LockLost`, or `NotHeld`
@@ -50,7 +50,7 @@ class Election:
 
     def campaign(
         self,
-        value: Octets,
+        value: BytesOrText,
         timeout: Timeout = None,
         *,
         on_loss: OnLoss | None = None,

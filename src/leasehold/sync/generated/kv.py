@@ -5,7 +5,7 @@ from typing import Self
 
 from leasehold.client import kv as on_loop
 from leasehold.engine.arguments import LeaseLike
-from leasehold.engine.key import Octets
+from leasehold.engine.key import BytesOrText
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import DeleteResult, KeyValue, PutResult, RangeResult, TxnResult
 from leasehold.keyspace.operations import Compare, SortBy, Step
@@ -23,14 +23,16 @@ class KV:
         self._thread = thread
         self._on_loop = twin
 
-    def get(self, key: Octets, *, revision: int = 0, timeout: Timeout = None) -> KeyValue | None:
+    def get(
+        self, key: BytesOrText, *, revision: int = 0, timeout: Timeout = None
+    ) -> KeyValue | None:
         """Read a key, now or at a revision; None if it does not exist."""
         return self._thread.run(lambda: self._on_loop.get(key, revision=revision, timeout=timeout))
 
     def range(
         self,
-        key: Octets,
-        end: Octets = b"",
+        key: BytesOrText,
+        end: BytesOrText = b"",
         *,
         prefix: bool = False,
         revision: int = 0,
@@ -57,8 +59,8 @@ class KV:
 
     def put(
         self,
-        key: Octets,
-        value: Octets | None,
+        key: BytesOrText,
+        value: BytesOrText | None,
         *,
         lease: LeaseLike = None,
         keep_lease: bool = False,
@@ -77,8 +79,8 @@ class KV:
 
     def delete(
         self,
-        key: Octets,
-        end: Octets = b"",
+        key: BytesOrText,
+        end: BytesOrText = b"",
         *,
         prefix: bool = False,
         previous: bool = False,
@@ -105,8 +107,8 @@ class KV:
 
     def watch(
         self,
-        key: Octets,
-        end: Octets = b"",
+        key: BytesOrText,
+        end: BytesOrText = b"",
         *,
         prefix: bool = False,
         start: int = 0,

@@ -28,7 +28,7 @@ NUMBER = count("1000", 1, 10**6)
 
 
 @pytest.mark.parametrize(
-    ("text", "octets"),
+    ("text", "size_bytes"),
     [
         ("1", 1),
         ("2GiB", 2 * 1024**3),
@@ -41,8 +41,8 @@ NUMBER = count("1000", 1, 10**6)
         ("1TiB", 1024**4),
     ],
 )
-def test_a_size_is_read(text: str, octets: int) -> None:
-    assert QUOTA.parse(text) == octets
+def test_a_size_is_read(text: str, size_bytes: int) -> None:
+    assert QUOTA.parse(text) == size_bytes
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from leasehold.keyspace.operations import Put, Range
 from leasehold.wire import kv_pb2
 from leasehold.wire import rpc_pb2 as pb
 
-octets = st.one_of(
+data = st.one_of(
     st.binary(min_size=1, max_size=300),
     st.builds(lambda size: b"\x00" * size, st.sampled_from([127, 128, 16383, 16384, 1 << 20])),
 )
@@ -26,13 +26,13 @@ PAIR = kv_pb2.KeyValue(
 
 
 @every_example
-@given(octets)
+@given(data)
 def test_a_get_is_what_protobuf_makes_of_it(key: bytes) -> None:
     assert get_message(key) == etcd_messages.range_request(Range(key)).SerializeToString()
 
 
 @every_example
-@given(octets, st.one_of(st.none(), st.just(b""), octets), lease)
+@given(data, st.one_of(st.none(), st.just(b""), data), lease)
 def test_a_put_is_what_protobuf_makes_of_it(
     key: bytes, value: bytes | None, lease: int | None
 ) -> None:

@@ -82,19 +82,19 @@ class FakeResponse:
         assert self.head is None
         self.head = status, fields
 
-    def write(self, octets: bytes) -> None:
+    def write(self, data: bytes) -> None:
         assert self.head is not None
         assert not self.is_finished
-        self.body += octets
-        self.longest_write = max(self.longest_write, len(octets))
+        self.body += data
+        self.longest_write = max(self.longest_write, len(data))
         self.has_room = self.has_room and not self.is_narrow
 
     def finish(self) -> None:
         assert not self.is_finished
         self.is_finished = True
 
-    def held(self, octets: int) -> None:
-        self.held_bytes += octets
+    def held(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
 
     def body_taken(self) -> None:
         self.has_body = False
@@ -361,8 +361,8 @@ async def test_a_long_answer_is_written_in_pieces_as_the_client_takes_them() -> 
     message = pb.RangeResponse(kvs=pairs, count=3000)
 
     async def later() -> Pieces:
-        octets = message.SerializeToString()
-        return Pieces([octets[:1000], octets[1000:]])
+        data = message.SerializeToString()
+        return Pieces([data[:1000], data[1000:]])
 
     response = FakeResponse()
     response.has_room = False
@@ -397,8 +397,8 @@ def test_a_long_answer_is_written_in_pieces_however_deep_it_is_within_others(
     async def run() -> None:
         response = FakeResponse()
         response.is_narrow = True
-        octets = message.SerializeToString()
-        pieces = [octets[at : at + 100_000] for at in range(0, len(octets), 100_000)]
+        data = message.SerializeToString()
+        pieces = [data[at : at + 100_000] for at in range(0, len(data), 100_000)]
         call = ask(response, Exchange(lambda _: Pieces(pieces)), TXN, "/v3/kv/txn")
         assert call is not None
         written_bytes, turns = -1, 0
@@ -419,10 +419,10 @@ def test_a_long_answer_is_written_in_pieces_however_deep_it_is_within_others(
 @looped
 async def test_an_answer_that_takes_a_while_to_write_is_sent_as_one_document() -> None:
     message = _read_at_any_depth(10, 600)
-    octets = message.SerializeToString()
-    assert SHORT_BYTES < len(octets) <= LONG_BYTES
+    data = message.SerializeToString()
+    assert SHORT_BYTES < len(data) <= LONG_BYTES
     response = FakeResponse()
-    ask(response, Exchange(lambda _: (octets, 0)), TXN, "/v3/kv/txn")
+    ask(response, Exchange(lambda _: (data, 0)), TXN, "/v3/kv/txn")
     assert response.replies == [], "others have their turn"
     await until(lambda: response.replies)
     assert [reply.body.decode() for reply in response.replies] == [written(message)]
@@ -430,12 +430,12 @@ async def test_an_answer_that_takes_a_while_to_write_is_sent_as_one_document() -
 
 @looped
 async def test_a_longer_answer_that_is_no_message_is_a_failure_and_not_silence() -> None:
-    response, octets = FakeResponse(), b"\xff" * (SHORT_BYTES + 1)
-    ask(response, Exchange(lambda _: (octets, 0)), PUT, "/v3/kv/put")
+    response, data = FakeResponse(), b"\xff" * (SHORT_BYTES + 1)
+    ask(response, Exchange(lambda _: (data, 0)), PUT, "/v3/kv/put")
     await until(lambda: response.replies)
     assert response.only_reply[0] == 500
     lines = FakeResponse()
-    ask(lines, Exchange(lambda _: (octets, 0), is_unary=False), KEEP_ALIVE, "/v3/lease/keepalive")
+    ask(lines, Exchange(lambda _: (data, 0), is_unary=False), KEEP_ALIVE, "/v3/lease/keepalive")
     await until(lambda: lines.is_finished)
     assert json.loads(lines.body.splitlines()[-1])["error"]["http_code"] == 500
 
