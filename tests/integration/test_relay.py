@@ -528,7 +528,7 @@ def test_what_is_wrong_is_refused(wire: Wire) -> None:
         Wire(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not 'up'"):
         wire.cut("up")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="bytes must be bytes or str"):
+    with pytest.raises(TypeError, match="data must be bytes or str"):
         wire.holds(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not None"):
         wire.hold_current(None)  # type: ignore[arg-type]

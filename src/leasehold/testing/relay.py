@@ -341,7 +341,7 @@ class Wire:
         """
         from leasehold.engine.key import to_bytes  # noqa: PLC0415  it is long
 
-        ways, sought = _ways_of(direction), to_bytes(data, "bytes")
+        ways, sought = _ways_of(direction), to_bytes(data, "data")
         return self._do(lambda: any(sought in each for each in self._waiting(ways)))
 
     # The end.
