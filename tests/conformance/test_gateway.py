@@ -24,7 +24,7 @@ NO_KEY: Final = "etcdserver: key is not provided"
 MIB: Final = 1024 * 1024
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def gateway(server: RunningServer) -> Iterator[GatewayClient]:
     client = GatewayClient(server.endpoint)
     yield client

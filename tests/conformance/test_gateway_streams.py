@@ -14,7 +14,7 @@ from tests.conformance.test_gateway import FROM_GRPC, JSON, refusal
 from tests.support.servers import RunningServer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def gateway(server: RunningServer) -> Iterator[GatewayClient]:
     client = GatewayClient(server.endpoint)
     yield client

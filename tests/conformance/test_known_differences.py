@@ -20,7 +20,7 @@ MIB: Final = 1 << 20
 @pytest.fixture
 def is_real(request: pytest.FixtureRequest) -> bool:
     """Whether this is real etcd."""
-    kind: str = request.node.callspec.params["server"]
+    kind: str = request.node.callspec.params["shared"]
     return kind == "real"
 
 

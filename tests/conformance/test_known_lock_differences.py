@@ -16,7 +16,7 @@ UNKNOWN = grpc.StatusCode.UNKNOWN
 @pytest.fixture
 def is_real(request: pytest.FixtureRequest) -> bool:
     """Whether this is real etcd."""
-    kind: str = request.node.callspec.params["server"]
+    kind: str = request.node.callspec.params["shared"]
     return kind == "real"
 
 

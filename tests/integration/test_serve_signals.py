@@ -78,7 +78,7 @@ def test_a_signal_while_modules_are_imported_ends_it_without_a_word(
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])
 def test_a_signal_ends_each_command_without_a_word(name: str, number: signal.Signals) -> None:
-    ended = struck(AT, f"leasehold.cli.{name}", number, name)
+    ended = struck(AT, f"leasehold.cli.{COMMANDS[name].partition(':')[0]}", number, name)
     assert (ended.returncode, ended.stdout, ended.stderr) == (CODES[number], "", "")
 
 
@@ -86,7 +86,7 @@ def test_a_signal_ends_each_command_without_a_word(name: str, number: signal.Sig
 @pytest.mark.parametrize(
     "moment",
     [
-        "leasehold.journal.journal:make_file",  # nothing is there yet
+        "leasehold.journal.journal_files:make_file",  # nothing is there yet
         "leasehold.journal.journal:replay_journal",  # the journal is being read
         "leasehold.store.runtime:Control.__init__",  # it was read
         "leasehold.server.app:LeaseholdServer.start_on",  # nobody is served

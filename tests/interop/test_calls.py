@@ -24,7 +24,7 @@ SIZES: Final = (
 METADATA: Final = (
     ("x-empty", ""),
     ("x-empty-bin", b""),
-    ("x-bytes-bin", bytes(range(256))),
+    ("x-octets-bin", bytes(range(256))),
     ("x-signs", "~!@#$%^&*()"),
     ("x-text", "one two"),
     ("x-text", "a second value, with a comma"),

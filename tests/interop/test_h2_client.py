@@ -104,14 +104,14 @@ def test_a_head_in_many_continuations(connect: Connect, frame_bytes: int) -> Non
     client.until(lambda: client.h2.max_outbound_frame_size > 0 and client.pump())
     client.h2.max_outbound_frame_size = frame_bytes
     text = "x" * 100
-    number = client.open(fields(demo.METADATA, ("x-text", text), ("x-bytes-bin", "AAEC")))
+    number = client.open(fields(demo.METADATA, ("x-text", text), ("x-octets-bin", "AAEC")))
     client.send(number, HELLO, frame_bytes)
     client.end(number)
     stream = client.stream(number)
     client.until(lambda: stream.is_ended)
     assert (stream.body, stream.status) == (HELLO, "0")
     for pairs in (stream.head, stream.trailers):
-        assert (pairs["x-text"], pairs["x-bytes-bin"]) == (text, "AAEC")
+        assert (pairs["x-text"], pairs["x-octets-bin"]) == (text, "AAEC")
 
 
 def test_metadata_that_needs_continuations_comes_back(connect: Connect) -> None:

@@ -105,7 +105,7 @@ def test_an_answer_in_any_pieces_with_any_padding(
 
 
 def test_heads_and_trailers_in_many_continuations(serve: Serve) -> None:
-    said = (("x-long", "y" * 500), ("x-bytes-bin", "AAEC"))
+    said = (("x-long", "y" * 500), ("x-octets-bin", "AAEC"))
 
     def answer(peer: H2Peer, number: int) -> None:
         peer.h2.send_headers(number, [*HEAD, *said])
@@ -116,7 +116,7 @@ def test_heads_and_trailers_in_many_continuations(serve: Serve) -> None:
         Kind.ONE_TO_MANY, PATH, b"?", metadata=(("x-name", "any"),)
     )
     assert outcome.answer == b"!"
-    assert outcome.head == (("x-long", "y" * 500), ("x-bytes-bin", bytes((0, 1, 2))))
+    assert outcome.head == (("x-long", "y" * 500), ("x-octets-bin", bytes((0, 1, 2))))
     assert outcome.trailers == outcome.head
 
 
