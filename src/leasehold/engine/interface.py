@@ -75,7 +75,7 @@ class Watch(ABC):
             self.cancel()
             if isinstance(error, TimeoutError) and limit.expired():
                 raise TimeoutError(
-                    f"the server does not watch after {self.patience_s:g} s: it does not answer"
+                    f"the server has not confirmed the watch after {self.patience_s:g} s"
                 ) from error
             raise
         return self
