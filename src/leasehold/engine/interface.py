@@ -201,7 +201,7 @@ class Engine(ABC):
     ) -> RangeResult:
         """Read keys, all at one revision: the latest, or an earlier one.
 
-        Filters come first, then the order, then the limit; 0 is no filter and no limit. Raises
+        Filters come first, then the order, then the limit; 0 means no filter or no limit. Raises
         `Compacted` or `FutureRevision` for a revision that is not available.
         """
 

@@ -339,7 +339,7 @@ class ServerConnection(Http2[AnsweringStream]):
         for stream in stalled:
             self.drop(stream, ErrorCode.INTERNAL_ERROR)
         if stalled:
-            self.report(f"has {len(stalled)} streams that are reset: the client takes nothing")
+            self.report(f"has {len(stalled)} streams that are reset: the client does not read")
             self.flush()
         return bool(stalled)
 
