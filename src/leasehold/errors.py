@@ -487,7 +487,7 @@ class Forked(LeaseholdError):
 
     def __str__(self) -> str:
         return (
-            f"this engine was opened by process {self.opened_by}, which still has it: open one "
+            f"this engine was opened in process {self.opened_by}: open another one "
             "after the fork, or start children with the `spawn` method"
         )
 

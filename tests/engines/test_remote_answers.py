@@ -420,7 +420,7 @@ def test_there_is_one_warning_where_a_deposed_leader_may_renew(
         run_virtual(main)
     said = [record.message for record in caplog.records if "deposed" in record.message]
     assert len(said) == warnings
-    assert all(each.startswith(f"etcd {version}: a leader that was deposed") for each in said)
+    assert all(each.startswith(f"etcd {version}: a deposed leader may confirm") for each in said)
 
 
 @pytest.mark.parametrize(

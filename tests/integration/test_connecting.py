@@ -127,8 +127,8 @@ async def _connect(endpoint: str) -> leasehold.Client:
     ("path", "said"),
     [
         ("", 'path is empty; use "." for the current directory'),
-        ("Memory:", "write 'memory:' for a store that keeps nothing, or './Memory:' for a dir"),
-        (" memory: ", "write 'memory:' for a store that keeps nothing"),
+        ("Memory:", "write 'memory:' for an in-memory store, or './Memory:' for a dir"),
+        (" memory: ", "write 'memory:' for an in-memory store"),
     ],
 )
 @pytest.mark.parametrize("opened", [leasehold.open, leasehold.open_engine, sync.open])

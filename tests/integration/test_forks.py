@@ -112,7 +112,7 @@ def test_a_forked_child_is_refused() -> None:
     with os.fdopen(reading) as pipe:
         said = pipe.read()
     assert os.waitpid(child, 0)[1] == 0
-    assert f"belongs to process {os.getpid()}" in said
+    assert f"was opened in process {os.getpid()}" in said
     loop.run_until_complete(channel.close())
     loop.close()
 

@@ -354,7 +354,7 @@ def test_a_broken_rule_is_told_and_the_connection_closed(server: Running) -> Non
     with server.connect() as client:
         client.sendall(frames.PREFACE + frames.settings({}) + frames.frame(frames.PING, 0, 3))
         received = _read_until_closed(client)
-        assert b"PING on a stream" in received
+        assert b"PING must be on stream 0" in received
     server.wait_until(lambda: not server.site.connections)
 
 

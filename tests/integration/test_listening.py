@@ -336,7 +336,7 @@ def test_a_unix_socket_whose_queue_is_full_is_alive(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(OSError, match="Address already in use"):
             await listen(Echo, UnixAddress(path))
-        with pytest.raises(ConnectFailed, match="its queue of waiting connections is full"):
+        with pytest.raises(ConnectFailed, match="the listen backlog of the server is full"):
             await dial(Client, UnixAddress(path))
 
     with contextlib.ExitStack() as stack:

@@ -319,7 +319,9 @@ def test_a_landlord_that_grants_nothing_says_so_and_renews_all_the_same() -> Non
     async def main() -> None:
         with Landlord[str](POLICY, name="desks") as landlord:
             async with put_out(landlord, grant=None) as (_, remote):
-                with pytest.raises(CallRefused, match="'desks' grants no leases over the network"):
+                with pytest.raises(
+                    CallRefused, match="'desks' does not grant leases over the network"
+                ):
                     await remote.grant("desk 1")
                 lease = remote.lease_from_bytes(landlord.grant("x").to_bytes("duration"))
                 assert await lease.renew(10.0) == 10.0

@@ -95,7 +95,7 @@ def check_requested(
     if math.isinf(seconds):
         raise ValueError(f"{name} must be finite, not {value!r}{no_end}")
     if seconds < 0:
-        raise ValueError(f"{name} must not be negative, not {value!r}{choice}")
+        raise ValueError(f"{name} must not be negative, got {value!r}{choice}")
     return seconds + 0.0  # a negative zero becomes zero
 
 

@@ -311,9 +311,8 @@ class _Keeping:
 
         if remote(self._client).server.may_renew_when_deposed:
             print_error(
-                f"warning: {remote(self._client).server} may confirm a "
-                "renewal that did not happen, "
-                "shortly after a change of its leader; 3.5.20 and later do not"
+                f"warning: {remote(self._client).server} may confirm a renewal that had no effect, "
+                "shortly after a leader change: use etcd 3.5.20 or later"
             )
         left, is_lost = len(self._held), False
         try:

@@ -401,7 +401,7 @@ def directory_of(path: str | PathLike[str]) -> Path | None:
         raise ValueError('path is empty; use "." for the current directory')
     if text.strip().casefold() == MEMORY:
         raise ValueError(
-            f"{text!r} is not a directory name: write {MEMORY!r} for a store that keeps nothing, "
+            f"{text!r} is not a directory name: write {MEMORY!r} for an in-memory store, "
             f"or {'./' + text!r} for a directory of that name"
         )
     return Path(text)

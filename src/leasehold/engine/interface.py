@@ -75,7 +75,7 @@ class Watch(ABC):
             self.cancel()
             if isinstance(error, TimeoutError) and limit.expired():
                 raise TimeoutError(
-                    f"the server does not watch after {self.patience_s:g} s: it does not answer"
+                    f"the server has not confirmed the watch after {self.patience_s:g} s"
                 ) from error
             raise
         return self
@@ -201,7 +201,7 @@ class Engine(ABC):
     ) -> RangeResult:
         """Read keys, all at one revision: the latest, or an earlier one.
 
-        Filters come first, then the order, then the limit; 0 is no filter and no limit. Raises
+        Filters come first, then the order, then the limit; 0 means no filter or no limit. Raises
         `Compacted` or `FutureRevision` for a revision that is not available.
         """
 

@@ -49,6 +49,7 @@ MAX_SHOWN: Final = 64
 
 _BINARY: Final = "-bin"
 _PAIR: Final = 2
+_USE_BIN: Final = "for bytes use a key that ends with '-bin'"
 _PAIRS: Final = "tuples of key and value such as ('x-key', 'value')"
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
 _TEXT: Final = re.compile(r"[\x20-\x7e]*")
@@ -74,35 +75,37 @@ def as_pairs(metadata: MetadataLike) -> Metadata:
         return tuple(metadata.items())
     given: object = metadata  # it may be anything
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise TypeError(f"metadata is a mapping, or {_PAIRS}, not {metadata!r}")
+        raise TypeError(f"metadata must be a mapping, or {_PAIRS}, not {metadata!r}")
     return tuple(metadata)
 
 
 def _checked(pair: tuple[str, str | bytes]) -> tuple[str, str | bytes]:
     given: object = pair
     if not isinstance(given, tuple) or len(given) != _PAIR:
-        raise TypeError(f"metadata is {_PAIRS}, not {pair!r}")
+        raise TypeError(f"metadata must be {_PAIRS}, not {pair!r}")
     return pair
 
 
 def _encode(key: str, value: str | bytes) -> tuple[bytes, bytes]:
     if not isinstance(key, str):
-        raise TypeError(f"a metadata key is a str, not {key!r}")
+        raise TypeError(f"a metadata key must be a str, not {key!r}")
     if not _KEY.fullmatch(key) or key.startswith("grpc-") or key in _RESERVED:
         raise ValueError(
-            f"{key!r} cannot be a metadata key: it has lower-case letters, digits, '-', '_' and "
-            "'.', and is none that gRPC or HTTP use themselves"
+            f"{key!r} cannot be a metadata key: use lower-case letters, digits, '-', '_' and '.', "
+            "and no name that gRPC or HTTP reserve"
         )
     if key.endswith(_BINARY):
         if not isinstance(value, bytes):
-            raise TypeError(f"metadata {key!r} is binary, so its value is bytes, not {value!r}")
+            raise TypeError(
+                f"the value of metadata {key!r} must be bytes, not {value!r}: "
+                "the key ends with '-bin'"
+            )
         return key.encode(), base64.b64encode(value).rstrip(b"=")
     if not isinstance(value, str):
-        raise TypeError(f"metadata {key!r} is text, so its value is a str, not {value!r}")
+        raise TypeError(f"the value of metadata {key!r} must be a str, not {value!r}; {_USE_BIN}")
     if not _TEXT.fullmatch(value):
         raise ValueError(
-            f"metadata {key!r} has {value!r}: text is printable ASCII; end the key in '-bin' for "
-            "anything else"
+            f"the value of metadata {key!r} must be printable ASCII, not {value!r}; {_USE_BIN}"
         )
     return key.encode(), value.strip(" ").encode()
 
@@ -248,7 +251,7 @@ def call_interceptor(interceptor: Interceptor, context: CallContext) -> DoneCall
     if callback is None:
         return None
     if not callable(callback):  # such as the result of a coroutine function
-        raise TypeError(f"an interceptor returns a function or None, not {callback!r}")
+        raise TypeError(f"an interceptor must return a function or None, not {callback!r}")
     return partial(_call_done, callback, context.path)
 
 

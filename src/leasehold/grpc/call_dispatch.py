@@ -106,7 +106,7 @@ class CallDispatcher:
         waiter = self.connector.wait(wait_for_ready=wait_for_ready)
         try:
             if not await self._in_time(waiter, until, timeout_s):
-                why = self.connector.last_error or "it is not made yet"
+                why = self.connector.last_error or "still connecting"
                 raise _too_late(path, f"no connection within {timeout_s:g} s: {why}")
         finally:
             self.connector.give_back(waiter)
@@ -121,7 +121,7 @@ class CallDispatcher:
         self._pauses.add(waiter)
         try:
             if not await self._in_time(waiter, until, timeout_s):
-                raise _too_late(path, f"it was not taken within {timeout_s:g} s: {why}")
+                raise _too_late(path, f"every attempt within {timeout_s:g} s failed: {why}")
         finally:
             self._pauses.discard(waiter)
             alarm.cancel()
@@ -193,7 +193,7 @@ class Streaming:
     async def __aenter__(self) -> StreamingCall:
         """Begin the call, as soon as there is a connection."""
         if self._dispatcher is not None:
-            raise RuntimeError("this call was begun before: make another one")
+            raise RuntimeError("this call was already started: make another one")
         dispatcher = self._dispatcher = self._bind()
         timeout_s = left_s = self._timeout_s
         until = None if timeout_s is None else dispatcher.now() + timeout_s

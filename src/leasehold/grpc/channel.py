@@ -71,9 +71,7 @@ class Channel:
         for seconds in (default_timeout, keepalive, keepalive_timeout, reconnect_max):
             check_timeout(seconds)
         if keepalive_timeout is None:
-            raise TypeError(
-                "keepalive_timeout is a number of seconds, not None as keepalive may be"
-            )
+            raise TypeError("keepalive_timeout must be a number of seconds, not None")
         _check_is("limits", limits, ConnectionLimits)
         if random is not None:
             _check_is("random", random, Random)
@@ -125,7 +123,7 @@ class Channel:
         `ConnectionLost` (it is unknown whether the call was executed).
         """
         if not isinstance(message, bytes):
-            raise TypeError(f"a message is bytes, not {message!r}")
+            raise TypeError(f"a message must be bytes, not {message!r}")
         loop = get_running_loop()
         if loop is not self._loop:
             self._bind(loop)
@@ -256,7 +254,7 @@ class Channel:
         """Bind the channel to a loop; raise if it belongs to another loop or process."""
         if self._is_forked:
             raise RuntimeError(
-                f"this channel belongs to process {self._opened_by}, which still has it: make one "
+                f"this channel was opened in process {self._opened_by}: make another one "
                 "after the fork, or start children with the `spawn` method"
             )
         if self._is_closed:
@@ -299,4 +297,4 @@ class Channel:
 
 def _check_is(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is of type {kind.__name__}, not {value!r}")
+        raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r}")

@@ -149,7 +149,7 @@ class UnaryCall(ClientCall):
     def hear(self, message: bytes) -> None:
         """Called with the answer."""
         if self._answer is not None:
-            raise RpcError(Status.INTERNAL, "the server has answered a unary call twice")
+            raise RpcError(Status.INTERNAL, "the server sent a second response to a unary call")
         self._answer = message
 
     def ended(self, trailers: AnswerBlock) -> None:
@@ -190,10 +190,10 @@ class StreamingCall(ClientCall):
     async def send(self, message: bytes) -> None:
         """Send a message; wait while the server does not read earlier ones."""
         if not isinstance(message, bytes):
-            raise TypeError(f"a message is bytes, not {message!r}")
+            raise TypeError(f"a message must be bytes, not {message!r}")
         self._check_sending()
         if self._is_ended:
-            raise ValueError("send after end: this side of the call was ended")
+            raise ValueError("cannot send after end() was called")
         self._writing.check_free()
         if self.unsent is None:
             self.unsent = bytearray()
@@ -211,7 +211,7 @@ class StreamingCall(ClientCall):
         if self._failure is not None:
             raise fresh(self._failure)
         if self.is_over:
-            raise RpcError(Status.CANCELLED, "the call is over: the server has ended it")
+            raise RpcError(Status.CANCELLED, "cannot send: the server has ended the call")
 
     def end(self) -> None:
         """End our side of the call."""

@@ -129,7 +129,7 @@ class ClientConnection(Http2[ClientCall]):
         elif len(self._pending) < MAX_PENDING:
             self._pending[call] = message
         else:
-            why = f"{MAX_PENDING} calls wait for a server that takes {self._max_streams} at a time"
+            why = f"{MAX_PENDING} calls wait already; the server allows {self._max_streams} streams"
             call.failed(RpcError(Status.RESOURCE_EXHAUSTED, why, detail=BUSY))
             return
         self.flush_soon()
@@ -208,25 +208,28 @@ class ClientConnection(Http2[ClientCall]):
         elif call.head is None:
             self._head(call, flags, fields)
         elif not flags & frames.END_STREAM:
-            raise malformed("a second HEADERS frame")
+            raise malformed("a second HEADERS frame must end the stream")
         else:
             self._ended(call, self._remembered(self._trailers, fields, is_head=False))
 
     def _block_of_closed(self, stream_id: int) -> None:
         is_forgotten = self._cancelled > MAX_ENDED_HERE and stream_id <= self._last_cancelled
         if not (is_forgotten or self._closed.ended_here(stream_id)):
-            raise ConnectionFailed(ErrorCode.STREAM_CLOSED, f"HEADERS on stream {stream_id}")
+            raise ConnectionFailed(ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
         self._spend_idle()
 
     def _head(self, call: ClientCall, flags: int, fields: tuple[Field, ...]) -> None:
         head = self._remembered(self._heads, fields, is_head=True)
         if flags & frames.END_STREAM:
             if head.is_informational:
-                raise malformed("an answer that ends before it begins")
+                raise malformed("an informational response must not end the stream")
             self._ended(call, head)
         elif head.status is not None:  # not gRPC, or a failed call that goes on
             self.cancel(call)
-            call.failed(head.error() or RpcError(Status.INTERNAL, "a status before the end"))
+            call.failed(
+                head.error()
+                or RpcError(Status.INTERNAL, "grpc-status must come at the end of the call")
+            )
         elif not head.is_informational:
             call.answered(head)
 
@@ -241,7 +244,7 @@ class ClientConnection(Http2[ClientCall]):
 
     def _body(self, stream: ClientCall, flags: int, payload: bytes, frame_bytes: int) -> None:
         if stream.head is None:
-            raise malformed("DATA before the head of the answer")
+            raise malformed("DATA before the response headers")
         try:
             if (
                 stream.reader is None
@@ -312,7 +315,9 @@ class ClientConnection(Http2[ClientCall]):
         elif name == Setting.MAX_HEADER_LIST_SIZE:
             self._outbound.set_max_list(value)
         elif name == Setting.ENABLE_PUSH and value:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a server cannot allow to push")
+            raise ConnectionFailed(
+                ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH of a server must be 0, got {value}"
+            )
 
     def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         is_first = not self._has_settings

@@ -84,7 +84,7 @@ def path_of(fields: Fields) -> str:
 def check_path(path: str) -> None:
     """Raise if this is not the path of a method."""
     if not isinstance(path, str):
-        raise TypeError(f"the path of a method is a text such as {_EXAMPLE!r}, not {path!r}")
+        raise TypeError(f"the path of a method must be a str such as {_EXAMPLE!r}, not {path!r}")
     if not path.startswith("/") or not (path.isascii() and path.isprintable()) or " " in path:
         raise ValueError(f"the path of a method must look like {_EXAMPLE!r}, got {path!r}")
 
@@ -94,9 +94,9 @@ def check_timeout(timeout_s: float | None) -> None:
     if timeout_s is None:
         return
     if not isinstance(timeout_s, int | float):
-        raise TypeError(f"a time-out is a number of seconds, or None for none, not {timeout_s!r}")
+        raise TypeError(f"timeout must be a number of seconds or None, not {timeout_s!r}")
     if not 0 < timeout_s <= sys.float_info.max:
-        raise ValueError(f"a time-out is more than 0 s, or None for none, not {timeout_s!r}")
+        raise ValueError(f"timeout must be more than 0 s and finite, or None; not {timeout_s!r}")
 
 
 # Answers.

@@ -94,7 +94,7 @@ class Conversation:
     async def send(self, message: bytes) -> None:
         """Send a message; wait while the client does not read earlier ones."""
         if not isinstance(message, bytes):
-            raise TypeError(f"a message is bytes, not {message!r}")
+            raise TypeError(f"a message must be bytes, not {message!r}")
         if self._is_gone:
             await asyncio.sleep(0)  # raises CancelledError if the task is cancelled
         while not self._stream.has_own_room:

@@ -62,13 +62,15 @@ def parse_endpoints(
 ) -> tuple[Endpoint, ...]:
     """Parse the addresses of servers; `https://` without a context gets the default one."""
     if tls is not None and not isinstance(tls, ssl.SSLContext):
-        raise TypeError(f"tls is an ssl.SSLContext, as client_tls() makes it, or None, not {tls!r}")
+        raise TypeError(f"tls must be an ssl.SSLContext such as client_tls(), or None; not {tls!r}")
     agent = _checked_agent(user_agent)
     if isinstance(endpoints, str | TcpAddress | UnixAddress):
         endpoints = (endpoints,)
     given: object = endpoints  # it may be anything
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise TypeError(f"endpoints are texts such as {_EXAMPLE!r}, one or more, not {endpoints!r}")
+        raise TypeError(
+            f"endpoints must be one or more str such as {_EXAMPLE!r}, not {endpoints!r}"
+        )
     found = []
     for each in endpoints:
         address = each if isinstance(each, TcpAddress | UnixAddress) else parse_address(each)
@@ -81,10 +83,12 @@ def parse_endpoints(
 
 def _checked_agent(user_agent: str) -> bytes:
     if not isinstance(user_agent, str):
-        raise TypeError(f"a user agent is a text such as 'inventory/1.2', not {user_agent!r}")
+        raise TypeError(f"user agent must be a str such as 'inventory/1.2', not {user_agent!r}")
     is_plain = user_agent.isascii() and user_agent.isprintable()
     if not is_plain or not user_agent or user_agent != user_agent.strip(" "):
-        raise ValueError(f"a user agent is printable ASCII, such as inventory/1.2: {user_agent!r}")
+        raise ValueError(
+            f"user agent must be printable ASCII such as inventory/1.2, not {user_agent!r}"
+        )
     return user_agent.encode()
 
 
@@ -171,7 +175,7 @@ def _connect_unix(address: UnixAddress) -> socket.socket:
         sock.connect(address.path)
     except BlockingIOError:
         sock.close()
-        raise OSError("its queue of waiting connections is full") from None
+        raise OSError("the listen backlog of the server is full") from None
     except BaseException:
         sock.close()
         raise

@@ -84,7 +84,7 @@ class HealthService:
                 "SERVICE_UNKNOWN is the status of names that were never set; use UNKNOWN"
             )
         if _is_too_long(service):
-            raise ValueError(f"{service!r} has more than {MAX_NAME_BYTES} bytes")
+            raise ValueError(f"service name must have at most {MAX_NAME_BYTES} bytes: {service!r}")
         if not self._has_shut_down:
             self._statuses[service] = status
             _tell(self._watchers.get(service, ()))
@@ -152,7 +152,7 @@ class HealthWatcher:
     def heard(self, message: bytes) -> None:
         """Handle the only request: which service."""
         if self._service is not None:
-            raise RpcError(Status.INTERNAL, "a second message in a call that takes one")
+            raise RpcError(Status.INTERNAL, "a second message in a server-streaming call")
         self._service = _named(message)
         self._health.add(self, self._service)
         self.tell()
@@ -160,7 +160,7 @@ class HealthWatcher:
     def ended(self) -> None:
         """Do nothing: the client only has its request to send."""
         if self._service is None:
-            raise RpcError(Status.INTERNAL, "a call without a message")
+            raise RpcError(Status.INTERNAL, "a server-streaming call without a message")
 
     def relieved(self) -> None:
         """Send the status if it changed while there was no room."""
@@ -194,7 +194,7 @@ def _tell(watchers: Iterable[HealthWatcher]) -> None:
 def _named(message: bytes) -> str:
     service = parse(_parse_check, message).service
     if _is_too_long(service):
-        why = f"the name of a service has at most {MAX_NAME_BYTES} bytes"
+        why = f"service name must have at most {MAX_NAME_BYTES} bytes"
         raise RpcError(Status.INVALID_ARGUMENT, why)
     return service
 

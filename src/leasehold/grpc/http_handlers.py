@@ -168,7 +168,7 @@ def find_page(pages: Pages, method: bytes, target: bytes) -> Reply:
 
 def _check_reply(reply: object) -> None:
     if not (isinstance(reply, Reply) and isinstance(reply.body, bytes)):
-        raise TypeError(f"a page is a function that returns a Reply, its body bytes, not {reply!r}")
+        raise TypeError(f"a page must return a Reply with a body of bytes, not {reply!r}")
 
 
 def date_field() -> tuple[bytes, bytes]:
@@ -199,7 +199,7 @@ class PagesOnly:
 
     def too_large(self, body_bytes: int) -> Reply:
         """Return the refusal of a body."""
-        why = f"a body has at most {MAX_BODY_BYTES} bytes, not {body_bytes}"
+        why = f"body must have at most {MAX_BODY_BYTES} bytes, got {body_bytes}"
         return plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
 
 

@@ -80,9 +80,9 @@ class RpcError(Exception):
 def _check_error(status: object, message: object, metadata: object) -> None:
     """Raise if trailers cannot carry these values: when the error is made, not when it is sent."""
     if not isinstance(status, Status) or status == Status.OK:
-        raise ValueError(f"an error has a status of gRPC other than OK, not {status!r}")
+        raise ValueError(f"status of an error must be a gRPC status other than OK, not {status!r}")
     if not isinstance(message, str):
-        raise TypeError(f"the message of an error is a str, not {message!r}")
+        raise TypeError(f"message of an error must be a str, not {message!r}")
     if not isinstance(metadata, tuple) or not all(
         isinstance(part, bytes) for pair in metadata for part in pair
     ):
@@ -215,7 +215,7 @@ def decompress(
     if len(plain) > max_bytes:
         raise too_large("unpacked more", max_bytes)
     if not unpacking.eof or unpacking.unused_data:
-        why = "there is more behind its end" if unpacking.eof else "it is cut off"
+        why = "data after its end" if unpacking.eof else "it is truncated"
         raise RpcError(Status.INTERNAL, f"grpc: failed to decompress the message: {why}")
     return plain
 

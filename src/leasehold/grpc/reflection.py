@@ -91,7 +91,10 @@ class ReflectionService:
             case "file_containing_extension":
                 return self._extending(request.file_containing_extension)
             case _:
-                raise RpcError(Status.INVALID_ARGUMENT, "the request asks for nothing known here")
+                raise RpcError(
+                    Status.INVALID_ARGUMENT,
+                    "message_request is not set, or not supported by this server",
+                )
 
     def _named(self, name: str) -> FileDescriptor:
         try:

@@ -280,7 +280,7 @@ class ServerCall(AnsweringStream):
             return
         if not isinstance(answer, Coroutine | LongRead):
             raise TypeError(
-                f"a handler returns a message and its position, or a coroutine, not {answer!r}"
+                f"a handler must return a message and its position, or a coroutine, not {answer!r}"
             )
         if self.deferred_answers is None:
             self.deferred_answers = DeferredAnswers(self)
@@ -317,7 +317,7 @@ class ServerCall(AnsweringStream):
     def send_head(self, metadata: Fields) -> None:
         """Send metadata before the first message."""
         if self.has_head or self.unsent:
-            raise ValueError("the head of the answer was sent already, with the first message")
+            raise ValueError("response headers were already sent with the first message")
         self.head_fields = (*(self.head_fields or ()), *metadata)
         if not self.is_over:
             self.carrier.start(self)

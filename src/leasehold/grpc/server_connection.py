@@ -147,9 +147,9 @@ class ServerConnection(Http2[AnsweringStream]):
             self._next_id = stream_id + 2
         elif stream_id not in self._streams and not self._closed.ended_here(stream_id):
             if not stream_id & 1 or self._closed.was_skipped(stream_id):
-                why = f"HEADERS on stream {stream_id}, which cannot begin any more"
+                why = f"HEADERS on stream {stream_id}, which cannot be opened"
                 raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, why)
-            raise ConnectionFailed(ErrorCode.STREAM_CLOSED, f"HEADERS on stream {stream_id}")
+            raise ConnectionFailed(ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
 
     def _block(self, stream_id: int, flags: int, fields: tuple[Field, ...]) -> None:
         if stream_id == self._new_id:
@@ -211,7 +211,9 @@ class ServerConnection(Http2[AnsweringStream]):
         if stream.remote_done:
             raise StreamFailed(ErrorCode.STREAM_CLOSED, "HEADERS after the end of the stream")
         if not flags & frames.END_STREAM:
-            raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "a second HEADERS frame")
+            raise StreamFailed(
+                ErrorCode.PROTOCOL_ERROR, "a second HEADERS frame must end the stream"
+            )
         check_trailers(fields)
         self._remote_ended(stream)
 
@@ -260,7 +262,7 @@ class ServerConnection(Http2[AnsweringStream]):
         if stream.body_left is not None:
             stream.body_left -= len(payload)
             if stream.body_left < 0:
-                raise malformed("a body longer than its content-length")
+                raise malformed("body is longer than its content-length")
         stream.feed(payload)
         if flags & frames.END_STREAM:
             self._remote_ended(stream)
@@ -271,7 +273,7 @@ class ServerConnection(Http2[AnsweringStream]):
 
     def _remote_ended(self, stream: AnsweringStream) -> None:
         if stream.body_left:
-            raise malformed("a body shorter than its content-length")
+            raise malformed("body is shorter than its content-length")
         stream.remote_ended()
 
     def _exchange_once(self, stream: ServerCall, message: bytes) -> None:
@@ -291,7 +293,7 @@ class ServerConnection(Http2[AnsweringStream]):
             answer, position = result
             if position > self.gate.released:
                 if not isinstance(answer, bytes):
-                    raise TypeError(f"a message is bytes, not {answer!r}")
+                    raise TypeError(f"a message must be bytes, not {answer!r}")
                 stream.head.hold(self.gate, position, stream.put_answer, answer)
             elif outbound.answer(stream, answer):
                 stream.is_over = True
@@ -337,7 +339,7 @@ class ServerConnection(Http2[AnsweringStream]):
         for stream in stalled:
             self.drop(stream, ErrorCode.INTERNAL_ERROR)
         if stalled:
-            self.report(f"has {len(stalled)} streams that are reset: the client takes nothing")
+            self.report(f"has {len(stalled)} streams that are reset: the client does not read")
             self.flush()
         return bool(stalled)
 

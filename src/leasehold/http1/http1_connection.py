@@ -188,7 +188,9 @@ class Http1Connection:
             raise NotHttp  # no method begins like this
         end = buffer.find(HEAD_END, 0, MAX_HEAD_BYTES + len(HEAD_END))
         if BARE_LINE_END.search(buffer, 0, MAX_HEAD_BYTES if end < 0 else end):
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, "lines end with CR and LF")
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, "lines of the request head must end with CR LF"
+            )
         if end < 0:
             if len(buffer) >= MAX_HEAD_BYTES + len(HEAD_END):
                 raise RequestRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)

@@ -71,7 +71,7 @@ def parse_head(head: bytes) -> RequestHead:
     method, target, version = parts
     if not _TARGET.fullmatch(target) and (target, method) != (b"*", b"OPTIONS"):
         raise RequestRefused(
-            HTTPStatus.BAD_REQUEST, "a target is a path, with no control characters"
+            HTTPStatus.BAD_REQUEST, "the request target must be a path without control characters"
         )
     is_old = version == b"HTTP/1.0"
     fields = parse_fields(rest)
@@ -114,7 +114,7 @@ def _check_host(fields: list[tuple[bytes, bytes]], *, is_old: bool) -> None:
     """Refuse a request without `Host`, with several, and with one that is malformed."""
     hosts = [value for name, value in fields if name == b"host"]
     if len(hosts) > 1 or not (hosts or is_old):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "a request has one Host field")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "a request must have exactly one Host field")
     try:
         for host in hosts:
             parse_authority(host.decode("ascii"))
@@ -134,18 +134,16 @@ def _length(fields: list[tuple[bytes, bytes]], *, is_old: bool) -> int | None:
     codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
     if codings:
         if lengths or is_old:
-            why = "a body has a length or comes in chunks, and not with HTTP/1.0"
+            why = "Transfer-Encoding must not be used with Content-Length or HTTP/1.0"
             raise RequestRefused(HTTPStatus.BAD_REQUEST, why)
         if codings != [b"chunked"]:
-            raise RequestRefused(
-                HTTPStatus.NOT_IMPLEMENTED, "the only transfer encoding is chunked"
-            )
+            raise RequestRefused(HTTPStatus.NOT_IMPLEMENTED, "Transfer-Encoding must be chunked")
         return None
     if not lengths:
         return 0
     length = lengths.pop()
     if lengths or not _LENGTH.fullmatch(length):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "a content length is one number")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "Content-Length must be one decimal number")
     return int(length)
 
 
@@ -201,7 +199,8 @@ class ChunkedBody:
                 if line_end < 0:
                     if len(buffer) - at >= MAX_CHUNK_LINE_BYTES:
                         raise RequestRefused(
-                            HTTPStatus.BAD_REQUEST, "the size of a chunk has no end"
+                            HTTPStatus.BAD_REQUEST,
+                            f"chunk size line must have at most {MAX_CHUNK_LINE_BYTES} bytes",
                         )
                     return False
                 self._size(bytes(buffer[at:line_end]))
@@ -219,7 +218,9 @@ class ChunkedBody:
         at += len(piece)
         if self._left <= 2 and len(buffer) - at >= 2:
             if buffer[at : at + 2] != b"\r\n":
-                raise RequestRefused(HTTPStatus.BAD_REQUEST, "a chunk that is longer than its size")
+                raise RequestRefused(
+                    HTTPStatus.BAD_REQUEST, "chunk is longer than its declared size"
+                )
             self._left = 0
             at += 2
         return at
@@ -227,15 +228,15 @@ class ChunkedBody:
     def _size(self, line: bytes) -> None:
         match = _CHUNK.fullmatch(line)
         if match is None:
-            raise RequestRefused(
-                HTTPStatus.BAD_REQUEST, "the size of a chunk is a hexadecimal number"
-            )
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "chunk size must be a hexadecimal number")
         size = int(match[1], 16)
         self._chunks += 1
         if len(self.data) + size > MAX_BODY_BYTES:
             raise BodyTooLarge(len(self.data) + size)
         if self._chunks > MAX_CHUNKS:
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, f"a body has at most {MAX_CHUNKS} chunks")
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, f"body must have at most {MAX_CHUNKS} chunks"
+            )
         self._is_last = not size
         self._left = size + 2 if size else 0
 

@@ -149,7 +149,7 @@ class Http2(Generic[S]):
             if word > _LARGEST_FRAME:
                 raise ConnectionFailed(
                     ErrorCode.FRAME_SIZE_ERROR,
-                    f"a frame of {word >> 8} bytes; at most {frames.MIN_MAX_FRAME_BYTES}",
+                    f"frame must have at most {frames.MIN_MAX_FRAME_BYTES} bytes, got {word >> 8}",
                 )
             start = at + HEAD_BYTES
             following = start + (word >> 8)
@@ -160,7 +160,10 @@ class Http2(Generic[S]):
             stream_id &= STREAM_ID_MASK
             try:
                 if self._assembly is not None and kind != frames.CONTINUATION:
-                    raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "an unfinished header block")
+                    raise ConnectionFailed(
+                        ErrorCode.PROTOCOL_ERROR,
+                        "expected CONTINUATION: the header block is not complete",
+                    )
                 if kind == frames.DATA:
                     self._data(flags, stream_id, data[start:following])
                 elif kind == frames.HEADERS:
@@ -190,11 +193,13 @@ class Http2(Generic[S]):
     # Frames of the connection.
 
     def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
+        _check_on_connection(stream_id, "SETTINGS")
         if flags & frames.ACK:
             if payload:
-                raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS: an ACK with values")
+                raise ConnectionFailed(
+                    ErrorCode.FRAME_SIZE_ERROR,
+                    f"SETTINGS with ACK must be empty, got {len(payload)} bytes",
+                )
             if not self._has_settings:
                 raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
             self._spend(self.limits.settings, "SETTINGS frames")
@@ -212,10 +217,12 @@ class Http2(Generic[S]):
         self._outbound.put_frame(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
+        _check_on_connection(stream_id, "PING")
         if len(payload) != PING_BYTES:
-            raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"PING of {len(payload)} bytes")
+            raise ConnectionFailed(
+                ErrorCode.FRAME_SIZE_ERROR,
+                f"PING payload must have {PING_BYTES} bytes, got {len(payload)}",
+            )
         said = self._outbound.taken_bytes
         if said == self._said_at_ping:
             self._spend(self.limits.pings, "PING frames")
@@ -232,8 +239,7 @@ class Http2(Generic[S]):
         self.flush()
 
     def _goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
+        _check_on_connection(stream_id, "GOAWAY")
         self._spend_idle()
         self._told_goaway(*frames.parse_goaway(payload))
 
@@ -255,7 +261,7 @@ class Http2(Generic[S]):
 
     def _priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
         if not stream_id:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PRIORITY must not be on stream 0")
         self._spend_idle()
         try:
             frames.check_priority(stream_id, payload)
@@ -274,7 +280,7 @@ class Http2(Generic[S]):
             return
         # The others have an answer, as many successful calls that end, or have waited long for one.
         if not stream.has_head and self._read_at - stream.began < FRESH_S:
-            self._spend(self.limits.resets, "calls that are taken back")
+            self._spend(self.limits.resets, "calls that are cancelled early")
         self._was_reset(stream, code)
 
     def _was_reset(self, stream: S, code: int) -> None:
@@ -304,7 +310,10 @@ class Http2(Generic[S]):
     def _continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         assembly = self._assembly
         if assembly is None:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION of nothing")
+            raise ConnectionFailed(
+                ErrorCode.PROTOCOL_ERROR,
+                "CONTINUATION without an incomplete header block before it",
+            )
         assembly.proceed(stream_id, payload)
         if flags & frames.END_HEADERS:
             self._assembly = None
@@ -368,7 +377,8 @@ class Http2(Generic[S]):
     def _check_not_skipped(self, stream_id: int, what: str) -> None:
         if self._closed.was_skipped(stream_id):
             raise ConnectionFailed(
-                ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, which was skipped"
+                ErrorCode.PROTOCOL_ERROR,
+                f"{what} on stream {stream_id}, which was closed implicitly",
             )
 
     def pay_for_unpacking(self, excess_bytes: int) -> None:
@@ -477,3 +487,10 @@ class Http2(Generic[S]):
 
 def _report(what: str) -> None:
     logger.warning("connection %s", what)
+
+
+def _check_on_connection(stream_id: int, what: str) -> None:
+    if stream_id:
+        raise ConnectionFailed(
+            ErrorCode.PROTOCOL_ERROR, f"{what} must be on stream 0, not {stream_id}"
+        )

@@ -114,7 +114,8 @@ def parse_settings(payload: bytes) -> dict[int, int]:
     """
     if len(payload) % _SETTING.size:
         raise ConnectionFailed(
-            ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; each takes six"
+            ErrorCode.FRAME_SIZE_ERROR,
+            f"SETTINGS payload must be a multiple of {_SETTING.size} bytes, got {len(payload)}",
         )
     values: dict[int, int] = {}
     for name, value in _SETTING.iter_unpack(payload):
@@ -128,11 +129,16 @@ def parse_settings(payload: bytes) -> dict[int, int]:
 
 def _check_setting(name: int, value: int) -> None:
     if name == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
-        raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE of {value}")
+        raise ConnectionFailed(
+            ErrorCode.FLOW_CONTROL_ERROR,
+            f"INITIAL_WINDOW_SIZE must be at most {MAX_WINDOW}, got {value}",
+        )
     if (name == Setting.ENABLE_PUSH and value > 1) or (
         name == Setting.MAX_FRAME_SIZE and not MIN_MAX_FRAME_BYTES <= value <= MAX_MAX_FRAME_BYTES
     ):
-        raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"{Setting(name).name} of {value}")
+        raise ConnectionFailed(
+            ErrorCode.PROTOCOL_ERROR, f"invalid value of {Setting(name).name}: {value}"
+        )
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
@@ -153,7 +159,10 @@ def goaway(last_stream_id: int, code: ErrorCode, why: str = "") -> bytes:
 def parse_goaway(payload: bytes) -> tuple[int, int, bytes]:
     """Return the last stream that was begun with, the error code, and the debug data."""
     if len(payload) < _TWO_WORDS.size:
-        raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes")
+        raise ConnectionFailed(
+            ErrorCode.FRAME_SIZE_ERROR,
+            f"GOAWAY payload must have at least {_TWO_WORDS.size} bytes, got {len(payload)}",
+        )
     last_stream_id, code = _TWO_WORDS.unpack_from(payload)
     return last_stream_id & STREAM_ID_MASK, code, payload[_TWO_WORDS.size :]
 
@@ -162,7 +171,8 @@ def word_of(payload: bytes, what: str) -> int:
     """Parse the 32 bits that are the whole payload of WINDOW_UPDATE and RST_STREAM."""
     if len(payload) != _WORD.size:
         raise ConnectionFailed(
-            ErrorCode.FRAME_SIZE_ERROR, f"{what} of {len(payload)} bytes; it has four"
+            ErrorCode.FRAME_SIZE_ERROR,
+            f"{what} payload must have {_WORD.size} bytes, got {len(payload)}",
         )
     word: int = _WORD.unpack(payload)[0]
     return word
@@ -174,12 +184,15 @@ def without_padding(payload: bytes, flags: int, *, prioritised: bool = False) ->
     if prioritised and flags & PRIORITISED:
         start += _PRIORITY_BYTES
     if start > len(payload):
-        raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {len(payload)} bytes")
+        raise ConnectionFailed(
+            ErrorCode.FRAME_SIZE_ERROR,
+            f"frame must have at least {start} bytes with these flags, got {len(payload)}",
+        )
     padding = payload[0] if flags & PADDED else 0
     if start + padding > len(payload):
         raise ConnectionFailed(
             ErrorCode.PROTOCOL_ERROR,
-            f"{padding} bytes of padding in a frame of {len(payload)}",
+            f"padding must have at most {len(payload) - start} bytes in this frame, got {padding}",
         )
     return payload[start : len(payload) - padding]
 
@@ -187,7 +200,10 @@ def without_padding(payload: bytes, flags: int, *, prioritised: bool = False) ->
 def check_priority(stream_id: int, payload: bytes) -> None:
     """Check a PRIORITY frame, which is otherwise ignored."""
     if len(payload) != _PRIORITY_BYTES:
-        raise StreamFailed(ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes")
+        raise StreamFailed(
+            ErrorCode.FRAME_SIZE_ERROR,
+            f"PRIORITY payload must have {_PRIORITY_BYTES} bytes, got {len(payload)}",
+        )
     if depends_on_itself(stream_id, payload):
         raise own_dependency()
 
@@ -201,7 +217,7 @@ def depends_on_itself(stream_id: int, payload: bytes, flags: int = 0) -> bool:
 
 def own_dependency() -> StreamFailed:
     """Return the error for a stream that depends on itself."""
-    return StreamFailed(ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
+    return StreamFailed(ErrorCode.PROTOCOL_ERROR, "a stream must not depend on itself")
 
 
 _SETTING: Final = Struct(">HI")

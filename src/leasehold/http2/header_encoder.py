@@ -102,7 +102,8 @@ class HeaderEncoder:
         list_bytes = sum([len(n) + len(v) + ENTRY_OVERHEAD_BYTES for n, v in fields])
         if list_bytes > self.max_list_bytes:
             raise HeaderListTooLarge(
-                f"header fields of {list_bytes} bytes; the peer takes {self.max_list_bytes}"
+                f"the peer accepts at most {self.max_list_bytes} bytes of header fields, "
+                f"got {list_bytes}"
             )
         table_count = len(self._table)
         parts = [self.take_prefix()]

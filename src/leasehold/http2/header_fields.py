@@ -25,10 +25,10 @@ def check_request(fields: tuple[Field, ...]) -> dict[bytes, bytes]:
     if pseudo.get(b":method") == b"CONNECT":
         needed = (b":authority",)
         if b":scheme" in pseudo or b":path" in pseudo:
-            raise malformed("CONNECT has no scheme and no path")
+            raise malformed("CONNECT must not have :scheme or :path")
     for name in needed:
         if not pseudo.get(name):
-            raise malformed(f"no {name.decode()}")
+            raise malformed(f"{name.decode()} is missing or empty")
     path = pseudo.get(b":path", b"/")
     if not path.startswith(b"/") and (path, pseudo[b":method"]) != (b"*", b"OPTIONS"):
         raise malformed(f":path must begin with /, got {path!r}")
@@ -60,7 +60,7 @@ def content_length(fields: tuple[Field, ...]) -> int | None:
         return None
     length = said.pop()
     if said or not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
-        raise malformed(f"content-length {length!r}")
+        raise malformed(f"content-length must be one decimal number, got {length!r}")
     return int(length)
 
 
@@ -72,12 +72,14 @@ def _check(
     for field in fields:
         name = field.name
         if not value.fullmatch(field.value):
-            raise malformed(f"{name!r} has a value with a character that it may not have")
+            raise malformed(f"value of {name!r} contains an invalid character")
         if not name.startswith(b":"):
             regular_began = True
             _check_regular(field)
         elif regular_began or name in pseudo or name not in allowed:
-            raise malformed(f"{name!r} is repeated, out of place, or not meant for this")
+            raise malformed(
+                f"{name!r} is repeated, comes after a regular field, or is not allowed here"
+            )
         else:
             pseudo[name] = field.value
     return pseudo
@@ -87,7 +89,7 @@ def _check_regular(field: Field) -> None:
     if not _NAME.fullmatch(field.name):
         raise malformed(f"a field name must be a token in lower case, got {field.name!r}")
     if field.name in _CONNECTION_FIELDS:
-        raise malformed(f"{field.name!r} has no meaning in HTTP/2")
+        raise malformed(f"{field.name!r} is not allowed in HTTP/2")
     if field.name == b"te" and field.value != b"trailers":
         raise malformed(f"te must be trailers, not {field.value!r}")
 

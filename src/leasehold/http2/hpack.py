@@ -220,7 +220,7 @@ class HeaderDecoder:
         self.timeout = None if timeout is None else timeout[:MAX_KNOWN_TIMEOUT_BYTES]
         if len(fields) > MAX_FIELDS:
             raise HeaderListTooLarge(
-                f"a list of {len(fields)} header fields, allowed are at most {MAX_FIELDS}"
+                f"header list must have at most {MAX_FIELDS} fields, got {len(fields)}"
             )
         # An upper bound first: it avoids adding up the fields of an ordinary block.
         if len(fields) * self._largest_bytes + timeouts_bytes > self._max_list_bytes:
@@ -239,7 +239,7 @@ class HeaderDecoder:
         elif byte < _SIZE_UPDATE:
             index_prefix = _UNINDEXED_PREFIX
         else:
-            raise HeaderError("a table size update stands behind a field of its block")
+            raise HeaderError("a table size update must come before the fields of its block")
         index = byte & index_prefix
         if index:
             if index == index_prefix:
@@ -291,7 +291,9 @@ class HeaderDecoder:
         while position < len(block) and block[position] >> 5 == _SIZE_UPDATE >> 5:
             updates += 1
             if updates > MAX_SIZE_UPDATES:
-                raise HeaderError(f"a block with more than {MAX_SIZE_UPDATES} table size updates")
+                raise HeaderError(
+                    f"a block must have at most {MAX_SIZE_UPDATES} table size updates"
+                )
             limit_bytes = block[position] & _SIZE_UPDATE_PREFIX
             position += 1
             if limit_bytes == _SIZE_UPDATE_PREFIX:
@@ -300,8 +302,8 @@ class HeaderDecoder:
                 ENTRY_OVERHEAD_BYTES <= limit_bytes <= DEFAULT_TABLE_BYTES
             ):
                 raise HeaderError(
-                    f"a table size update to {limit_bytes} bytes, allowed are at most "
-                    f"{self.max_table_bytes}"
+                    f"table size update must be at most {self.max_table_bytes} bytes, "
+                    f"got {limit_bytes}"
                 )
             self._limit_bytes = limit_bytes
             self._evict(limit_bytes)
@@ -335,7 +337,7 @@ class HeaderDecoder:
         list_bytes = sum(map(_entry_bytes, fields)) + timeouts_bytes
         if list_bytes > self._max_list_bytes:
             raise HeaderListTooLarge(
-                f"a header list of {list_bytes} bytes, allowed are at most {self._max_list_bytes}"
+                f"header list must have at most {self._max_list_bytes} bytes, got {list_bytes}"
             )
 
     def _beyond(self, index: int) -> HeaderError:
@@ -356,7 +358,7 @@ def _integer(block: bytes, position: int, prefix: int) -> tuple[int, int]:
         number += (byte & 0x7F) << shift
         if byte < 0x80:
             return number, position
-    raise HeaderError(f"an integer is longer than its prefix and {MAX_INTEGER_BYTES} bytes")
+    raise HeaderError(f"an integer must have at most {MAX_INTEGER_BYTES} bytes after its prefix")
 
 
 def _string(block: bytes, position: int) -> tuple[bytes, int]:

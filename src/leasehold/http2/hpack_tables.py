@@ -230,7 +230,7 @@ def decode_huffman(data: bytes) -> bytes:
         symbols, state = state[byte]
         parts.append(symbols)
     if not state.may_end:
-        raise HuffmanError("a Huffman-coded string does not end in at most seven ones of padding")
+        raise HuffmanError("a Huffman-coded string must end with at most seven 1 bits of padding")
     return b"".join(parts)
 
 

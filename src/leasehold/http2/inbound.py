@@ -140,7 +140,8 @@ class Inbound(Generic[S]):
         """Credit the peer for received bytes; end a connection that exceeds the window."""
         if self.owed > CONNECTION_WINDOW:
             raise ConnectionFailed(
-                ErrorCode.FLOW_CONTROL_ERROR, f"more than {CONNECTION_WINDOW} bytes unasked"
+                ErrorCode.FLOW_CONTROL_ERROR,
+                f"DATA exceeds the connection's flow-control window of {CONNECTION_WINDOW} bytes",
             )
         self._credit_all()
 
@@ -156,7 +157,8 @@ class Inbound(Generic[S]):
         stream.replenish += frame_bytes
         if stream.replenish > STREAM_WINDOW:
             raise StreamFailed(
-                ErrorCode.FLOW_CONTROL_ERROR, f"more than {STREAM_WINDOW} bytes unasked"
+                ErrorCode.FLOW_CONTROL_ERROR,
+                f"DATA exceeds the stream's flow-control window of {STREAM_WINDOW} bytes",
             )
         if stream.replenish > STREAM_CREDIT_BYTES:
             self.credit(stream)
@@ -224,7 +226,10 @@ class BlockAssembly:
     def proceed(self, stream_id: int, payload: bytes) -> None:
         """Add the payload of a CONTINUATION."""
         if stream_id != self.stream_id:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION of another stream")
+            raise ConnectionFailed(
+                ErrorCode.PROTOCOL_ERROR,
+                f"CONTINUATION must be on stream {self.stream_id}, not {stream_id}",
+            )
         self._continuations += 1
         limits = self._limits
         if (
@@ -233,7 +238,7 @@ class BlockAssembly:
         ):
             raise ConnectionFailed(
                 ErrorCode.ENHANCE_YOUR_CALM,
-                f"headers of more than {limits.max_block_bytes} bytes, or in more than "
+                f"header block must have at most {limits.max_block_bytes} bytes and "
                 f"{limits.max_continuations} CONTINUATION frames",
             )
         self.add(payload)

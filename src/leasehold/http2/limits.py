@@ -135,5 +135,5 @@ class TokenBuckets:
         if not bucket.spend(self._now(), earned, amount):
             raise ConnectionFailed(
                 ErrorCode.ENHANCE_YOUR_CALM,
-                f"too many {what}: {rate.burst}, and then {rate.per_s:g} a second, are allowed",
+                f"too many {what}: the limit is {rate.burst}, then {rate.per_s:g} per second",
             )

@@ -29,6 +29,9 @@ HAND_ON_BYTES: Final = 1024 * 1024
 """How much is handed on in one piece, in about a millisecond: then other connections have their
 turn, and the transport may pause."""
 
+_NO_INCREMENT: Final = "WINDOW_UPDATE increment must be at least 1, got 0"
+_WINDOW_TOO_LARGE: Final = f"flow-control window must be at most {MAX_WINDOW} bytes"
+
 S = TypeVar("S", bound=Http2Stream)
 
 
@@ -94,7 +97,7 @@ class Outbound(Generic[S]):
         for stream in streams:
             stream.window += grown
             if stream.window > MAX_WINDOW:
-                raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
+                raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, _WINDOW_TOO_LARGE)
             if grown > 0 and stream.unsent:
                 self._enqueue(stream)
 
@@ -105,19 +108,19 @@ class Outbound(Generic[S]):
     def grow(self, increment: int) -> None:
         """Increase the window of the connection."""
         if not increment:
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, _NO_INCREMENT)
         self._window += increment
         self._granted += increment
         if self._window > MAX_WINDOW:
-            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
+            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, _WINDOW_TOO_LARGE)
 
     def grow_stream(self, stream: S, increment: int) -> None:
         """Increase the window of one stream."""
         if not increment:
-            raise StreamFailed(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR, _NO_INCREMENT)
         stream.window += increment
         if stream.window > MAX_WINDOW:
-            raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
+            raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR, _WINDOW_TOO_LARGE)
         if stream.unsent:
             self._enqueue(stream)
 

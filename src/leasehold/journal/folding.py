@@ -182,7 +182,7 @@ def _checked(row: Any) -> Item:
         raise DamagedJournal(f"key {key!r} has the wrong checksum")
     pair = _parse_pair(encoded)
     if pair.key != key:
-        raise DamagedJournal(f"key {key!r} has what belongs to {pair.key!r}")
+        raise DamagedJournal(f"the row of key {key!r} contains key {pair.key!r}")
     return records.item_of(encoded, pair)
 
 

@@ -153,7 +153,7 @@ class Compare:
 
     def __bool__(self) -> bool:
         """Raise: in `and` and `if` a condition would be dropped silently."""
-        raise TypeError("whether a condition holds only a transaction can say: give it to one")
+        raise TypeError("a condition has no truth value; pass it to a transaction")
 
 
 class Outcome(NamedTuple):

@@ -168,8 +168,8 @@ class LandlordService:
         if self._grant is None:
             raise RpcError(
                 Status.UNIMPLEMENTED,
-                f"landlord {self._landlord.name!r} grants no leases over the network; ask its "
-                "program for one, as bytes",
+                f"landlord {self._landlord.name!r} does not grant leases over the network: get "
+                "an encoded lease from its program",
             )
         if request.id or request.policy:
             raise _invalid("a landlord chooses ids and policies: the request must set neither")

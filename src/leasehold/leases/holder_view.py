@@ -74,7 +74,9 @@ class Holding:
 
     def __init__(self, sent_at: float, granted: Duration, margin: Margin = 0.0) -> None:
         if not callable(margin) and not 0.0 <= margin < 1.0:
-            raise ValueError(f"margin must be a fraction of a term from 0 to 1, not {margin!r}")
+            raise ValueError(
+                f"margin must be a fraction of the term, at least 0 and less than 1; not {margin!r}"
+            )
         self._margin = margin
         self._sent_at = self._credited_at = sent_at
         self._sends = 0

@@ -76,13 +76,15 @@ def decode(data: bytes) -> EncodedLease:
     if len(data) < _HEADER.size + _CHECKSUM.size or data[:2] != MAGIC:
         raise ValueError("not an encoded lease: too short, or wrong first bytes")
     if data[2] != VERSION:
-        raise ValueError(f"encoded lease of version {data[2]}; this release reads {VERSION}")
+        raise ValueError(f"encoded lease must have version {VERSION}, got {data[2]}")
     body, checksum = data[: -_CHECKSUM.size], data[-_CHECKSUM.size :]
     if _CHECKSUM.unpack(checksum)[0] != zlib.crc32(body):
         raise ValueError("damaged encoded lease: its checksum is wrong")
     _, _, form, end_s = _HEADER.unpack_from(body)
-    if form not in EncodedEnd.__members__.values() or math.isnan(end_s) or end_s == -NEVER:
-        raise ValueError(f"damaged encoded lease: invalid form {form} or end {end_s}")
+    if form not in EncodedEnd.__members__.values():
+        raise ValueError(f"damaged encoded lease: form of its end must be 1 or 2, got {form}")
+    if math.isnan(end_s) or end_s == -NEVER:
+        raise ValueError(f"damaged encoded lease: its end must be a time or inf, got {end_s}")
     grantor, at = _decode_name(body, _HEADER.size)
     cookie, at = _decode_name(body, at)
     if at != len(body):

@@ -191,7 +191,9 @@ class LeaseTable(Generic[R]):
         """Begin a pending lease's term now. On any other lease this is an error."""
         leased = self.current(cookie)
         if leased.deadline != NEVER:  # one that never ends has nothing to begin
-            raise ValueError(f"lease {shown_lease(cookie)} was answered already")
+            raise ValueError(
+                f"lease {shown_lease(cookie)} is not pending: its term has already begun"
+            )
         self.begin(leased)
 
     def begin(self, leased: LeasedResource[R]) -> None:

@@ -56,5 +56,5 @@ class UntilPolicy(LeasePolicy):
     def _bounded(self, granted: Duration) -> Duration:
         bound_s = self.bound_s()
         if bound_s <= 0.0:
-            raise LeaseDenied(f"this grantor's own end was {self.end}")
+            raise LeaseDenied(f"this grantor closed at {self.end} and grants no more leases")
         return duration_of(min(seconds_of(granted), bound_s))

@@ -366,7 +366,7 @@ class ClientLock:
         elif event.pair is None:
             self.lost(None, "its key was deleted")
         elif event.pair.create_revision != ownership.revision:
-            self.lost(None, "its key was deleted, and made again by somebody else")
+            self.lost(None, "its key was deleted, and created again by another client")
         else:
             self._successors.read_own(event.pair)
         if self._successors.has_work and self.state is State.OWNED:

@@ -67,7 +67,7 @@ T = TypeVar("T")
 PUTS: Final = 3
 """How often to put a key that was found absent, each time without an answer."""
 
-DELETED: Final = "its key was deleted or replaced by somebody else"
+DELETED: Final = "its key was deleted or replaced by another client"
 
 FIRST: Final = b"0"
 LAST: Final = b":"

@@ -1,4 +1,4 @@
-"""What all recipes of a client share: its engine and session, and tasks that outlive their callers.
+"""The state that recipes of a client share: engine, session, tasks that outlive their callers.
 
 A caller may be cancelled, or time out, at any point. So the calls to the engine for a recipe are
 made in a `DetachedTask`, which is kept here: the caller waits for its outcome and nothing else. If

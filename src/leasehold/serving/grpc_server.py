@@ -39,7 +39,7 @@ STOPPED: Final = "the server is stopping"
 def _check_methods(methods: Methods) -> None:
     """Raise for methods that cannot be called."""
     if not isinstance(methods, Mapping):
-        raise TypeError(f"methods are a dict from paths to methods, not {methods!r}")
+        raise TypeError(f"methods must be a dict from paths to methods, not {methods!r}")
     for path, method in methods.items():
         if not _PATH.fullmatch(str(path)):
             raise ValueError(
@@ -58,12 +58,12 @@ def _check_addresses(addresses: object) -> None:
         or not isinstance(addresses, Sequence)
         or not all(isinstance(each, str | TcpAddress | UnixAddress) for each in addresses)
     ):
-        raise TypeError(f"addresses are a list, such as ['127.0.0.1:2379'], not {addresses!r}")
+        raise TypeError(f"addresses must be a list such as ['127.0.0.1:2379'], not {addresses!r}")
 
 
 def _check_tls(tls: object) -> None:
     if not isinstance(tls, ssl.SSLContext):
-        raise TypeError(f"tls is a context as server_tls makes it, not {tls!r}")
+        raise TypeError(f"tls must be an ssl.SSLContext such as server_tls(), not {tls!r}")
 
 
 def _nothing() -> None:

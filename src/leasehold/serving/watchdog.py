@@ -182,7 +182,7 @@ class Watchdog:
             if not unwritten_bytes and watched.drop_stalled():
                 self._taken_at = now
                 return None
-            why = f"the peer has taken next to nothing of what it asked for in {limits.stall_s:g} s"
+            why = f"the peer has read almost nothing of its responses for {limits.stall_s:g} s"
             return ErrorCode.ENHANCE_YOUR_CALM, why
         if now - self._idle_since >= MEMO_S:
             watched.forget_memos()

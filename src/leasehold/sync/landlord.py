@@ -70,7 +70,7 @@ class LandlordBase(Generic[R]):
         `expiry` is `exact()`, the default, for a thread that ends leases, or `lazy()` for none.
         """
         if not isinstance(expiry, exact | lazy | None):
-            raise ValueError(f"expiry of a landlord for threads: exact() or lazy(), not {expiry!r}")
+            raise ValueError(f"expiry of a sync landlord must be exact() or lazy(), not {expiry!r}")
         self._lock = threading.RLock()  # a policy may call back
         self._hook_threads = WorkerPool("leasehold landlord hooks", 1)
         self._hooks = SerialExecutor(self._hook_threads)

@@ -111,9 +111,9 @@ def test_a_property_that_was_not_compared_is_no_condition() -> None:
 
 
 def test_conditions_that_are_joined_with_and_are_not_dropped_without_a_word() -> None:
-    with pytest.raises(TypeError, match="only a transaction can say"):
+    with pytest.raises(TypeError, match="a condition has no truth value"):
         assert Key("a").version == 1 and Key("b").version == 1  # noqa: PT018  that is the mistake
-    with pytest.raises(TypeError, match="only a transaction can say"):
+    with pytest.raises(TypeError, match="a condition has no truth value"):
         bool(Key("a").value == "x")
 
 

@@ -73,13 +73,13 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
         ({"metadata": "ab"}, "mapping, or tuples of key and value .* not 'ab'"),
         ({"metadata": [["k", "v"]]}, r"tuples of key and value .* not \['k', 'v'\]"),
         ({"metadata": [("k",)]}, r"tuples of key and value .* not \('k',\)"),
-        ({"endpoints": None}, "texts such as '127.0.0.1:2379', one or more, not None"),
-        ({"endpoints": 5}, "texts such as '127.0.0.1:2379', one or more, not 5"),
-        ({"endpoints": b"a:1"}, "texts such as '127.0.0.1:2379', one or more, not b'a:1'"),
-        ({"keepalive_timeout": None}, "keepalive_timeout is a number of seconds, not None"),
-        ({"limits": None}, "limits is of type ConnectionLimits, not None"),
-        ({"limits": 5}, "limits is of type ConnectionLimits, not 5"),
-        ({"random": 5}, "random is of type Random, not 5"),
+        ({"endpoints": None}, "one or more str such as '127.0.0.1:2379', not None"),
+        ({"endpoints": 5}, "one or more str such as '127.0.0.1:2379', not 5"),
+        ({"endpoints": b"a:1"}, "one or more str such as '127.0.0.1:2379', not b'a:1'"),
+        ({"keepalive_timeout": None}, "keepalive_timeout must be a number of seconds, not None"),
+        ({"limits": None}, "limits must be of type ConnectionLimits, not None"),
+        ({"limits": 5}, "limits must be of type ConnectionLimits, not 5"),
+        ({"random": 5}, "random must be of type Random, not 5"),
     ],
 )
 def test_who_makes_a_channel_of_something_else_is_told_what_it_is_made_of(
@@ -113,7 +113,7 @@ def test_a_time_out_may_be_longer_than_any_clock_runs(timeout: float) -> None:
 @pytest.mark.parametrize("message", ["text", None, bytearray(b"x"), 5])
 def test_a_message_is_bytes(message: Any) -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match="a message is bytes"):
+        with pytest.raises(TypeError, match="a message must be bytes"):
             await Channel("a:1").unary(PATH, message)
 
     run_virtual(main)

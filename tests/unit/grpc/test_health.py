@@ -146,7 +146,7 @@ def test_a_longer_name_is_refused(health: HealthService) -> None:
     longer = _request(LONGEST + "x")
     assert _refusal(health.check, longer) is Status.INVALID_ARGUMENT
     assert _refusal(_open(health, Client()).heard, longer) is Status.INVALID_ARGUMENT
-    with pytest.raises(ValueError, match=f"{LONGEST}x.*{MAX_NAME_BYTES}"):
+    with pytest.raises(ValueError, match=f"at most {MAX_NAME_BYTES} bytes: '{LONGEST}x'"):
         health.set(LONGEST + "x", SERVING)
 
 

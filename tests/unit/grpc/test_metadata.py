@@ -51,31 +51,31 @@ def test_a_key_with_other_characters_is_refused_and_shown(key: str) -> None:
     ["grpc-timeout", "grpc-x", "te", "content-type", "host", "content-length", "user-agent"],
 )
 def test_a_key_that_grpc_or_http_uses_itself_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="none that gRPC or HTTP use themselves"):
+    with pytest.raises(ValueError, match="no name that gRPC or HTTP reserve"):
         encode_metadata({key: "1"})
 
 
 @pytest.mark.parametrize("key", ["connection", "transfer-encoding", "upgrade", "keep-alive"])
 def test_a_key_that_no_message_of_http2_may_have_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="none that gRPC or HTTP use themselves"):
+    with pytest.raises(ValueError, match="no name that gRPC or HTTP reserve"):
         encode_metadata({key: "1"})
 
 
 @pytest.mark.parametrize("value", ["ü", "a\nb", "\0", "\x7f"])
 def test_text_that_is_not_printable_is_refused_with_a_way_out(value: str) -> None:
-    with pytest.raises(ValueError, match="end the key in '-bin'"):
+    with pytest.raises(ValueError, match="use a key that ends with '-bin'"):
         encode_metadata({"x-a": value})
 
 
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("x-a", b"bytes", "its value is a str"),
-        ("x-a", 1, "its value is a str"),
-        ("x-a", None, "its value is a str"),
-        ("x-a-bin", "text", "its value is bytes"),
-        (b"x-a", "text", "a metadata key is a str"),
-        (None, "text", "a metadata key is a str"),
+        ("x-a", b"bytes", "the value of metadata 'x-a' must be a str"),
+        ("x-a", 1, "the value of metadata 'x-a' must be a str"),
+        ("x-a", None, "the value of metadata 'x-a' must be a str"),
+        ("x-a-bin", "text", "the value of metadata 'x-a-bin' must be bytes"),
+        (b"x-a", "text", "a metadata key must be a str"),
+        (None, "text", "a metadata key must be a str"),
     ],
 )
 def test_another_type_is_a_type_error(key: object, value: object, why: str) -> None:

@@ -94,7 +94,7 @@ def test_connect_has_neither_scheme_nor_path_and_is_for_a_page_that_is_not_there
     assert (web.method, web.target) == (b"CONNECT", b"")
     assert [(each.name, each.value) for each in web.fields] == [(b"host", b"elsewhere:443")]
     for extra in ((":path", "/"), (":scheme", "http")):
-        with pytest.raises(StreamFailed, match="CONNECT has no scheme and no path"):
+        with pytest.raises(StreamFailed, match="CONNECT must not have :scheme or :path"):
             _resolve([*bare, extra])
 
 

@@ -133,7 +133,7 @@ def test_a_head_is_too_late_once_something_was_said(peer: Peer, before: str) -> 
     else:
         stream.say(b"event", 0)
         stream.flush()
-    with pytest.raises(ValueError, match="was sent already"):
+    with pytest.raises(ValueError, match="response headers were already sent"):
         stream.send_head(encode_metadata({"x-late": "1"}))
 
 

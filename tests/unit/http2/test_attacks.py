@@ -840,6 +840,6 @@ def test_a_large_download_with_a_window_for_each_frame_is_no_attack(
 
 def test_what_an_attacker_is_told_can_be_read(arena: Arena) -> None:
     _, last = arena.suffered(itertools.repeat(PING))
-    assert last.payload[8:] == b"too many PING frames: 50, and then 5 a second, are allowed"
+    assert last.payload[8:] == b"too many PING frames: the limit is 50, then 5 per second"
     data = frames.goaway(0, last.code, last.payload[8:].decode())
     assert split_frames(data) == [last]

@@ -288,14 +288,14 @@ def test_two_updates_may_stand_at_the_start_and_empty_the_table(decoder: HeaderD
 
 @pytest.mark.parametrize("fields", [b"\x82", _plain(b"a", b"1"), _added(b"grpc-timeout", b"1S")])
 def test_an_update_behind_a_field_is_refused(decoder: HeaderDecoder, fields: bytes) -> None:
-    with pytest.raises(HeaderError, match="behind a field"):
+    with pytest.raises(HeaderError, match="update must come before the fields"):
         decoder.decode(fields + _resized(0))
 
 
 def test_an_update_above_what_was_announced_is_refused() -> None:
     decoder = HeaderDecoder(max_table_bytes=2 * DEFAULT_TABLE_BYTES)
     decoder.decode(_resized(2 * DEFAULT_TABLE_BYTES))
-    with pytest.raises(HeaderError, match="to 8193 bytes, allowed are at most 8192"):
+    with pytest.raises(HeaderError, match="at most 8192 bytes, got 8193"):
         decoder.decode(_resized(2 * DEFAULT_TABLE_BYTES + 1))
 
 
@@ -311,14 +311,14 @@ def test_the_protocols_own_size_is_tolerated_whatever_was_announced(size_bytes: 
 def test_other_sizes_above_what_was_announced_are_refused(size_bytes: int) -> None:
     decoder = HeaderDecoder()
     decoder.max_table_bytes = 0
-    with pytest.raises(HeaderError, match=f"to {size_bytes} bytes, allowed are at most 0"):
+    with pytest.raises(HeaderError, match=f"at most 0 bytes, got {size_bytes}"):
         decoder.decode(_resized(size_bytes))
 
 
 def test_a_third_update_in_a_block_is_refused(decoder: HeaderDecoder) -> None:
     """Two can tell all that happened (section 4.2): the smallest size, and the last one."""
     decoder.decode(_resized(0) + _resized(100))
-    with pytest.raises(HeaderError, match="more than 2 table size updates"):
+    with pytest.raises(HeaderError, match="at most 2 table size updates"):
         decoder.decode(_resized(0) + _resized(100) + _resized(0))
 
 
@@ -358,13 +358,13 @@ def test_an_integer_may_have_five_more_bytes_and_no_more(decoder: HeaderDecoder)
     zeros = b"\x80" * (MAX_INTEGER_BYTES - 1) + b"\x00"
     text = b"x" * 127
     assert _pairs(decoder.decode(b"\x00\x01a\x7f" + zeros + text)) == [(b"a", text)]
-    with pytest.raises(HeaderError, match="longer than its prefix and 5 bytes"):
+    with pytest.raises(HeaderError, match="at most 5 bytes after its prefix"):
         decoder.decode(b"\x00\x01a\x7f\x80" + zeros + text)
 
 
 @pytest.mark.parametrize("start", [b"\xff", b"\x7f", b"\x0f", b"\x1f", b"\x3f", b"\x00\x7f"])
 def test_an_integer_without_end_is_refused(decoder: HeaderDecoder, start: bytes) -> None:
-    with pytest.raises(HeaderError, match="an integer is longer"):
+    with pytest.raises(HeaderError, match="an integer must have at most 5 bytes"):
         decoder.decode(start + b"\xff" * 1000)
 
 
@@ -504,7 +504,7 @@ def test_the_limit_counts_name_value_and_32_bytes_of_each_field() -> None:
     pair = (b"name", b"x" * 64)
     exact = HeaderDecoder(max_list_bytes=3 * 100)
     assert _pairs(exact.decode(_added(*pair) + b"\xbe\xbe")) == [pair] * 3
-    with pytest.raises(HeaderListTooLarge, match="of 400 bytes, allowed are at most 300"):
+    with pytest.raises(HeaderListTooLarge, match="at most 300 bytes, got 400"):
         exact.decode(b"\xbe\xbe\xbe\xbe")
 
 
@@ -512,7 +512,7 @@ def test_the_limit_counts_timeouts_too() -> None:
     decoder = HeaderDecoder(max_list_bytes=3 * 46)
     block = _plain(b"grpc-timeout", b"1S")
     assert decoder.decode(block * 3) == ()
-    with pytest.raises(HeaderListTooLarge, match="of 184 bytes"):
+    with pytest.raises(HeaderListTooLarge, match="bytes, got 184"):
         decoder.decode(block * 4)
 
 
@@ -520,7 +520,7 @@ def test_a_list_has_at_most_100_fields() -> None:
     decoder = HeaderDecoder()
     most = _added(b"a", b"") + b"\xbe" * (MAX_FIELDS - 1)
     assert len(decoder.decode(most)) == MAX_FIELDS == 100
-    with pytest.raises(HeaderListTooLarge, match="101 header fields, allowed are at most 100"):
+    with pytest.raises(HeaderListTooLarge, match="at most 100 fields, got 101"):
         decoder.decode(_added(b"b", b"") + b"\xbe" * MAX_FIELDS)
     assert _pairs(decoder.decode(b"\xbe")) == [(b"b", b"")], "the table is in step"
 

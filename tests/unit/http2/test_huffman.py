@@ -72,13 +72,13 @@ def test_more_than_seven_bits_of_padding_are_refused(padding_bits: int) -> None:
         for bits in ("00000" * count for count in range(8))
         if (len(bits) + padding_bits) % 8 == 0
     )
-    with pytest.raises(HuffmanError, match="at most seven ones of padding"):
+    with pytest.raises(HuffmanError, match="at most seven 1 bits of padding"):
         decode_huffman(_packed(text + "1" * padding_bits))
 
 
 @pytest.mark.parametrize("bits", ["00000000", "00000110", "00000101", "00000011"])
 def test_padding_with_a_zero_in_it_is_refused(bits: str) -> None:
-    with pytest.raises(HuffmanError, match="at most seven ones of padding"):
+    with pytest.raises(HuffmanError, match="at most seven 1 bits of padding"):
         decode_huffman(_packed(bits))
 
 

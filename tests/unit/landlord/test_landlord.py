@@ -435,7 +435,7 @@ def test_the_term_of_a_pending_lease_begins_when_it_is_answered(town: Town) -> N
     assert town.landlord.resource(lease.cookie).resource == "resource"
     town.landlord.answer(lease.cookie)
     assert town.landlord.resource(lease.cookie).remaining == 10.0
-    with pytest.raises(ValueError, match="was answered already"):
+    with pytest.raises(ValueError, match="is not pending: its term has already begun"):
         town.landlord.answer(lease.cookie)
 
 

@@ -434,7 +434,7 @@ def test_a_term_starts_when_its_grant_is_answered(shop: Shop) -> None:
 def test_answering_twice_is_a_mistake_that_changes_nothing(shop: Shop) -> None:
     shop.grant("a", 10.0)
     shop.wait(3.0)
-    with pytest.raises(ValueError, match="lease 'a' was answered already"):
+    with pytest.raises(ValueError, match="lease 'a' is not pending: its term has already begun"):
         shop.table.answer("a")
     assert shop.end_of("a") == 10.0
 

@@ -469,7 +469,7 @@ async def test_a_lease_whose_renewals_ask_for_any_cannot_get_a_desired_end() -> 
         ({"desired_end": ANY}, TypeError, "desired_end must be an aware .*, not ANY"),
         ({"desired_end": datetime(2030, 1, 1)}, ValueError, "has no time zone"),  # noqa: DTZ001
         ({"renew_duration": 0}, ValueError, "renew_duration must be more than zero"),
-        ({"renew_duration": -1.0}, ValueError, "renew_duration must not be negative, not -1.0"),
+        ({"renew_duration": -1.0}, ValueError, "renew_duration must not be negative, got -1.0"),
         ({"renew_duration": math.nan}, ValueError, "renew_duration must .*, not NaN"),
         ({"renew_duration": math.inf}, ValueError, "renew_duration must be finite, not inf"),
         ({"renew_duration": None}, TypeError, "renew_duration must be seconds .*, not None"),
@@ -503,7 +503,7 @@ async def test_a_bad_argument_is_refused_by_name_and_changes_nothing(
     [
         (None, TypeError, "desired_duration must be seconds .*, not None"),
         (True, TypeError, "desired_duration must be seconds .*, not True"),
-        (-1.0, ValueError, "desired_duration must not be negative, not -1.0"),
+        (-1.0, ValueError, "desired_duration must not be negative, got -1.0"),
         (math.nan, ValueError, "desired_duration must .*, not NaN"),
         (math.inf, ValueError, "desired_duration must be finite, not inf"),
         (ANY, ValueError, "desired_duration must be a length of time or FOREVER, not ANY"),

@@ -58,7 +58,7 @@ def test_everything_is_denied_from_the_end_on(clock: VirtualClock, late: float) 
     policy = UntilPolicy(_in(clock, 100.0), INNER, clock=clock)
     landlord = _landlord(clock, policy)
     clock.advance(100.0 + late)
-    with pytest.raises(LeaseDenied, match="this grantor's own end was 2025-06-15"):
+    with pytest.raises(LeaseDenied, match="this grantor closed at 2025-06-15"):
         landlord.grant("resource", 1.0)
     assert len(landlord) == 0
 

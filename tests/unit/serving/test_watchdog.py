@@ -193,7 +193,7 @@ def test_stall(kennel: Kennel) -> None:
         kennel,
         60,
         ErrorCode.ENHANCE_YOUR_CALM,
-        "taken next to nothing of what it asked for in 60 s",
+        "read almost nothing of its responses for 60 s",
     )
 
 
@@ -213,7 +213,7 @@ def test_streams_that_stall_are_dropped_before_the_connection_is_closed(kennel: 
     assert connection.stalled_streams == 0
     assert kennel.complaints == []
     kennel.pass_time(70, is_heard=True)
-    _check(kennel, 120, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+    _check(kennel, 120, ErrorCode.ENHANCE_YOUR_CALM, "read almost nothing")
 
 
 def test_a_peer_that_does_not_read_is_not_helped_by_dropping_streams(kennel: Kennel) -> None:
@@ -222,7 +222,7 @@ def test_a_peer_that_does_not_read_is_not_helped_by_dropping_streams(kennel: Ken
     connection.put_bytes = kennel.unwritten_bytes = 1_000
     kennel.pass_time(70, is_heard=True)
     assert connection.stalled_streams == 2
-    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "read almost nothing")
 
 
 def test_who_takes_next_to_nothing_is_stalled(kennel: Kennel) -> None:
@@ -231,7 +231,7 @@ def test_who_takes_next_to_nothing_is_stalled(kennel: Kennel) -> None:
     for _ in range(100):
         kennel.pass_time(1, is_heard=True)
         connection.taken_bytes += 1
-    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "read almost nothing")
 
 
 def test_what_is_handed_on_but_cannot_be_written_is_not_taken(kennel: Kennel) -> None:
@@ -239,7 +239,7 @@ def test_what_is_handed_on_but_cannot_be_written_is_not_taken(kennel: Kennel) ->
     connection.has_streams = True
     kennel.unwritten_bytes = connection.put_bytes = 100_000
     kennel.pass_time(100, is_heard=True)
-    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+    _check(kennel, 60, ErrorCode.ENHANCE_YOUR_CALM, "read almost nothing")
 
 
 def test_what_is_written_is_taken_though_more_waits(kennel: Kennel) -> None:
@@ -260,7 +260,7 @@ def test_the_time_of_a_stall_begins_with_the_output(kennel: Kennel) -> None:
     kennel.pass_time(55, is_heard=True)
     assert kennel.complaints == []
     kennel.pass_time(20, is_heard=True)
-    _check(kennel, 255, ErrorCode.ENHANCE_YOUR_CALM, "taken next to nothing")
+    _check(kennel, 255, ErrorCode.ENHANCE_YOUR_CALM, "read almost nothing")
 
 
 def test_a_silent_peer_that_has_calls_is_asked_and_cut_off_if_it_does_not_answer(

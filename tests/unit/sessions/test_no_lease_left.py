@@ -216,7 +216,7 @@ def test_a_child_process_ends_no_lease_of_its_parent() -> None:
     async def scene(client: Client, engine: ScriptedEngine, _host: Host) -> None:
         lease = await client.lease(TTL_S)
         engine.refusal = Forked(1)
-        with pytest.raises(LeaseLost, match="opened by process 1") as lost:
+        with pytest.raises(LeaseLost, match="opened in process 1") as lost:
             lease.check()
         assert isinstance(lost.value.__cause__, Forked)
         with pytest.raises(Forked):

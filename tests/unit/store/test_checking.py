@@ -332,7 +332,7 @@ def test_a_key_in_the_tables_that_makes_no_sense_is_found(
 
 def test_a_key_under_another_name_is_found(directory: Path) -> None:
     _sql(directory, "UPDATE pair SET key = x'ff' WHERE key = CAST('key 5' AS BLOB)")
-    _found(directory, r"key b'\\xff' has what belongs to b'key 5'")
+    _found(directory, r"the row of key b'\\xff' contains key b'key 5'")
 
 
 def _set_progress(directory: Path, **changes: int) -> None:

@@ -116,8 +116,8 @@ async def recognize(caller: Caller) -> ServerInfo:
         server = ServerInfo(is_leasehold=True, version=version)
     if server.may_renew_when_deposed:
         logger.warning(
-            "%s: a leader that was deposed and does not know yet may renew a lease that the new "
-            "leader ends; 3.5.20 and later do not",
+            "%s: a deposed leader may confirm the renewal of a lease that the new leader ends; "
+            "use etcd 3.5.20 or later",
             server,
         )
     return server

@@ -335,7 +335,7 @@ async def _send(call: Conversation, answer: SnapshotResponse, allowance: Allowan
     except TimeoutError:
         raise RpcError(
             Status.DEADLINE_EXCEEDED,
-            f"snapshot aborted: the client read it more slowly than {MIN_BYTES_PER_S:,} bytes per "
-            f"second, by {PATIENCE_S:g} s; use `leasehold backup` on the server's machine",
+            f"snapshot aborted: the client is {PATIENCE_S:g} s behind the minimum rate of "
+            f"{MIN_BYTES_PER_S:,} bytes per second; use `leasehold backup` on the server's machine",
         ) from None
     allowance.took(len(message), now() - began)

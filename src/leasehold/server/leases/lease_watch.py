@@ -207,7 +207,7 @@ class LeaseWatchStream:
         """Handle the request."""
         request = parse(_parse, message, is_streamed=True)
         if self._feed is not None:
-            raise invalid("a stream has one watch; open another stream for another watch")
+            raise invalid("a stream can have only one watch; open another stream")
         feed = self._feed = self._store.lease_watchers.join(self._watching.wanted(request))
         self._watching.watchers += 1
         self._next = feed.end

@@ -212,7 +212,7 @@ class LeasesService:
         ttl_ms = self._term_ms(request)
         check_holder(request.holder)
         if request.resource:
-            raise invalid("resource must be empty: leases of a server are for keys")
+            raise invalid("resource must be empty: only a landlord grants leases for a resource")
         check_room(self._context, len(message))
         try:
             op = Grant(request.id, ttl_ms / 1000.0, request.holder)
