@@ -17,7 +17,14 @@ from leasehold.errors import Closed, LockDenied, LockLost, NotHeld, SessionExpir
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import SortBy
 from leasehold.locks.client_lock import ClientLock
-from leasehold.locks.guards import RECALL_S, Entered, LockOptions, check_wait, take_block
+from leasehold.locks.guards import (
+    RECALL_S,
+    Entered,
+    HandleType,
+    LockOptions,
+    check_wait,
+    take_block,
+)
 from leasehold.locks.lock_contender import LocalWaiter
 from leasehold.locks.lock_events import LockEventKind
 from leasehold.locks.lock_events import LockEventKind as Kind
@@ -116,7 +123,7 @@ class Holder(NamedTuple):
     """The number of waiters behind it."""
 
 
-class Lock:
+class Lock(metaclass=HandleType):
     """A lock of a client. It may be acquired any number of times, one after the other."""
 
     __slots__ = (
@@ -293,6 +300,12 @@ class Lock:
             frame = sys._getframe(1)  # noqa: SLF001
             guard = take_block(entered, asyncio.current_task(), frame)
         guard.leave(exc_type)
+
+    def _forget_block(self, guard: Guard) -> None:
+        """Leave the end of a block to an `AsyncExitStack`."""
+        who = next(entry[0] for entry in self._entered if entry[1] is guard)
+        self._entered = [entry for entry in self._entered if entry[1] is not guard]
+        self.entered(who, guard, is_left=True)
 
     # The guards of this handle, and their owners.
 
