@@ -33,6 +33,9 @@ from leasehold.locks.lock_queue import LockQueue
 from leasehold.locks.ownership import Guard
 from leasehold.locks.recipe_context import RecipeContext
 
+STORES_AT_ONCE: Final = 64
+"""Counts that the close of a client stores at the same time."""
+
 
 class LockRegistry:
     """The locks of a client that have any state: held, cached or wanted."""
@@ -73,7 +76,8 @@ class LockRegistry:
         stop_calling_in_child(self)
         self.context.sessions.close()
         error = Closed("the client was closed")
-        storing = [lock.close(error) for lock in list(self.locks.values())]
+        turns = asyncio.Semaphore(STORES_AT_ONCE)
+        storing = [lock.close(error, turns) for lock in list(self.locks.values())]
         await asyncio.gather(*(each for each in storing if each is not None))
         await self.context.close()
 
@@ -397,6 +401,5 @@ async def breathe(guard: Guard) -> bool:
         is_held = guard.is_held
     finally:
         if not is_held:
-            with contextlib.suppress(LockLost):
-                guard.release()
+            guard.take_back()
     return is_held

@@ -27,7 +27,6 @@ create revision as it was, so neither changes the queue, and earlier versions ig
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -42,6 +41,8 @@ from leasehold.locks.lock_keys import (
     Claim,
     counted_name,
     counter_key,
+    encoded,
+    fields_of,
     stored_count,
     text_of,
     who_has,
@@ -57,9 +58,6 @@ NAMES_PAGE: Final = 1_000
 """Keys to read at a time in the search for names."""
 
 _LOCK_KEY: Final = re.compile(rb"(.+)/(%b)" % LEASE_HEX, re.DOTALL)
-
-_FIELDS: Final = frozenset({"who", "count", "tries", "denies", "asks"})
-"""All that our clients write into the value of a lock's key."""
 
 
 class Uncounted(NamedTuple):
@@ -96,7 +94,12 @@ async def count_acquisitions(
         async with turns:
             return await _Count(registry, name, recall_s).run()
 
-    counted = await asyncio.gather(*(count(name) for name in wanted))
+    counting = [asyncio.ensure_future(count(name)) for name in wanted]
+    try:
+        counted = await asyncio.gather(*counting)
+    finally:
+        for task in counting:
+            task.cancel()
     found = {text_of(name): each for name, each in zip(wanted, counted, strict=True)}
     return AcquisitionCounts(
         {name: each for name, each in found.items() if isinstance(each, int)},
@@ -111,8 +114,9 @@ async def _names_below(registry: LockRegistry, prefix: bytes) -> Sequence[bytes]
     for start, is_counter in ((prefix, False), (counter_key(prefix), True)):
         key, end, more = start or b"\0", prefix_end(start), True
         while more:
-            reading = context.engine.range(key, end, limit=NAMES_PAGE)
-            found = await context.patience.wait(reading, None)
+            keys = Range(key, end, limit=NAMES_PAGE, keys_only=True)  # values may be large
+            done = await context.patience.wait(context.engine.txn([], [keys]), None)
+            found = done.results[0]
             for pair in found.pairs:
                 name = counted_name(pair.key) if is_counter else _lock_of(pair)
                 if name.startswith(prefix) and name:
@@ -170,8 +174,8 @@ class _Count:
         if ownership is not None and ownership.revision == owner.create_revision:
             return stored + ownership.total
         self._holder = who_has(owner)
-        said = _claim_in(owner)
-        if said is None:
+        said = fields_of(owner.value)
+        if said is None or not owner.lease:
             return self._not_reached("its holder does not count acquisitions")
         self._known = stored + int(said.get("count", 0))
         counted = await self._ask(owner, said)
@@ -191,14 +195,15 @@ class _Count:
 
     async def _ask(self, owner: KeyValue, said: dict[str, Any]) -> int | Uncounted | None:
         """Ask the owner, and wait for its answer; None if its key changes before."""
-        session, who = SESSIONS + hex_of(owner.lease), said["who"].encode()
+        session = SESSIONS + hex_of(owner.lease)
+        who = said["who"].encode(errors="backslashreplace")  # of any client, so it may be no text
         done = await self._patience.wait(
             self._engine.txn(
                 [
                     modified_at(owner.key, owner),
                     Compare(session, Target.VALUE, Relation.EQUAL, who),
                 ],
-                [Put(owner.key, _encoded({**said, "asks": True}), lease=None)],
+                [Put(owner.key, encoded({**said, "asks": True}), lease=None)],
                 [Range(session)],
             ),
             None,
@@ -227,16 +232,3 @@ class _Count:
         finally:
             watch.cancel()
         return None
-
-
-def _claim_in(owner: KeyValue) -> dict[str, Any] | None:
-    """Return what the value of a key of our clients says; None if it is not one of those."""
-    if Claim.decode(owner.value) is None or not owner.lease:
-        return None
-    said: dict[str, Any] = json.loads(owner.value)
-    is_ours = said.keys() <= _FIELDS and _encoded(said) == owner.value
-    return said if is_ours else None
-
-
-def _encoded(said: dict[str, Any]) -> bytes:
-    return json.dumps(said, separators=(",", ":")).encode()
