@@ -489,5 +489,5 @@ class ClientLock:
             async with time_limit(LEAVE_S, self._context.engine), turns:
                 await retry_until_answered(give_up, Backoff(RETRIES, self._context.random))
         except (LeaseholdError, OSError) as error:
-            said = "the %d acquisitions of %r were not stored: %s"
+            said = "the %d acquisitions of %r may not be stored: %s"
             logger.warning(said, ownership.total, self.text, error)

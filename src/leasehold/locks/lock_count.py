@@ -6,12 +6,18 @@ counted in exactly one place:
 - The lock is in use, or idle in a cache: in the memory of its holder (`Ownership.total`), together
   with the number that the holder got with the lock.
 - It was handed over: the transaction that deletes the key of the old owner writes the number into
-  the key of the next waiter, if that is one of our clients. There its new owner reads it.
+  the key of the next waiter, if the owner has received that key and it is one of our clients.
+  There its new owner reads it.
 - The lock was made with `count=True`: instead, that transaction adds the number to the *counter* of
   the lock, a key of its own without a lease (`lock_keys.counter_key`), and the next owner begins
   with 0. So the number survives while the lock is free.
 - The session is lost: the numbers of its locks are lost with it. Nothing is counted twice, because
   a number is moved only by the transaction that deletes the key it belongs to.
+
+Only the counter makes the number exact. Without `count=True` it is lost whenever the owner deletes
+its key without a known waiter: a waiter that enters during the delete begins with 0, and so does a
+waiter whose predecessor closes its client or loses its session. Also, a number that cannot be
+written, because of the quota or a permission, is dropped with a warning: the lock is released.
 
 So a lock was acquired as often as its counter and its holder's number say. The counter is changed
 only when the key of an owner is deleted. So if both are read while one owner has the lock, they
@@ -20,10 +26,11 @@ belong together.
 The holder is asked without a key in the queue, which other clients, such as Go's `Mutex`, would
 take for a waiter. The reader rewrites the value of the owner's key, with its lease and all it says,
 plus `asks`, on condition that the key has not changed, and that the session of its lease belongs to
-the client that the value names: so values of elections and of other programs are not touched. The
-owner receives every change below the lock's name anyway, and writes a mark as for waiters with
-`timeout=0`: its count, and the revision of the request or a later one. Both rewrites leave the
-create revision as it was, so neither changes the queue, and earlier versions ignore both.
+the client that the value names: so values of other programs are not touched. A candidate of an
+election whose value has exactly the form of a lock's cannot be told from a lock. The owner receives
+every change below the lock's name anyway, and writes a mark as for waiters with `timeout=0`: its
+count, and the revision of the request or a later one. Both rewrites leave the create revision as it
+was, so neither changes the queue, and earlier versions ignore both.
 """
 
 import asyncio
