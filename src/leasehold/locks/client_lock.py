@@ -39,6 +39,7 @@ from leasehold.locks.lock_queue import LockEntry, LockQueue, QueueSnapshot, Succ
 from leasehold.locks.lock_state import LockChange, State, next_state
 from leasehold.locks.ownership import Ownership
 from leasehold.locks.recipe_context import LEAVE_S, RecipeContext
+from leasehold.sessions.lease_keeper import retry_until_answered
 from leasehold.sessions.session import RETRIES, Session
 
 logger = logging.getLogger(__name__)
@@ -452,10 +453,13 @@ class ClientLock:
             ownership.end(why)
         self._on_unused(self)
 
-    def close(self, error: BaseException) -> Coroutine[Any, Any, None] | None:
+    def close(
+        self, error: BaseException, turns: asyncio.Semaphore
+    ) -> Coroutine[Any, Any, None] | None:
         """Close with the client, whose leases delete all keys.
 
-        Returns a coroutine if there is a number of acquisitions to be stored before that.
+        Returns a coroutine if there is a number of acquisitions to be stored before that, in one of
+        the `turns`.
         """
         ownership, entry = self.ownership, self._entry
         self._leave_queue()
@@ -465,14 +469,25 @@ class ClientLock:
             self._driver.cancel()
         if ownership is None or entry is None or not ownership.is_counted:
             return None
-        return self._store_count(ownership, entry, self._driver)
+        return self._store_count(ownership, entry, self._driver, turns)
 
     async def _store_count(
-        self, ownership: Ownership, entry: LockEntry, driver: asyncio.Task[None] | None
+        self,
+        ownership: Ownership,
+        entry: LockEntry,
+        driver: asyncio.Task[None] | None,
+        turns: asyncio.Semaphore,
     ) -> None:
         """Delete the key of a lock that is given up with the client, and store its count."""
         if driver is not None:
             await asyncio.wait([driver])
-        with suppress(LeaseholdError, OSError):
-            async with time_limit(LEAVE_S, self._context.engine):
-                await entry.give_up(ownership.total, None, counter_key(self.name))
+
+        async def give_up() -> None:
+            await entry.give_up(ownership.total, None, counter_key(self.name))
+
+        try:
+            async with time_limit(LEAVE_S, self._context.engine), turns:
+                await retry_until_answered(give_up, Backoff(RETRIES, self._context.random))
+        except (LeaseholdError, OSError) as error:
+            said = "the %d acquisitions of %r may not be stored: %s"
+            logger.warning(said, ownership.total, self.text, error)

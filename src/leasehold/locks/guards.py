@@ -8,13 +8,16 @@ entry that is found is removed by value in one step, or another thread has remov
 
 import asyncio
 import logging
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+from weakref import ref
 
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import check_seconds
@@ -236,9 +239,10 @@ def take_block(entered: list[Entered[G]], who: object, frame: FrameType | None =
     """Remove and return the guard of the block that is exited.
 
     That is the latest block of this statement in this task or thread. An async generator that its
-    program has dropped is closed by another task: then it is that of the statement. A stack of
-    blocks, `AsyncExitStack`, has other statements: then it is that of the task. If neither is
-    found it is one whose statement is not known, or the latest of all.
+    program has dropped is closed by another task: then it is that of the statement. A program that
+    calls `__exit__` itself has other statements: then it is that of the task. If neither is found
+    it is one whose statement is not known, or the only one. Raises `RuntimeError` if there are
+    others: the guard of a block that may still run is not released.
     """
 
     def rank(entry: Entered[G]) -> int:
@@ -250,7 +254,14 @@ def take_block(entered: list[Entered[G]], who: object, frame: FrameType | None =
         blocks = entered.copy()
         if not blocks:
             raise IndexError("no block was entered")
-        entry = max(reversed(blocks), key=rank)
+        ranks = [rank(entry) for entry in blocks]
+        best = max(ranks)
+        if best < 2 and ranks.count(best) > 1:
+            raise RuntimeError(
+                "cannot tell which block is exited: several are entered, none of them by this task "
+                "or thread; call acquire() and use its guard as the context manager"
+            )
+        entry = blocks[len(ranks) - 1 - ranks[::-1].index(best)]
         with suppress(ValueError):  # another thread without a block of its own has taken it
             entered.remove(entry)
             return entry[1]
@@ -271,3 +282,61 @@ class Blocks(Generic[G]):
     def leave(self, who: object, frame: FrameType | None = None) -> G:
         """Return the guard of the block that is exited, see `take_block`."""
         return take_block(self._entered, who, frame)
+
+    def forget(self, guard: G) -> None:
+        """Remove the block of a guard."""
+        self._entered = [entry for entry in self._entered if entry[1] is not guard]
+
+
+class _StackBlock:
+    """A block of a handle in an `AsyncExitStack`."""
+
+    def __init__(self, frame: FrameType) -> None:
+        self.frame = id(frame)
+        """The call that has looked up `__aenter__`, and looks up `__aexit__` next."""
+        self._guard: AnyGuard | None = None
+
+    async def enter(self, handle: Any) -> AnyGuard:
+        guard: AnyGuard = await handle.__aenter__()
+        handle._forget_block(guard)  # noqa: SLF001
+        self._guard = guard
+        return guard
+
+    async def leave(
+        self,
+        handle: Any,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        guard, self._guard = self._guard, None
+        if guard is None:  # it was entered in another way
+            await handle.__aexit__(exc_type, exc, traceback)
+        else:
+            guard.leave(exc_type)
+
+
+_next_block: dict[int, ref[_StackBlock]] = {}
+"""The block that each thread is about to enter."""
+
+
+class HandleType(type):
+    """The type of handles whose blocks may be in an `AsyncExitStack`, which any task may close.
+
+    A stack looks `__aenter__` and `__aexit__` up on the class of the handle, in this order, and
+    gets methods of one block: its end releases the guard that its beginning has acquired. The
+    `async with` statement does not use the attributes of this type.
+    """
+
+    @property
+    def __aenter__(cls) -> Callable[[Any], Coroutine[Any, Any, Any]]:
+        block = _StackBlock(sys._getframe(1))  # noqa: SLF001  no public alternative
+        _next_block[get_ident()] = ref(block)
+        return block.enter
+
+    @property
+    def __aexit__(cls) -> Callable[..., Coroutine[Any, Any, None]]:  # noqa: PLE0302
+        frame = sys._getframe(1)  # noqa: SLF001
+        begun = _next_block.pop(get_ident(), None)
+        block = None if begun is None else begun()
+        return (block if block and block.frame == id(frame) else _StackBlock(frame)).leave

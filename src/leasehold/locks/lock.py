@@ -17,7 +17,14 @@ from leasehold.errors import Closed, LockDenied, LockLost, NotHeld, SessionExpir
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import SortBy
 from leasehold.locks.client_lock import ClientLock
-from leasehold.locks.guards import RECALL_S, Entered, LockOptions, check_wait, take_block
+from leasehold.locks.guards import (
+    RECALL_S,
+    Entered,
+    HandleType,
+    LockOptions,
+    check_wait,
+    take_block,
+)
 from leasehold.locks.lock_contender import LocalWaiter
 from leasehold.locks.lock_events import LockEventKind
 from leasehold.locks.lock_events import LockEventKind as Kind
@@ -25,6 +32,9 @@ from leasehold.locks.lock_keys import text_of, who_has
 from leasehold.locks.lock_queue import LockQueue
 from leasehold.locks.ownership import Guard
 from leasehold.locks.recipe_context import RecipeContext
+
+STORES_AT_ONCE: Final = 64
+"""Counts that the close of a client stores at the same time."""
 
 
 class LockRegistry:
@@ -66,7 +76,8 @@ class LockRegistry:
         stop_calling_in_child(self)
         self.context.sessions.close()
         error = Closed("the client was closed")
-        storing = [lock.close(error) for lock in list(self.locks.values())]
+        turns = asyncio.Semaphore(STORES_AT_ONCE)
+        storing = [lock.close(error, turns) for lock in list(self.locks.values())]
         await asyncio.gather(*(each for each in storing if each is not None))
         await self.context.close()
 
@@ -116,7 +127,7 @@ class Holder(NamedTuple):
     """The number of waiters behind it."""
 
 
-class Lock:
+class Lock(metaclass=HandleType):
     """A lock of a client. It may be acquired any number of times, one after the other."""
 
     __slots__ = (
@@ -294,6 +305,12 @@ class Lock:
             guard = take_block(entered, asyncio.current_task(), frame)
         guard.leave(exc_type)
 
+    def _forget_block(self, guard: Guard) -> None:
+        """Leave the end of a block to an `AsyncExitStack`."""
+        who = next(entry[0] for entry in self._entered if entry[1] is guard)
+        self._entered = [entry for entry in self._entered if entry[1] is not guard]
+        self.entered(who, guard, is_left=True)
+
     # The guards of this handle, and their owners.
 
     def note(self, who: object, guard: Guard) -> None:
@@ -384,6 +401,5 @@ async def breathe(guard: Guard) -> bool:
         is_held = guard.is_held
     finally:
         if not is_held:
-            with contextlib.suppress(LockLost):
-                guard.release()
+            guard.take_back()
     return is_held

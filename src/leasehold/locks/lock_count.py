@@ -6,12 +6,18 @@ counted in exactly one place:
 - The lock is in use, or idle in a cache: in the memory of its holder (`Ownership.total`), together
   with the number that the holder got with the lock.
 - It was handed over: the transaction that deletes the key of the old owner writes the number into
-  the key of the next waiter, if that is one of our clients. There its new owner reads it.
+  the key of the next waiter, if the owner has received that key and it is one of our clients.
+  There its new owner reads it.
 - The lock was made with `count=True`: instead, that transaction adds the number to the *counter* of
   the lock, a key of its own without a lease (`lock_keys.counter_key`), and the next owner begins
   with 0. So the number survives while the lock is free.
 - The session is lost: the numbers of its locks are lost with it. Nothing is counted twice, because
   a number is moved only by the transaction that deletes the key it belongs to.
+
+Only the counter makes the number exact. Without `count=True` it is lost whenever the owner deletes
+its key without a known waiter: a waiter that enters during the delete begins with 0, and so does a
+waiter whose predecessor closes its client or loses its session. Also, a number that cannot be
+written, because of the quota or a permission, is dropped with a warning: the lock is released.
 
 So a lock was acquired as often as its counter and its holder's number say. The counter is changed
 only when the key of an owner is deleted. So if both are read while one owner has the lock, they
@@ -20,14 +26,14 @@ belong together.
 The holder is asked without a key in the queue, which other clients, such as Go's `Mutex`, would
 take for a waiter. The reader rewrites the value of the owner's key, with its lease and all it says,
 plus `asks`, on condition that the key has not changed, and that the session of its lease belongs to
-the client that the value names: so values of elections and of other programs are not touched. The
-owner receives every change below the lock's name anyway, and writes a mark as for waiters with
-`timeout=0`: its count, and the revision of the request or a later one. Both rewrites leave the
-create revision as it was, so neither changes the queue, and earlier versions ignore both.
+the client that the value names: so values of other programs are not touched. A candidate of an
+election whose value has exactly the form of a lock's cannot be told from a lock. The owner receives
+every change below the lock's name anyway, and writes a mark as for waiters with `timeout=0`: its
+count, and the revision of the request or a later one. Both rewrites leave the create revision as it
+was, so neither changes the queue, and earlier versions ignore both.
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -42,6 +48,8 @@ from leasehold.locks.lock_keys import (
     Claim,
     counted_name,
     counter_key,
+    encoded,
+    fields_of,
     stored_count,
     text_of,
     who_has,
@@ -57,9 +65,6 @@ NAMES_PAGE: Final = 1_000
 """Keys to read at a time in the search for names."""
 
 _LOCK_KEY: Final = re.compile(rb"(.+)/(%b)" % LEASE_HEX, re.DOTALL)
-
-_FIELDS: Final = frozenset({"who", "count", "tries", "denies", "asks"})
-"""All that our clients write into the value of a lock's key."""
 
 
 class Uncounted(NamedTuple):
@@ -96,7 +101,12 @@ async def count_acquisitions(
         async with turns:
             return await _Count(registry, name, recall_s).run()
 
-    counted = await asyncio.gather(*(count(name) for name in wanted))
+    counting = [asyncio.ensure_future(count(name)) for name in wanted]
+    try:
+        counted = await asyncio.gather(*counting)
+    finally:
+        for task in counting:
+            task.cancel()
     found = {text_of(name): each for name, each in zip(wanted, counted, strict=True)}
     return AcquisitionCounts(
         {name: each for name, each in found.items() if isinstance(each, int)},
@@ -111,8 +121,9 @@ async def _names_below(registry: LockRegistry, prefix: bytes) -> Sequence[bytes]
     for start, is_counter in ((prefix, False), (counter_key(prefix), True)):
         key, end, more = start or b"\0", prefix_end(start), True
         while more:
-            reading = context.engine.range(key, end, limit=NAMES_PAGE)
-            found = await context.patience.wait(reading, None)
+            keys = Range(key, end, limit=NAMES_PAGE, keys_only=True)  # values may be large
+            done = await context.patience.wait(context.engine.txn([], [keys]), None)
+            found = done.results[0]
             for pair in found.pairs:
                 name = counted_name(pair.key) if is_counter else _lock_of(pair)
                 if name.startswith(prefix) and name:
@@ -170,8 +181,8 @@ class _Count:
         if ownership is not None and ownership.revision == owner.create_revision:
             return stored + ownership.total
         self._holder = who_has(owner)
-        said = _claim_in(owner)
-        if said is None:
+        said = fields_of(owner.value)
+        if said is None or not owner.lease:
             return self._not_reached("its holder does not count acquisitions")
         self._known = stored + int(said.get("count", 0))
         counted = await self._ask(owner, said)
@@ -191,14 +202,15 @@ class _Count:
 
     async def _ask(self, owner: KeyValue, said: dict[str, Any]) -> int | Uncounted | None:
         """Ask the owner, and wait for its answer; None if its key changes before."""
-        session, who = SESSIONS + hex_of(owner.lease), said["who"].encode()
+        session = SESSIONS + hex_of(owner.lease)
+        who = said["who"].encode(errors="backslashreplace")  # of any client, so it may be no text
         done = await self._patience.wait(
             self._engine.txn(
                 [
                     modified_at(owner.key, owner),
                     Compare(session, Target.VALUE, Relation.EQUAL, who),
                 ],
-                [Put(owner.key, _encoded({**said, "asks": True}), lease=None)],
+                [Put(owner.key, encoded({**said, "asks": True}), lease=None)],
                 [Range(session)],
             ),
             None,
@@ -227,16 +239,3 @@ class _Count:
         finally:
             watch.cancel()
         return None
-
-
-def _claim_in(owner: KeyValue) -> dict[str, Any] | None:
-    """Return what the value of a key of our clients says; None if it is not one of those."""
-    if Claim.decode(owner.value) is None or not owner.lease:
-        return None
-    said: dict[str, Any] = json.loads(owner.value)
-    is_ours = said.keys() <= _FIELDS and _encoded(said) == owner.value
-    return said if is_ours else None
-
-
-def _encoded(said: dict[str, Any]) -> bytes:
-    return json.dumps(said, separators=(",", ":")).encode()

@@ -33,6 +33,9 @@ MAX_DIGITS: Final = 20
 COUNTERS: Final = b"leasehold-count:"
 """Prefix of the counters of locks with `count=True`."""
 
+_FIELDS: Final = frozenset({"who", "count", "tries", "denies", "asks"})
+"""All that our clients write into the value of a lock's key."""
+
 _RESERVED: Final = SESSIONS.rstrip(b"/")
 
 LEASE_HEX: Final = rb"-?[1-9a-f][0-9a-f]{0,15}"
@@ -90,7 +93,7 @@ def counted_name(key: bytes) -> bytes:
 def stored_count(pair: KeyValue | None) -> int:
     """Return the number in a counter; 0 without one, and for a value that is not one of ours."""
     is_number = pair is not None and pair.value.isdigit() and len(pair.value) < MAX_DIGITS
-    return int(pair.value) if pair is not None and is_number else 0
+    return min(int(pair.value), MAX_NUMBER) if pair is not None and is_number else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Claim:
             said["denies"] = self.denies
         if self.asks:
             said["asks"] = True
-        return json.dumps(said, separators=(",", ":")).encode()
+        return encoded(said)
 
     @classmethod
     def decode(cls, value: bytes) -> Self | None:
@@ -137,6 +140,22 @@ class Claim:
         if not who.isprintable():
             who = ascii(who)[1:-1]  # text shown to people must not break their terminals
         return cls(who, count, tries is True, denies, asks is True)
+
+
+def encoded(said: dict[str, Any]) -> bytes:
+    """Encode the fields of a value as our clients do."""
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def fields_of(value: bytes) -> dict[str, Any] | None:
+    """Return the fields of a value as our clients write it for a lock; None if it is another one.
+
+    A candidate of an election may have a value of this form, too.
+    """
+    if Claim.decode(value) is None:
+        return None
+    said: dict[str, Any] = json.loads(value)
+    return said if said.keys() <= _FIELDS and encoded(said) == value else None
 
 
 def _is_number(said: object) -> bool:

@@ -28,8 +28,11 @@ from leasehold.errors import CallRefused, Compacted, LeaseholdError, NoSpace, fr
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, SortBy, Step
 from leasehold.locks.lock_keys import (
     LEASE_HEX,
+    MAX_NUMBER,
     Claim,
     contender_span,
+    encoded,
+    fields_of,
     stored_count,
     text_of,
     who_has,
@@ -291,34 +294,37 @@ class LockEntry(QueueEntry):
         key of the next in the queue. Returns when our key is deleted, by this or another client.
         Raises `SessionExpired`.
         """
-        look = [Range(self.key), self.queue.page(limit=PAGE, after=self.created)]
-        if counter:
-            look.append(Range(counter))
         stored: KeyValue | None = None  # a guess; if it is wrong, the transaction reads it
         while True:
             compares: list[Compare] = []
             steps: list[Step] = [Delete(self.key)]
+            look = [Range(self.key)]
             if total and counter:
                 compares.append(modified_at(counter, stored))
-                steps.append(Put(counter, b"%d" % (total + stored_count(stored))))
-            elif total and heir is not None and (claim := Claim.decode(heir.value)) is not None:
-                left = Claim(claim.who, total, claim.tries)
+                number = min(total + stored_count(stored), MAX_NUMBER)
+                steps.append(Put(counter, b"%d" % number))
+                look.append(Range(counter))
+            elif total and heir is not None and (said := fields_of(heir.value)) is not None:
                 compares.append(created_at(heir.key, heir.create_revision))
-                steps.append(Put(heir.key, left.encode(), lease=None))
+                steps.append(Put(heir.key, encoded({**said, "count": total}), lease=None))
             try:
                 done = await self.write(steps, compares, look)
             except OutcomeUnknown:
                 continue
-            except NoSpace:
-                if len(steps) == 1:
+            except LeaseholdError as error:
+                is_refused = error.not_executed and is_definite(error)
+                if len(steps) == 1 or not (is_refused or isinstance(error, NoSpace)):
                     raise
-                logger.warning("no space to keep the %d acquisitions of %r", total, self.key)
-                total = 0  # the delete itself needs no space
+                name = text_of(self.queue.name)
+                logger.warning("cannot keep the %d acquisitions of %r: %s", total, name, error)
+                total = 0  # the delete alone needs no space, and no other permission
                 continue
             if done.succeeded or not self.find(done.results[0].pairs):
                 return
-            heir = next(iter(self.queue.contenders(done.results[1])), None)  # that one has left
-            stored = next(iter(done.results[2].pairs), None) if counter else None
+            if total and counter:
+                stored = next(iter(done.results[1].pairs), None)
+            else:  # the next in the queue has left
+                heir = next(iter((await self.look()).behind), None)
 
     async def answer(self, total: int, revision: int) -> None:
         """Write a mark: for the waiter, or the request for the count, of this revision."""

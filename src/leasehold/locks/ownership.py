@@ -357,7 +357,8 @@ class Guard(AnyGuard):
 
     def take_back(self) -> None:
         """Release it, on the loop, for a caller that is gone: it was not acquired."""
-        self._ownership.carried -= 1
+        if self._claims and len(self._claims[0]) == 1:  # nested guards are not counted
+            self._ownership.carried -= 1
         settle(self.reference)
 
     def as_lost(self) -> LockLost:

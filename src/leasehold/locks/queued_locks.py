@@ -37,7 +37,7 @@ from leasehold.errors import (
     fresh,
 )
 from leasehold.fencing.token import Token
-from leasehold.locks.guards import AnyGuard, Blocks, OnLoss, check_wait
+from leasehold.locks.guards import AnyGuard, Blocks, HandleType, OnLoss, check_wait
 from leasehold.locks.lock_keys import LEASE_HEX, Claim, name_of, text_of
 from leasehold.locks.queue import CountedQueue, QueueDefinition, QueuePosition, check_count
 from leasehold.locks.recipe_context import DetachedTask, RecipeContext
@@ -410,7 +410,7 @@ MAX_LIMIT: Final = 1_000_000
 """The highest limit of a semaphore."""
 
 
-class Semaphore:
+class Semaphore(metaclass=HandleType):
     """Admits a limited number of holders. A handle: creating it sends nothing."""
 
     def __init__(
@@ -467,3 +467,7 @@ class Semaphore:
     ) -> None:
         frame = sys._getframe(1)  # noqa: SLF001
         self._blocks.leave(asyncio.current_task(), frame).leave(exc_type)
+
+    def _forget_block(self, guard: QueueGuard) -> None:
+        """Leave the end of a block to an `AsyncExitStack`."""
+        self._blocks.forget(guard)

@@ -134,12 +134,12 @@ class Keeper:
         return self._keep(held, renew_for_s)
 
     async def _ask_for(self, lease: int, ttl_s: float) -> float:
-        """Request a lease; unless it is answered, the lease is revoked."""
+        """Request a lease; it is revoked if it may have been granted without an answer."""
         self._granting[lease] = None
         try:
             granted = await self.engine.grant(ttl_s, lease=lease)
         except BaseException as error:
-            if not is_definite(error):
+            if not is_definite(error) and not getattr(error, "not_executed", False):
                 self._end_later(lease, may_come=True)
             raise
         finally:

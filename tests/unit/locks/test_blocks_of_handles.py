@@ -29,12 +29,14 @@ def test_each_leaves_its_own_block_the_latest_first() -> None:
     assert [blocks.leave("a"), blocks.leave("a"), blocks.leave("b")] == ["second", "first", "b's"]
 
 
-def test_who_has_entered_none_leaves_the_latest_there_is() -> None:
+def test_who_has_entered_none_leaves_the_only_one_there_is() -> None:
     blocks: Blocks[str] = Blocks()
     blocks.enter("a", "first")
     blocks.enter("a", "second")
-    assert blocks.leave("another") == "second"
-    assert blocks.leave("a") == "first"
+    with pytest.raises(RuntimeError, match="several are entered"):
+        blocks.leave("another")
+    assert blocks.leave("a") == "second"
+    assert blocks.leave("another") == "first"
     with pytest.raises(IndexError):
         blocks.leave("a")
 

@@ -11,9 +11,21 @@ import pytest
 from leasehold import Client
 from leasehold.basics.lease_ids import shown_lease
 from leasehold.basics.timers import task_limits
-from leasehold.errors import CallFailed, Closed, ConnectionLost, Forked, LeaseLost, UnknownLease
+from leasehold.errors import (
+    CallFailed,
+    Closed,
+    ConnectFailed,
+    ConnectionLost,
+    Forked,
+    LeaseholdError,
+    LeaseLost,
+    NoSpace,
+    UnknownLease,
+)
 from leasehold.sessions import lease_keeper
 from leasehold.testing import Host
+from tests.support.faulty_engine import World
+from tests.support.faulty_engine import play as play_world
 from tests.support.interrupted import Interrupted
 from tests.support.scripted_engine import ScriptedEngine, play
 
@@ -80,6 +92,19 @@ def test_a_grant_without_an_answer_is_taken_back(trouble: str) -> None:
         assert {call.leases for call in engine.calls} == {engine.calls[0].leases}
 
     play(scene)
+
+
+@pytest.mark.parametrize("error", [NoSpace(2_000, 1_000), ConnectFailed("no server")])
+def test_a_grant_that_was_not_executed_is_not_revoked(error: LeaseholdError) -> None:
+    async def scene(world: World) -> None:
+        client = world.client("a")
+        client.engine.trouble_with("grant", 1, error)
+        (await client.lock("x").acquire()).release()
+        await asyncio.sleep(TTL_S / 2)
+        assert client.engine.calls.count("grant") == 2
+        assert client.engine.calls.count("revoke") == 0
+
+    play_world(scene)
 
 
 def test_a_grant_that_comes_late_over_a_lost_connection_is_taken_back_all_the_same() -> None:

@@ -80,6 +80,7 @@ def range_request(query: Range) -> pb.RangeRequest:
         range_end=query.end,
         revision=query.revision,
         limit=query.limit,
+        keys_only=query.keys_only,
         count_only=query.count_only,
         min_mod_revision=query.min_mod_revision,
         max_mod_revision=query.max_mod_revision,
