@@ -12,7 +12,7 @@ that waits for the next leader may be cancelled and call again, and misses nothi
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -29,7 +29,8 @@ from leasehold.errors import Closed, Compacted, LeaseholdError, is_definite
 from leasehold.fencing.token import Token
 from leasehold.keyspace.operations import Put, SortBy
 from leasehold.locks.guards import OnLoss, check_wait
-from leasehold.locks.lock_keys import LEASE_HEX, contender_span, name_of, text_of
+from leasehold.locks.lock_keys import name_of, text_of
+from leasehold.locks.lock_queue import EtcdQueue
 from leasehold.locks.queue import QueueDefinition, QueuePosition
 from leasehold.locks.queued_locks import QueueGuard, acquire_in_queue
 from leasehold.locks.recipe_context import RecipeContext
@@ -164,21 +165,7 @@ def _age(pair: KeyValue) -> int:
     return pair.create_revision
 
 
-class _Candidates(QueueDefinition):
-    def __init__(self, name: bytes) -> None:
-        super().__init__(name, b"", LEASE_HEX)
-
-    @property
-    def span(self) -> tuple[bytes, bytes]:
-        return contender_span(self.prefix)
-
-    def tail(self, lease: bytes, number: int) -> bytes:
-        del number
-        return lease
-
-    def admits(self, ahead: Sequence[KeyValue]) -> bool:
-        return not ahead
-
+class _Candidates(EtcdQueue):
     def who(self, pair: KeyValue) -> str:
         said = pair.value.decode(errors="backslashreplace")[:SHOWN]
         return f"{said!r} (lease {shown_lease(pair.lease)})"

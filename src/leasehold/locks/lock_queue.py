@@ -50,8 +50,8 @@ PAGE: Final = 16
 PAGE_GROWTH: Final = 8
 
 
-class LockQueue(QueueDefinition):
-    """The keys of a lock, `<name>/<lease in hex>`: etcd's own layout."""
+class EtcdQueue(QueueDefinition):
+    """Keys `<name>/<lease in hex>`, one of which is admitted: etcd's own layout."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__(name, b"", LEASE_HEX)
@@ -69,6 +69,10 @@ class LockQueue(QueueDefinition):
     def admits(self, ahead: Sequence[KeyValue]) -> bool:
         """Return whether no key is ahead."""
         return not ahead
+
+
+class LockQueue(EtcdQueue):
+    """The keys of a lock."""
 
     def is_as_put(self, found: bytes, value: bytes) -> bool:
         """Return whether a key may be ours: a holder may have added its count to the value."""
