@@ -31,6 +31,9 @@ PROTOS: Final = (  # each after those that it imports
     "election",
     "journal",
     "leases",
+    "services",
+    "events",
+    "renewal",
     "health",
     "status",
     "reflection_v1",
@@ -42,7 +45,7 @@ BYTES_PER_LINE: Final = 24
 MODULE_RULES: Final = "# fmt: off\n# ruff: noqa: E501, F401, RUF100\n"
 TYPES_RULES: Final = """\
 # fmt: off
-# ruff: noqa: A002, E501, I001, N803, N815, RUF023, RUF100, UP007, UP045
+# ruff: noqa: A002, E501, F401, I001, N803, N815, RUF023, RUF100, UP007, UP045
 # mypy: disable-error-code="type-arg"
 """
 

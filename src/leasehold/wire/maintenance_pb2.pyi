@@ -1,5 +1,5 @@
 # fmt: off
-# ruff: noqa: A002, E501, I001, N803, N815, RUF023, RUF100, UP007, UP045
+# ruff: noqa: A002, E501, F401, I001, N803, N815, RUF023, RUF100, UP007, UP045
 # mypy: disable-error-code="type-arg"
 # Made by tools/generate_wire.py with grpcio-tools 1.85.1 from protos/maintenance.proto: change that one.
 from leasehold.wire import rpc_pb2 as _rpc_pb2
@@ -60,7 +60,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("header", "version", "dbSize", "leader", "raftIndex", "raftTerm", "raftAppliedIndex", "errors", "dbSizeInUse", "isLearner")
+    __slots__ = ("header", "version", "dbSize", "leader", "raftIndex", "raftTerm", "raftAppliedIndex", "errors", "dbSizeInUse", "isLearner", "leasehold_engine")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DBSIZE_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class StatusResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     DBSIZEINUSE_FIELD_NUMBER: _ClassVar[int]
     ISLEARNER_FIELD_NUMBER: _ClassVar[int]
+    LEASEHOLD_ENGINE_FIELD_NUMBER: _ClassVar[int]
     header: _rpc_pb2.ResponseHeader
     version: str
     dbSize: int
@@ -81,7 +82,8 @@ class StatusResponse(_message.Message):
     errors: _containers.RepeatedScalarFieldContainer[str]
     dbSizeInUse: int
     isLearner: bool
-    def __init__(self, header: _Optional[_Union[_rpc_pb2.ResponseHeader, _Mapping]] = ..., version: _Optional[str] = ..., dbSize: _Optional[int] = ..., leader: _Optional[int] = ..., raftIndex: _Optional[int] = ..., raftTerm: _Optional[int] = ..., raftAppliedIndex: _Optional[int] = ..., errors: _Optional[_Iterable[str]] = ..., dbSizeInUse: _Optional[int] = ..., isLearner: _Optional[bool] = ...) -> None: ...
+    leasehold_engine: str
+    def __init__(self, header: _Optional[_Union[_rpc_pb2.ResponseHeader, _Mapping]] = ..., version: _Optional[str] = ..., dbSize: _Optional[int] = ..., leader: _Optional[int] = ..., raftIndex: _Optional[int] = ..., raftTerm: _Optional[int] = ..., raftAppliedIndex: _Optional[int] = ..., errors: _Optional[_Iterable[str]] = ..., dbSizeInUse: _Optional[int] = ..., isLearner: _Optional[bool] = ..., leasehold_engine: _Optional[str] = ...) -> None: ...
 
 class DefragmentRequest(_message.Message):
     __slots__ = ()

@@ -1,5 +1,5 @@
 # fmt: off
-# ruff: noqa: A002, E501, I001, N803, N815, RUF023, RUF100, UP007, UP045
+# ruff: noqa: A002, E501, F401, I001, N803, N815, RUF023, RUF100, UP007, UP045
 # mypy: disable-error-code="type-arg"
 # Made by tools/generate_wire.py with grpcio-tools 1.85.1 from protos/reflection_v1alpha.proto: change that one.
 from google.protobuf.internal import containers as _containers
