@@ -59,6 +59,7 @@ class NaiveManaged:
     due: float = NEVER
     batchable: float = NEVER
     error: BaseException | None = None
+    first_due: float = NEVER
     touched_at: float | None = None
     """When somebody else renewed it; when the plan finds out is its own affair."""
 
@@ -129,6 +130,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         age=st.floats(0.0, 0.9),
         desired=st.just(NEVER) | durations,
         renew=wanted,
+        soon=st.sampled_from([None, None, -1.0, 0.0, 0.3, 20.0]),
     )
     def add(
         self,
@@ -139,13 +141,15 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         age: float,
         desired: float,
         renew: Requested,
+        soon: float | None,
     ) -> None:
         for index in range(count):
             self.leases += 1
             length = term * (1 + spread * index)
             self.lengths[self.leases] = length
             self.views[self.leases] = View(self.now + length * (1 - age), length)
-            self.manage(self.leases, key, Terms(self.now + desired, renew))
+            due_at = None if soon is None else self.now + soon
+            self.manage(self.leases, key, Terms(self.now + desired, renew), due_at)
 
     @precondition(lambda self: self.managed)
     @rule(pick=picks, desired=st.just(NEVER) | durations, renew=wanted)
@@ -160,12 +164,14 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         self.views[self.leases] = View(self.now + term, term)
         self.manage(self.leases, key, Terms(NEVER, ANY))
 
-    def manage(self, lease: int, key: str, terms: Terms) -> None:
+    def manage(self, lease: int, key: str, terms: Terms, due_at: float | None = None) -> None:
         known, view = self.managed.get(lease), self.views[lease]
-        self.plan.add(lease, key, terms, self.now, grantor=key)
+        self.plan.add(lease, key, terms, self.now, key, due_at)
         each = NaiveManaged(lease, key, terms, min(self.now, view.end - view.term_s))
+        each.first_due = NEVER if due_at is None else due_at
         if known is not None:
             each.sent_at, each.error = known.sent_at, known.error
+            each.first_due = NEVER if known.touched else known.first_due
             each.touched_at = known.touched_at
             if lease in self.last_sent:  # new terms are a new beginning, but for the least interval
                 self.last_sent[lease] = (self.last_sent[lease][0], MIN_INTERVAL_S)
@@ -243,6 +249,8 @@ class RenewalPlanMachine(RuleBasedStateMachine):
             self.depart(departure, {NoticeKind.FAILED})
             return
         assert departure is None
+        if error is None or each.touched:
+            each.first_due = NEVER
         each.touched_at = None  # the plan looked
         if error is None or self.lasts(each):
             self.expect_renewal(each)
@@ -252,6 +260,8 @@ class RenewalPlanMachine(RuleBasedStateMachine):
     # What is to be expected.
 
     def lasts(self, each: NaiveManaged) -> bool:
+        if each.first_due != NEVER and not each.touched:
+            return False  # its end is only assumed, until it was renewed
         return self.views[each.lease].end >= each.terms.desired_end - MIN_INTERVAL_S
 
     def expect_renewal(self, each: NaiveManaged) -> None:
@@ -263,6 +273,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         lead = naive_lead(view.end - self.now, self.rtt)
         each.due = max(view.end - lead, each.sent_at + floor)
         batchable = max(each.due - self.window, view.end - view.term_s / 2, each.sent_at + floor)
+        each.due = min(each.due, each.first_due)
         each.batchable = min(each.due, batchable)
         if each.lease in self.last_sent and not each.touched:
             self.last_sent[each.lease] = (each.sent_at, floor)
@@ -273,6 +284,8 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         delay = naive_retry(view.end - self.now, self.rtt)
         each.due = max(self.now + delay, each.sent_at + floor)
         each.batchable = max(self.now + (each.due - self.now) / 2, each.sent_at + floor)
+        if each.first_due != NEVER:
+            each.first_due = each.due
         self.last_sent[each.lease] = (each.sent_at, floor)
 
     # Time.
@@ -325,7 +338,7 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         """Why a lease may leave now: whichever of its desired and its actual end came first."""
         end, desired = self.views[each.lease].end, each.terms.desired_end
         kinds = set()
-        if desired <= self.now and (self.lasts(each) or each.touched):
+        if desired <= self.now and (self.lasts(each) or each.touched or end >= desired):
             kinds.add(NoticeKind.EXPIRED)
         if end <= self.now and (not self.lasts(each) or each.touched):
             kinds.add(NoticeKind.FAILED)
@@ -368,7 +381,8 @@ class RenewalPlanMachine(RuleBasedStateMachine):
             return each.due
         end, rtt = self.views[each.lease].end, self.rtt
         left = end - each.touched_at  # or less, when the plan found out
-        return end - max(naive_lead(left, rtt), naive_lead(min(left, 8 * rtt), rtt))
+        planned = end - max(naive_lead(left, rtt), naive_lead(min(left, 8 * rtt), rtt))
+        return min(planned, each.first_due)
 
     def batchable_of(self, each: NaiveManaged) -> float:
         if each.touched_at is None:
@@ -391,7 +405,8 @@ class RenewalPlanMachine(RuleBasedStateMachine):
         assert requested == pytest.approx(expected)
         assert requested > 0.0
         end = self.views[each.lease].end
-        assert end < each.terms.desired_end, "renewed although it lasts as long as is wanted"
+        assumed = each.first_due != NEVER
+        assert assumed or end < each.terms.desired_end, "renewed although it lasts long enough"
 
     def check_floors(self, leases: list[int]) -> None:
         for lease in leases:
@@ -416,7 +431,9 @@ class RenewalPlanMachine(RuleBasedStateMachine):
 
     def nothing_is_left_undone(self) -> None:
         for each in self.managed.values():
-            end = each.terms.desired_end if self.lasts(each) else self.views[each.lease].end
+            end = each.terms.desired_end
+            if not self.lasts(each):
+                end = min(end, self.views[each.lease].end)
             assert each.touched or end > self.now - EPS, f"{each} should have left"
             if each.lease not in self.flying and self.capacity and self.has_room(each.key):
                 assert each.touched or each.due > self.now - EPS, f"{each} should have gone"

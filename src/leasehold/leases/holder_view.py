@@ -111,6 +111,11 @@ class Holding:
         return self._credited_at
 
     @property
+    def is_answered(self) -> bool:
+        """Whether the end is an answer to a request, and not the one that the view began with."""
+        return self._credited > 0
+
+    @property
     def last_sent_at(self) -> float:
         """When a term was last requested."""
         return self._sent_at

@@ -181,6 +181,26 @@ class LeaseTable(Generic[R]):
             leased.term_s = term_s
         self._queue.schedule_all()
 
+    def place(
+        self, cookie: Hashable, resource: R, term_s: float, left_s: float
+    ) -> LeasedResource[R]:
+        """Add a lease of an earlier run, or of another grantor, with the time that remains of it.
+
+        The policy is not called.
+        """
+        assert cookie not in self._leases, "a lease is placed once"
+        leased = LeasedResource(cookie, resource, self.clock.now + left_s)
+        leased.term_s = term_s
+        self._leases[cookie] = leased
+        self._place(leased)
+        return leased
+
+    def move(self, leased: LeasedResource[R], term_s: float, deadline: float) -> None:
+        """Move the end of a live lease, to undo a renewal that could not be stored."""
+        assert self._leases.get(leased.cookie) is leased, "the lease is live"
+        leased.term_s, leased.deadline = term_s, deadline
+        self._place(leased)
+
     def take_back(self, leased: LeasedResource[R]) -> None:
         """Undo a grant that never reached its holder: no notification, and no remembered end."""
         if self._leases.get(leased.cookie) is leased:

@@ -29,6 +29,7 @@ from leasehold.basics.durations import (
     seconds_of,
 )
 from leasehold.basics.event_loop import OwnerLoop
+from leasehold.basics.histogram import Histogram
 from leasehold.basics.timers import ResettableTimer
 from leasehold.clock import SYSTEM_CLOCK, Clock, boottime_of
 from leasehold.errors import Closed
@@ -60,6 +61,9 @@ If more grantors than that do not answer, all others are held up until those cal
 
 CLOSE_S: Final = 5.0
 """How long leaving an `async with` block waits for calls that do not heed their cancellation."""
+
+LATENESS_S: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0)
+"""Bounds of the histogram of late calls."""
 
 SUSPEND_CHECK_S: Final = 1.0
 """How often to read the holder's clock: timers of an event loop stop while the machine sleeps."""
@@ -146,6 +150,8 @@ class RenewalManager:
         self._calls: dict[_CallTask, _CallUnderWay] = {}
         self._given_up: dict[_CallTask, None] = {}
         self._watcher = self._end_moved
+        self.lateness_s = Histogram(LATENESS_S)
+        """How late renewal calls were."""
         self._closed = False
         try:
             for lease, desired_end in (leases or {}).items():
@@ -173,14 +179,19 @@ class RenewalManager:
         desired_end: End,
         renew_duration: DurationLike = FOREVER,
         listener: Listener | None = None,
+        *,
+        due_at: float | None = None,
     ) -> None:
         """Keep `lease` alive until `desired_end`, requesting `renew_duration` at a time.
 
         Adding a lease again replaces the terms. `renew_duration` may be ANY only if the desired end
         is FOREVER. `listener` is called once, after the lease has left, unless it was removed.
+
+        `due_at`, a reading of `Clock.boottime`, is when to renew it for the first time, unless that
+        is due earlier: for a lease whose end is not known for certain.
         """
         end = boottime_of(check_end(desired_end, "desired_end"), self._clock)
-        self._add(lease, end, _Tag(desired_end, listener), renew_duration)
+        self._add(lease, end, _Tag(desired_end, listener), renew_duration, due_at)
 
     def renew_for(
         self,
@@ -239,7 +250,14 @@ class RenewalManager:
         if unfinished:
             await asyncio.wait(unfinished, timeout=CLOSE_S)
 
-    def _add(self, lease: Lease, end: float, tag: _Tag, renew_duration: DurationLike) -> None:
+    def _add(
+        self,
+        lease: Lease,
+        end: float,
+        tag: _Tag,
+        renew_duration: DurationLike,
+        due_at: float | None = None,
+    ) -> None:
         _check_lease(lease)
         check_plain_callback(tag.listener, "listener")
         requested = check_positive(renew_duration, "renew_duration")
@@ -254,7 +272,7 @@ class RenewalManager:
         terms, now = Terms(end, requested, tag), self._clock.boottime()
         if lease in self._plan:
             self._plan.managed(lease).unwatch(self._watcher)
-        self._plan.add(lease, lease.batch_key, terms, now, lease.call_limit_key)
+        self._plan.add(lease, lease.batch_key, terms, now, lease.call_limit_key, due_at)
         lease.watch(self._watcher)
         self._arm(loop)
 
@@ -300,6 +318,7 @@ class RenewalManager:
                 self._arm(loop)
 
     def _start(self, loop: asyncio.AbstractEventLoop, call: RenewalCall[Lease]) -> None:
+        self.lateness_s.observe(call.late_s)
         task = loop.create_task(self._renew(call.wants))
         timer = loop.call_later(call.timeout_s, self._give_up, task)
         self._calls[task] = _CallUnderWay(call, timer, self._clock.boottime())

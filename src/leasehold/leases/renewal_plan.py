@@ -90,6 +90,8 @@ class RenewalCall(NamedTuple, Generic[L]):
     wants: list[tuple[L, Requested]]
     timeout_s: float
     """How long to wait for the answer before a retry."""
+    late_s: float
+    """How long ago the lease that made the call due was to be renewed."""
 
 
 class Step(NamedTuple, Generic[L]):
@@ -116,6 +118,7 @@ class _Managed(Deadline, Generic[L]):
         "batchable",
         "due",
         "error",
+        "first_due_at",
         "lease",
         "limit",
         "number",
@@ -143,6 +146,7 @@ class _Managed(Deadline, Generic[L]):
         self.sent_at = now
         self.planned_end = now
         self.error: BaseException | None = None
+        self.first_due_at = NEVER
         self.due: _QueueEntry[L] = _QueueEntry(self)
         self.batchable: _QueueEntry[L] = _QueueEntry(self)
 
@@ -223,8 +227,14 @@ class RenewalPlan(Generic[L]):
         terms: Terms,
         now: float,
         grantor: Hashable = None,
+        due_at: float | None = None,
     ) -> None:
-        """Manage a lease, or replace the terms on which it is managed."""
+        """Manage a lease, or replace the terms on which it is managed.
+
+        Its first renewal is due at `due_at`, unless its end makes it due earlier: for a lease whose
+        end is only assumed. Leases that are due at the same time are renewed in the order in which
+        they were added. A lease that is managed already keeps its `due_at` until it is renewed.
+        """
         known = self._managed.get(lease)
         if known is not None:
             self.remove(lease)
@@ -238,9 +248,14 @@ class RenewalPlan(Generic[L]):
         view = self._view(lease, now)
         if known is not None:
             managed.sent_at, managed.error = known.sent_at, known.error
+            if view.end <= known.planned_end + MIN_INTERVAL_S:  # else others have renewed it
+                managed.first_due_at = known.first_due_at
         elif view.term_s != NEVER:
             managed.sent_at = min(now, view.end - view.term_s)
         managed.sent_at = max(managed.sent_at, view.sent_at)
+        if due_at is not None:
+            least = -NEVER if known is None else managed.sent_at + MIN_INTERVAL_S
+            managed.first_due_at = min(managed.first_due_at, max(due_at, least))
         self._plan_end(managed, view)
         if lease not in self._outstanding:
             self._plan_renewal(managed, view, now)
@@ -256,6 +271,7 @@ class RenewalPlan(Generic[L]):
             del self._pools[managed.pool.key]
         managed.limit.members -= 1
         self._drop_if_idle(managed.limit)
+        self._wake(managed.limit)  # it may have had the turn of a lease that waits
         return managed.terms
 
     def look_again(self, lease: L, now: float) -> None:
@@ -289,14 +305,15 @@ class RenewalPlan(Generic[L]):
         while budget > 0 and len(calls) < capacity and self._dues.next_at() <= now:
             budget -= 1
             for _, entry in self._dues.pop_due(now, 1):
-                managed = entry.managed
+                managed, due_at = entry.managed, entry.deadline
                 if not self._is_due(managed, now):
+                    self._wake(managed.limit)  # it may have had the turn of a lease that waits
                     continue
                 if managed.limit.calls >= MAX_CALLS_PER_GRANTOR:
                     managed.limit.waiting[managed.number] = managed
                     self._queue_batchable(managed, now)  # the next call of its landlord includes it
                     continue
-                calls.append(self._start_call(managed, now))
+                calls.append(self._start_call(managed, now, now - due_at))
                 budget -= len(calls[-1].wants)
         return Step(departures, calls)
 
@@ -305,7 +322,7 @@ class RenewalPlan(Generic[L]):
         call = self._outstanding.pop(lease)
         call.left -= 1
         if not call.left:
-            self._call_ended(call.limit, now)
+            self._call_ended(call.limit)
         managed = self._managed.get(lease)
         if managed is None:
             return None
@@ -314,24 +331,31 @@ class RenewalPlan(Generic[L]):
         view = self._view(managed.lease, now)
         if error is not None and is_definite(error):
             return self._depart(managed, NoticeKind.FAILED)
+        if error is None or view.end > managed.planned_end + MIN_INTERVAL_S:
+            managed.first_due_at = NEVER
         self._plan_end(managed, view)
         if error is None or _lasts(managed, view):
             self._plan_renewal(managed, view, now)
         else:
             managed.planned_end = view.end
-            self._queue_renewal(
-                managed, *self._timing.retry(now, call.sent_at, view.end, view.term_s)
-            )
+            when = self._timing.retry(now, call.sent_at, view.end, view.term_s)
+            if managed.first_due_at != NEVER:  # its end is still not known for certain
+                managed.first_due_at = when.due_at
+            self._queue_renewal(managed, *when)
         return None
 
-    def _call_ended(self, limit: _CallLimit[L], now: float) -> None:
+    def _call_ended(self, limit: _CallLimit[L]) -> None:
         """Record that a call to a grantor has ended: one of the leases that wait for it is due."""
         limit.calls -= 1
         self._drop_if_idle(limit)
-        if limit.waiting:
+        self._wake(limit)
+
+    def _wake(self, limit: _CallLimit[L]) -> None:
+        """Let a lease be due that waits because of the limit of calls, if there is room."""
+        if limit.waiting and limit.calls < MAX_CALLS_PER_GRANTOR:
             managed = next(iter(limit.waiting.values()))
             del limit.waiting[managed.number]
-            self._queue_renewal(managed, now, now)
+            self._queue_renewal(managed, managed.due.deadline, managed.due.deadline)
 
     def _drop_if_idle(self, limit: _CallLimit[L]) -> None:
         """Drop a grantor without leases here, unless calls to it are under way."""
@@ -345,16 +369,16 @@ class RenewalPlan(Generic[L]):
         return managed
 
     def _plan_end(self, managed: _Managed[L], view: View) -> None:
-        managed.deadline = managed.terms.desired_end if _lasts(managed, view) else view.end
+        desired_end = managed.terms.desired_end
+        managed.deadline = desired_end if _lasts(managed, view) else min(view.end, desired_end)
         self._ends.schedule(managed.number, managed)
 
     def _plan_renewal(self, managed: _Managed[L], view: View, now: float) -> None:
         managed.planned_end = view.end
         if _lasts(managed, view):
             return
-        self._queue_renewal(
-            managed, *self._timing.renew(now, managed.sent_at, view.end, view.term_s)
-        )
+        due_at, batchable_at = self._timing.renew(now, managed.sent_at, view.end, view.term_s)
+        self._queue_renewal(managed, min(due_at, managed.first_due_at), batchable_at)
 
     def _queue_renewal(self, managed: _Managed[L], due_at: float, batchable_at: float) -> None:
         managed.due.deadline = due_at
@@ -380,13 +404,14 @@ class RenewalPlan(Generic[L]):
         self._unqueue(managed)
         view = self._view(managed.lease, now)
         if view.end > managed.planned_end + MIN_INTERVAL_S:
+            managed.first_due_at = NEVER
             managed.sent_at = max(managed.sent_at, view.end - view.term_s)
             self._plan_end(managed, view)
             self._plan_renewal(managed, view, now)
             return False
         return managed.deadline > now
 
-    def _start_call(self, first: _Managed[L], now: float) -> RenewalCall[L]:
+    def _start_call(self, first: _Managed[L], now: float, late_s: float) -> RenewalCall[L]:
         """Collect the leases to renew with `first`, and entry all of them as outstanding."""
         batch = [first]
         for _, entry in first.pool.queue.pop_due(now, MAX_BATCH - 1):
@@ -398,7 +423,8 @@ class RenewalPlan(Generic[L]):
             self._outstanding[managed.lease] = call
         left_s = min(managed.deadline for managed in batch) - now
         timeout_s = min(self._timing.call_timeout_s(left_s), MAX_CALL_S)
-        return RenewalCall([(each.lease, each.terms.to_request(now)) for each in batch], timeout_s)
+        wants = [(each.lease, each.terms.to_request(now)) for each in batch]
+        return RenewalCall(wants, timeout_s, late_s)
 
     def _end(self, managed: _Managed[L], now: float) -> Departure[L] | None:
         """Remove a lease whose desired or actual end has come, if it has: the first of the two."""
@@ -426,5 +452,10 @@ class RenewalPlan(Generic[L]):
 
 
 def _lasts(managed: _Managed[L], view: View) -> bool:
-    """Return whether a lease lasts as long as wanted, up to rounding and the holder's margin."""
+    """Return whether a lease lasts as long as wanted, up to rounding and the holder's margin.
+
+    A lease whose end is not known for certain does not, until it was renewed.
+    """
+    if managed.first_due_at != NEVER:
+        return False
     return max(view.end, view.promised_end) >= managed.terms.desired_end - MIN_INTERVAL_S

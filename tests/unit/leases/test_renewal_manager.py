@@ -946,3 +946,16 @@ async def test_a_manager_shows_its_size() -> None:
     assert repr(scene.manager) == "<RenewalManager of 2 leases, 1 calls under way>"
     assert [lease.cookie for lease in scene.manager.leases()] == ["a", "b"]
     scene.manager.close()
+
+
+@virtual
+async def test_a_lease_with_a_time_for_its_first_renewal_is_renewed_then() -> None:
+    scene = Scene()
+    lease = scene.grantor.lease(term=80.0)
+    now = scene.clock.boottime()
+    scene.manager.renew_until(lease, FOREVER, 40.0, due_at=now + 2.0)
+    scene.manager.renew_until(lease, FOREVER, 50.0)  # new terms keep that time, and the holding
+    await asyncio.sleep(3.0)
+    assert scene.grantor.calls == [(2.0, [("lease", 50.0)])]
+    await asyncio.sleep(60.0)
+    assert len(scene.grantor.calls) == 1

@@ -49,9 +49,11 @@ class Holder:
         *,
         key: object = "landlord",
         age: float = 0.0,
+        due_at: float | None = None,
     ) -> None:
         self.views[lease] = View(self.now + term - age, term)
-        self.plan.add(lease, key, Terms(desired_end, renew_duration, f"tag of {lease}"), self.now)
+        terms = Terms(desired_end, renew_duration, f"tag of {lease}")
+        self.plan.add(lease, key, terms, self.now, due_at=due_at)
 
     def step(self, now: float, capacity: int = MANY) -> Step[str]:
         self.now = now
@@ -472,3 +474,93 @@ def test_the_plan_knows_its_leases(holder: Holder) -> None:
     assert (len(holder.plan), holder.plan.leases()) == (2, ["a", "b"])
     assert "a" in holder.plan
     assert "c" not in holder.plan
+
+
+def test_a_lease_whose_end_is_only_assumed_is_first_renewed_when_the_caller_says(
+    holder: Holder,
+) -> None:
+    holder.add("a", 80.0, due_at=5.0)
+    assert holder.next_at() == 5.0
+    assert holder.sent(4.9) == []
+    assert holder.sent(5.0) == [[("a", FOREVER)]]
+    holder.succeed("a", 80.0)
+    assert holder.next_at() == 75.0
+
+
+def test_a_lease_is_never_due_later_because_of_the_callers_time(holder: Holder) -> None:
+    holder.add("a", 80.0, due_at=79.0)
+    assert holder.next_at() == 70.0
+
+
+def test_after_a_restart_leases_are_renewed_in_their_order_those_already_past_first() -> None:
+    holder = Holder(batch_window_s=0.001, now=100.0)
+    for lease, due_at in (("past 1", 90.0), ("past 2", 90.0), ("next 1", 100.0), ("next 2", 100.0)):
+        holder.add(lease, 60.0, due_at=due_at, key=lease)
+    sent = [call[0][0] for call in holder.sent(100.0)]
+    assert sent == ["past 1", "past 2", "next 1", "next 2"]
+
+
+def test_after_a_restart_leases_of_one_landlord_go_in_one_batch(holder: Holder) -> None:
+    for lease in "abc":
+        holder.add(lease, 60.0, due_at=0.0)
+    assert holder.sent(0.0) == [[("a", FOREVER), ("b", FOREVER), ("c", FOREVER)]]
+
+
+def test_new_terms_keep_the_time_of_the_first_renewal_until_it_is_sent(holder: Holder) -> None:
+    holder.add("a", 80.0, due_at=5.0)
+    holder.plan.add("a", "landlord", Terms(NEVER, 20.0), 0.0)
+    assert holder.next_at() == 5.0
+    assert holder.sent(5.0) == [[("a", 20.0)]]
+    holder.plan.add("a", "landlord", Terms(NEVER, 30.0), 5.0)
+    holder.succeed("a", 80.0)
+    assert holder.next_at() == 75.0
+
+
+def test_new_terms_with_a_time_never_make_two_requests_without_an_interval(holder: Holder) -> None:
+    holder.add("a", 80.0, due_at=0.0)
+    assert holder.sent(0.0) == [[("a", FOREVER)]]
+    holder.succeed("a", 80.0)
+    holder.plan.add("a", "landlord", Terms(NEVER, 20.0), 0.0, due_at=0.0)
+    assert holder.sent(0.0) == []
+    assert holder.sent(0.01) == [[("a", 20.0)]]
+
+
+def test_a_lease_of_unknown_end_is_renewed_although_it_may_last_until_its_desired_end(
+    holder: Holder,
+) -> None:
+    holder.views["a"] = View(30.0, 30.0)  # assumed: it may end earlier
+    terms = Terms(20.0, FOREVER, None)
+    holder.plan.add("a", "landlord", terms, 0.0, due_at=0.0)
+    assert holder.sent(0.0) == [[("a", 20.0)]]
+    assert holder.plan.settled("a", ConnectionLost("no answer"), 0.5) is None
+    retry_at = holder.next_at()
+    assert retry_at < 20.0
+    assert holder.sent(retry_at) == [[("a", 20.0 - retry_at)]]
+    holder.succeed("a", 30.0)
+    assert holder.next_at() == 20.0  # now its end is known
+    assert [each.kind for each in holder.step(20.0).departures] == [NoticeKind.EXPIRED]
+
+
+def test_a_lease_of_unknown_end_leaves_at_its_desired_end_without_an_error(holder: Holder) -> None:
+    holder.views["a"] = View(30.0, 30.0)
+    holder.plan.add("a", "landlord", Terms(20.0, FOREVER, None), 0.0, due_at=25.0)
+    assert [each.kind for each in holder.step(20.0).departures] == [NoticeKind.EXPIRED]
+
+
+@pytest.mark.parametrize("leaves", ["expired", "removed"])
+def test_a_lease_that_leaves_when_it_has_its_turn_passes_it_on(
+    monkeypatch: pytest.MonkeyPatch, leaves: str
+) -> None:
+    monkeypatch.setattr("leasehold.leases.renewal_plan.MAX_CALLS_PER_GRANTOR", 1)
+    ends = {"a": 100.0, "b": 5.0, "c": 100.0}
+    plan: RenewalPlan[str] = RenewalPlan(
+        lambda lease, _now: View(ends[lease], ends[lease]), BatchTiming(1.0, 0.001)
+    )
+    for lease in ends:
+        plan.add(lease, lease, Terms(NEVER, FOREVER), 0.0, "grantor", due_at=0.0)
+    assert [call.wants[0][0] for call in plan.step(0.0, 10).calls] == ["a"]
+    now = 6.0 if leaves == "expired" else 1.0
+    assert plan.settled("a", None, now) is None  # which makes "b" due
+    if leaves == "removed":
+        plan.remove("b")
+    assert [call.wants[0][0] for call in plan.step(now, 10).calls] == ["c"]
