@@ -2,6 +2,8 @@
 
     LeaseholdError
     ├── UnknownLease       NOT_FOUND            no such lease; `reason` is why, if known
+    ├── NoSuchObject       NOT_FOUND            a leased object of a service has ended
+    ├── ShardLost          UNAVAILABLE          no server serves this shard now; retry
     ├── LeaseExists        FAILED_PRECONDITION  a lease with this id already exists
     ├── LeaseLost          FAILED_PRECONDITION  a holder cannot rely on its lease any more
     │   ├── SessionExpired FAILED_PRECONDITION  the lease of all locks of a client is over
@@ -34,6 +36,9 @@
     │                                           (also a builtin ConnectionError)
     ├── CallRefused        FAILED_PRECONDITION  a server refused, for a reason without a class here
     ├── CallFailed         UNKNOWN              a server failed: the outcome of the call is unknown
+    ├── PermissionDenied   PERMISSION_DENIED    the operator of the server does not allow it
+    ├── RemoteError        UNKNOWN              an error of another process, without a class here
+    ├── LeaseUnmarshalError FAILED_PRECONDITION some leases of a renewal set cannot be decoded
     └── StorageError       INTERNAL             the data directory cannot be used
         ├── DirectoryInUse UNAVAILABLE          another process uses it
         ├── ForeignJournal FAILED_PRECONDITION  the file is not ours, or of a newer format
@@ -51,10 +56,10 @@ certainly was not; for every other error, `TimeoutError` and `OSError` included,
 unknown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from leasehold.basics.lease_ids import shown_lease
 
@@ -121,6 +126,48 @@ class UnknownLease(LeaseholdError):
                 )
             case _:
                 return f"lease {shown_lease(self.lease)} has ended: {self.reason}"
+
+
+MAX_SHOWN_ID: Final = 64
+"""Characters of an id that an error shows."""
+
+
+class NoSuchObject(LeaseholdError):
+    """A service has no such object: its lease has ended, or it never existed.
+
+    `service` is the name of the service, such as `renewal`, and `id` that of the object. This does
+    not mean that the service is gone.
+    """
+
+    status = Status.NOT_FOUND
+    not_executed = True
+
+    def __init__(self, service: str, id: str) -> None:  # noqa: A002  the name of the attribute
+        super().__init__(service, id)
+        self.service = service
+        self.id = id
+
+    def __str__(self) -> str:
+        shown = self.id if len(self.id) <= MAX_SHOWN_ID else self.id[:MAX_SHOWN_ID] + "..."
+        return f"service {self.service} has no object {shown!r} (its lease may have ended)"
+
+
+class ShardLost(LeaseholdError):
+    """The server does not serve this shard, the part of a service's objects that is needed here.
+
+    Another server is about to take it over, or it is still being loaded. A later retry helps.
+    """
+
+    status = Status.UNAVAILABLE
+    not_executed = True
+
+    def __init__(self, shard: int, why: str) -> None:
+        super().__init__(shard, why)
+        self.shard = shard
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"shard {self.shard:02x} is not served here: {self.why}"
 
 
 class LeaseExists(LeaseholdError):
@@ -528,6 +575,61 @@ class CallFailed(LeaseholdError):
     """
 
     status = Status.UNKNOWN
+
+
+class PermissionDenied(LeaseholdError):
+    """The configuration of a server does not allow the call; the message has the option."""
+
+    status = Status.PERMISSION_DENIED
+    not_executed = True
+
+
+class RemoteError(LeaseholdError):
+    """An error of another process, whose class this version does not have.
+
+    `class_name`, `remote_status` and `message` are those of the error.
+    """
+
+    status = Status.UNKNOWN
+
+    def __init__(self, class_name: str, remote_status: int, message: str) -> None:
+        super().__init__(class_name, remote_status, message)
+        self.class_name = class_name
+        self.remote_status = remote_status
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.class_name}: {self.message}" if self.class_name else self.message
+
+
+class LeaseUnmarshalError(LeaseholdError):
+    """Some members of a renewal set cannot be decoded here.
+
+    `leases` has the others. `marshalled` has the bytes of each that cannot be decoded, and
+    `exceptions` the reasons, in the same order.
+    """
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(
+        self,
+        leases: Sequence[Any],
+        marshalled: Sequence[bytes],
+        exceptions: Sequence[BaseException],
+    ) -> None:
+        if len(marshalled) != len(exceptions):
+            raise ValueError(
+                "marshalled and exceptions must have the same length, got "
+                f"{len(marshalled)} and {len(exceptions)}"
+            )
+        super().__init__(leases, marshalled, exceptions)
+        self.leases = list(leases)
+        self.marshalled = list(marshalled)
+        self.exceptions = list(exceptions)
+
+    def __str__(self) -> str:
+        first = f"; the first: {self.exceptions[0]}" if self.exceptions else ""
+        return f"{len(self.marshalled)} leases of the set cannot be decoded{first}"
 
 
 class StorageError(LeaseholdError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 WITHIN_S: Final = 60.0
-_ADDRESS: Final = re.compile(r"leasehold serves etcd v3 on (.*), from ")
+_ADDRESS: Final = re.compile(r"leasehold serves (?:etcd v3|leasehold\.v1) on (.*), from ")
 
 
 def command(*arguments: str | Path) -> list[str]:

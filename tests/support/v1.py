@@ -12,7 +12,8 @@ from leasehold.keyspace.operations import Grant, Put
 from leasehold.leases.policies import DEFAULT_POLICIES, Policies
 from leasehold.server.etcd.lease import LeaseService
 from leasehold.server.etcd.service_context import ServiceContext
-from leasehold.server.leases.service import PATH, LeasesService
+from leasehold.server.leases.service import NONE, PATH, LeasesService
+from leasehold.server.leases.service_leases import Grantors
 from leasehold.store.runtime import Runtime
 from leasehold.testing import current_host, run_virtual
 from leasehold.wire import leases_pb2 as pb
@@ -56,7 +57,13 @@ class FakeStream:
 class Office:
     """The service, committed as it goes or (with `by_hand`) when a test says so."""
 
-    def __init__(self, policies: Policies = DEFAULT_POLICIES, *, by_hand: bool = False) -> None:
+    def __init__(
+        self,
+        policies: Policies = DEFAULT_POLICIES,
+        *,
+        by_hand: bool = False,
+        grantors: Grantors = NONE,
+    ) -> None:
         self.runtime = Runtime(None, clock=current_host().clock)
         # It is never started, and has no thread that commits.
         self.runtime.check = lambda: None  # type: ignore[method-assign]
@@ -65,7 +72,7 @@ class Office:
         if not by_hand:
             self.store.on_pending = self._commit_soon
         self.context = ServiceContext(self.runtime, DurabilityGate(), Identity(1, 2, 3))
-        self.service = LeasesService(self.context, policies)
+        self.service = LeasesService(self.context, policies, grantors)
         self.lease = LeaseService(self.context)
         self.methods: Mapping[str, Any] = self.service.methods()
 

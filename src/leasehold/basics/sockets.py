@@ -68,13 +68,17 @@ def keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+UNIX_PEER: Final = "a Unix socket"
+"""The peer of a Unix socket, which has no address."""
+
+
 def peer_of(address: object) -> str:
     """Format the address of a peer, as returned by a socket, for the log."""
     match address:
         case (str(host), int(port), *_):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         case _:  # the peer of a Unix socket has no name
-            return "a Unix socket"
+            return UNIX_PEER
 
 
 def check_scheme(address: Address, tls: ssl.SSLContext | None) -> None:

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from leasehold.basics.pending import Pending
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -92,14 +92,30 @@ class EmbeddedEngine(Engine):
         vfs: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.limits = limits
-        self._runtime = Runtime(
+        runtime = Runtime(
             directory, quota_bytes=quota_bytes, compaction=compaction, vfs=vfs, clock=clock
         )
-        self._store = self._runtime.store
-        self._until_durable = self._runtime.until_durable
+        self._attach(runtime, limits, is_owner=True)
+
+    @classmethod
+    def on(cls, runtime: Runtime, limits: Limits = Limits()) -> Self:  # noqa: B008  immutable
+        """Return an engine on the runtime of a server, which starts and stops the runtime.
+
+        `close` only ends the watches of the engine; it is for after the end of the runtime, which
+        refuses further calls.
+        """
+        engine = cls.__new__(cls)
+        engine._attach(runtime, limits, is_owner=False)  # noqa: SLF001  its own
+        return engine
+
+    def _attach(self, runtime: Runtime, limits: Limits, *, is_owner: bool) -> None:
+        self.limits = limits
+        self._runtime = runtime
+        self._is_owner = is_owner
+        self._store = runtime.store
+        self._until_durable = runtime.until_durable
         self._watches: weakref.WeakSet[EmbeddedWatch] = weakref.WeakSet()
-        self._runtime.on_failure = self._end_watches
+        runtime.failure_callbacks.append(self._end_watches)
         self._closing: asyncio.Future[None] | None = None
 
     @property
@@ -128,9 +144,11 @@ class EmbeddedEngine(Engine):
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        await self._runtime.stop()
+        if self._is_owner:
+            await self._runtime.stop()
         self._end_watches(Closed("the engine was closed"))
-        await asyncio.to_thread(self._runtime.journal.close)
+        if self._is_owner:
+            await asyncio.to_thread(self._runtime.journal.close)
 
     def discard(self) -> None:
         """Close an engine that was never started."""

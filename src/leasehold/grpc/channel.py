@@ -12,10 +12,11 @@ import asyncio
 import os
 import ssl
 from asyncio import get_running_loop
+from dataclasses import replace
 from random import Random
 from typing import Final, Self
 
-from leasehold.basics.addresses import Address
+from leasehold.basics.addresses import Address, TcpAddress
 from leasehold.basics.backoff import MAX_S
 from leasehold.basics.fork_hooks import call_in_child
 from leasehold.basics.version import USER_AGENT
@@ -26,7 +27,7 @@ from leasehold.grpc.client_call import NotProcessed
 from leasehold.grpc.client_connection import CLIENT_LIMITS
 from leasehold.grpc.client_headers import check_timeout
 from leasehold.grpc.connecting import Connect, connect
-from leasehold.grpc.endpoints import Endpoints, parse_endpoints
+from leasehold.grpc.endpoints import Endpoint, Endpoints, parse_endpoints
 from leasehold.grpc.protocol import GZIPPED, RpcError
 from leasehold.grpc.retries import Attempts, Prepare
 from leasehold.http2.limits import ConnectionLimits
@@ -197,6 +198,11 @@ class Channel:
         return tuple(str(endpoint) for endpoint in self._endpoints)
 
     @property
+    def dial_addresses(self) -> tuple[str, ...]:
+        """All addresses, for another process: with `https://` where this channel uses TLS."""
+        return tuple(map(_dial_address, self._endpoints))
+
+    @property
     def trouble(self) -> str:
         """Why there is no connection, if the reason is known; empty if there is one."""
         if self._dispatcher is None or self._dispatcher.connector.connection is not None:
@@ -293,6 +299,13 @@ class Channel:
     async def __aexit__(self, *exc_info: object) -> None:
         """Close."""
         await self.close()
+
+
+def _dial_address(endpoint: Endpoint) -> str:
+    address = endpoint.address
+    if endpoint.tls is not None and isinstance(address, TcpAddress):
+        address = replace(address, is_tls=True)
+    return str(address)
 
 
 def _check_is(name: str, value: object, kind: type) -> None:

@@ -56,6 +56,9 @@ from leasehold.errors import (
     LeaseFull,
     LeaseholdError,
     NoSpace,
+    NoSuchObject,
+    PermissionDenied,
+    ShardLost,
     Status,
     TooBusy,
     TooLarge,
@@ -127,6 +130,10 @@ def _encode_text(value: object) -> str:
     return data[:MAX_FIELD_BYTES].decode(errors="ignore")
 
 
+def _text(name: str) -> _Field:
+    return _Field(name, _encode_text, str, "")
+
+
 def _encode_duration(value: object) -> str | None:
     if value is ANY or value is FOREVER:
         return str(value)
@@ -140,12 +147,14 @@ def _decode_duration(text: str) -> object:
 
 _LEASE: Final = _number("lease")
 _REASON: Final = _Field("reason", _encode_text, EndReason, EndReason.UNKNOWN)
-_WHY: Final = _Field("why", _encode_text, str, "")
+_WHY: Final = _text("why")
 _REQUESTED: Final = _Field("requested", _encode_duration, _decode_duration, None)
 _TEXT: Final = _Field("text", _encode_text, str, None)
 
 _TABLE: Final = (
     _ErrorRow("UNKNOWN_LEASE", UnknownLease, (_LEASE, _REASON)),
+    _ErrorRow("NO_SUCH_OBJECT", NoSuchObject, (_text("service"), _text("id"))),
+    _ErrorRow("SHARD_LOST", ShardLost, (_number("shard"), _WHY)),
     _ErrorRow("LEASE_EXISTS", LeaseExists, (_LEASE,)),
     _ErrorRow("LEASE_FULL", LeaseFull, (_LEASE, _number("max_keys"), _number("max_bytes"))),
     _ErrorRow("LEASE_DENIED", LeaseDenied, (_WHY, _LEASE._replace(default=None), _REQUESTED)),
@@ -160,6 +169,7 @@ _TABLE: Final = (
     _ErrorRow("FUTURE_REVISION", FutureRevision, (_number("asked_for"), _number("revision"))),
     _ErrorRow("NO_SPACE", NoSpace, (_number("used_bytes"), _number("quota_bytes"))),
     _ErrorRow("TOO_BUSY", TooBusy, (_TEXT,), is_text=True),
+    _ErrorRow("PERMISSION_DENIED", PermissionDenied, (_TEXT,), is_text=True),
 )
 _BY_KIND: Final = {row.kind: row for row in _TABLE}
 _BY_REASON: Final = {row.reason: row for row in _TABLE}

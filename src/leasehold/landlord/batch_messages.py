@@ -7,9 +7,9 @@ common term, and only the exceptions from it, by their places in the request.
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Final
+from typing import Final, Self
 
-from leasehold.basics.durations import Duration, Requested, from_wire_ms, to_wire_ms
+from leasehold.basics.durations import ANY, Duration, Requested, from_wire_ms, to_wire_ms
 from leasehold.errors import (
     CallFailed,
     EndReason,
@@ -17,6 +17,7 @@ from leasehold.errors import (
     LeaseholdError,
     Status,
     UnknownLease,
+    is_definite,
 )
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
@@ -86,12 +87,17 @@ def renewal_of(ordered: Batch, grantor: str) -> pb.RenewAllRequest:
     """Return the message that requests new terms."""
     request = pb.RenewAllRequest(grantor=grantor)
     put_names(request, ordered)
-    terms = [to_wire_ms(requested) for _, requested in ordered]
-    if len(set(terms)) == 1:
-        request.ttl_ms = terms[0]
-    else:
-        request.ttls_ms.extend(terms)
+    put_terms(request, [requested for _, requested in ordered])
     return request
+
+
+def put_terms(request: pb.RenewAllRequest, terms: Sequence[Requested]) -> None:
+    """Add the requested terms to a message; one term if they are all equal."""
+    terms_ms = list(map(to_wire_ms, terms))
+    if len(set(terms_ms)) == 1:
+        request.ttl_ms = terms_ms[0]
+    else:
+        request.ttls_ms.extend(terms_ms)
 
 
 def terms_of(answer: pb.RenewAllResponse, count: int) -> list[Requested]:
@@ -108,18 +114,29 @@ def paired(
     answer: pb.RenewAllResponse | pb.RevokeAllResponse,
 ) -> list[tuple[Lease, Outcome]]:
     """Return the outcome of each lease: its failure in `answer`, or else its term in `terms`."""
-    outcomes: list[Outcome] = [check_answer(term) for term in terms]
-    for place, reason in zip(answer.unknown, answer.unknown_reasons, strict=True):
-        lease, _ = ordered[place]
-        outcomes[place] = UnknownLease(lease.cookie, REASONS.get(reason, EndReason.UNKNOWN))
-    for failure in answer.failures:
-        outcomes[failure.place] = _error(failure, *ordered[failure.place])
+    wants = [(lease.cookie, requested) for lease, requested in ordered]
+    outcomes = outcomes_in(answer, terms, wants)
     return [(lease, outcome) for (lease, _), outcome in zip(ordered, outcomes, strict=True)]
 
 
-def _error(failure: pb.LeaseFailure, lease: Lease, requested: Requested) -> Exception:
+def outcomes_in(
+    answer: pb.RenewAllResponse | pb.RevokeAllResponse,
+    terms: Sequence[Requested],
+    wants: Sequence[tuple[Hashable, Requested]],
+) -> list[Outcome]:
+    """Return the outcome of each lease, by its cookie and requested term, in their order."""
+    outcomes: list[Outcome] = [check_answer(term) for term in terms]
+    for place, reason in zip(answer.unknown, answer.unknown_reasons, strict=True):
+        cookie, _ = wants[place]
+        outcomes[place] = UnknownLease(cookie, REASONS.get(reason, EndReason.UNKNOWN))
+    for failure in answer.failures:
+        outcomes[failure.place] = _error(failure, *wants[failure.place])
+    return outcomes
+
+
+def _error(failure: pb.LeaseFailure, cookie: Hashable, requested: Requested) -> Exception:
     if failure.denied:
-        return LeaseDenied(failure.message, lease=lease.cookie, requested=requested)
+        return LeaseDenied(failure.message, lease=cookie, requested=requested)
     return error_of(failure)
 
 
@@ -129,6 +146,44 @@ def error_of(failure: pb.LeaseFailure) -> Exception:
         return as_ours(RpcError(Status(failure.status), failure.message))
     except ValueError:
         return CallFailed(f"status {failure.status}: {failure.message}")
+
+
+# The grantor's side.
+
+
+def wants_in(request: pb.RenewAllRequest | pb.RevokeAllRequest) -> list[tuple[Hashable, Requested]]:
+    """Return the leases of a request, each with its requested term: 0.0 if it is to be ended.
+
+    Raises `RpcError` for a request that is not valid.
+    """
+    count = len(request.ids) + len(request.cookies)
+    if count > MAX_BATCH:
+        raise _invalid(f"{count:,} leases in one message; send at most {MAX_BATCH:,} at a time")
+    try:
+        cookies = [*request.ids, *map(lease_codec.name_from_bytes, request.cookies)]
+    except ValueError as error:
+        raise _invalid(f"invalid cookie: {error}") from None
+    if isinstance(request, pb.RenewAllRequest):
+        return list(zip(cookies, _requested(request, count), strict=True))
+    return [(cookie, 0.0) for cookie in cookies]
+
+
+def _requested(request: pb.RenewAllRequest, count: int) -> list[Requested]:
+    if request.ttls_ms and len(request.ttls_ms) != count:
+        raise _invalid(
+            f"ttls_ms must have one term for each of {count:,} leases or be empty, got "
+            f"{len(request.ttls_ms):,}"
+        )
+    try:
+        if request.ttls_ms:
+            return list(map(from_wire_ms, request.ttls_ms))
+        return [from_wire_ms(request.ttl_ms) if request.HasField("ttl_ms") else ANY] * count
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+
+
+def _invalid(text: str) -> RpcError:
+    return RpcError(Status.INVALID_ARGUMENT, text)
 
 
 class Outcomes:
@@ -144,6 +199,14 @@ class Outcomes:
         self.unknown: dict[int, EndReason] = {}
         self._failures: list[pb.LeaseFailure] = []
 
+    @classmethod
+    def all_unknown(cls, count: int) -> Self:
+        """Return the outcomes of leases of another grantor."""
+        outcomes = cls()
+        outcomes.count = count
+        outcomes.unknown = dict.fromkeys(range(count), EndReason.UNKNOWN)
+        return outcomes
+
     def guess(self, term: Duration) -> None:
         """Set the guess of the most frequent term; before the first outcome is added."""
         if not self._others:
@@ -157,6 +220,17 @@ class Outcomes:
             self._failures.append(_failure(place, outcome))
         elif (ttl_ms := to_wire_ms(outcome)) != self.ttl_ms:
             self._others[place] = ttl_ms
+
+    def extend(self, outcomes: Sequence[Outcome]) -> None:
+        """Add the outcomes of the next leases, in order."""
+        if not self.count and not self.ttl_ms:
+            for outcome in outcomes:
+                if not isinstance(outcome, BaseException):
+                    self.guess(outcome)
+                    break
+        for place, outcome in enumerate(outcomes, self.count):
+            self.add(place, outcome)
+        self.count += len(outcomes)
 
     def renewed(self) -> bytes:
         """Return the answer to a renewal, without its header."""
@@ -198,6 +272,7 @@ def _failure(place: int, error: BaseException) -> pb.LeaseFailure:
         return pb.LeaseFailure(place=place, status=error.status, message=error.why, denied=True)
     if isinstance(error, LeaseholdError):
         return pb.LeaseFailure(place=place, status=error.status, message=str(error))
-    return pb.LeaseFailure(
-        place=place, status=Status.INTERNAL, message=f"the grantor failed: {type(error).__name__}"
-    )
+    # Of the program: its policy, or the owner of the resource.
+    status = Status.FAILED_PRECONDITION if is_definite(error) else Status.UNAVAILABLE
+    message = f"the grantor failed: {type(error).__name__}"
+    return pb.LeaseFailure(place=place, status=status, message=message)

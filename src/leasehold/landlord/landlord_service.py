@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from leasehold.basics.addresses import is_local, parse_address
 from leasehold.basics.callbacks import check_callable
 from leasehold.basics.durations import (
-    ANY,
     Duration,
     Requested,
     check_positive,
@@ -29,11 +27,11 @@ from leasehold.grpc.health import SERVER, HealthService, ServingStatus
 from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, Method
 from leasehold.keyspace.ranges import LONG
-from leasehold.landlord.batch_messages import Outcomes
+from leasehold.landlord.batch_messages import Outcomes, wants_in
 from leasehold.landlord.landlord import Landlord
 from leasehold.leases.lease import Lease, Outcome
-from leasehold.leases.lease_codec import name_from_bytes, name_to_bytes
-from leasehold.serving.grpc_server import GrpcServer
+from leasehold.leases.lease_codec import name_to_bytes
+from leasehold.serving.grpc_server import GrpcServer, check_local
 from leasehold.store.slices import Slicer
 from leasehold.wire.leases_pb2 import (
     GrantRequest,
@@ -45,9 +43,6 @@ from leasehold.wire.leases_pb2 import (
 logger = logging.getLogger(__name__)
 
 PATH: Final = "/leasehold.v1.Leases/"
-MAX_BATCH: Final = 50_000
-"""Leases in one message."""
-
 _IDS: Final = range(-(2**63), 2**63)
 _parse_grant = GrantRequest.FromString
 _parse_renew_all = RenewAllRequest.FromString
@@ -126,22 +121,13 @@ async def serve_landlord(
     check_callable(grant, "grant")
     addresses = [listen] if isinstance(listen, str) else listen
     if tls is None and not insecure:
-        _check_local(addresses)
+        check_local(addresses)
     service = LandlordService(landlord, grant)
     health = HealthService()
     health.set(SERVER, ServingStatus.SERVING)
     server = GrpcServer({**service.methods(), **health.methods()})
     await server.start(addresses, tls)
     return LandlordServer(server)
-
-
-def _check_local(addresses: Sequence[str]) -> None:
-    for address in addresses:
-        if not is_local(parse_address(address)):
-            raise ValueError(
-                f"{address!r} can be reached from other machines: pass `tls` (an SSLContext of "
-                "the server), or `insecure=True` if the network is trusted"
-            )
 
 
 class LandlordService:
@@ -214,8 +200,7 @@ class LandlordService:
     def renew_all(self, message: bytes) -> Answer | DeferredAnswer:
         """Begin a new term of each lease, as the policy decides."""
         request = parse(_parse_renew_all, message)
-        cookies = _cookies(request)
-        wants = list(zip(cookies, _terms(request, len(cookies)), strict=True))
+        wants = wants_in(request)
         if len(wants) > LONG:
             return self._renew_slices(wants, request.grantor)
         outcomes = Outcomes()
@@ -230,11 +215,11 @@ class LandlordService:
     def revoke_all(self, message: bytes) -> DeferredAnswer:
         """End each lease."""
         request = parse(_parse_revoke_all, message)
-        return self._revoke_slices(_cookies(request), request.grantor)
+        return self._revoke_slices(wants_in(request), request.grantor)
 
-    async def _revoke_slices(self, cookies: list[Hashable], grantor: str) -> Answer:
+    async def _revoke_slices(self, wants: list[tuple[Hashable, Requested]], grantor: str) -> Answer:
         outcomes = Outcomes()
-        await self._in_slices([(cookie, 0.0) for cookie in cookies], grantor, outcomes)
+        await self._in_slices(wants, grantor, outcomes)
         return outcomes.revoked(), 0
 
     async def _in_slices(
@@ -256,42 +241,15 @@ class LandlordService:
                 raise _closed(error) from error
         else:
             found = [UnknownLease(cookie) for cookie, _ in wants]
-        for place, outcome in enumerate(found, outcomes.count):
-            if not outcomes.ttl_ms and not isinstance(outcome, BaseException):
-                outcomes.guess(outcome)
-            outcomes.add(place, outcome)
+        outcomes.extend(found)
+        for outcome in found:
             if isinstance(outcome, BaseException):
                 _log(outcome)
-        outcomes.count += len(found)
 
 
 def _log(error: BaseException) -> None:
     if not isinstance(error, UnknownLease | LeaseDenied):
         logger.error("the landlord failed to renew a lease", exc_info=error)
-
-
-def _cookies(request: RenewAllRequest | RevokeAllRequest) -> list[Hashable]:
-    count = len(request.ids) + len(request.cookies)
-    if count > MAX_BATCH:
-        raise _invalid(f"{count:,} leases in one message; send at most {MAX_BATCH:,} at a time")
-    try:
-        return [*request.ids, *map(name_from_bytes, request.cookies)]
-    except ValueError as error:
-        raise _invalid(f"invalid cookie: {error}") from None
-
-
-def _terms(request: RenewAllRequest, count: int) -> list[Requested]:
-    if request.ttls_ms and len(request.ttls_ms) != count:
-        raise _invalid(
-            f"ttls_ms must have one term for each of {count:,} leases or be empty, got "
-            f"{len(request.ttls_ms):,}"
-        )
-    try:
-        if request.ttls_ms:
-            return list(map(from_wire_ms, request.ttls_ms))
-        return [from_wire_ms(request.ttl_ms) if request.HasField("ttl_ms") else ANY] * count
-    except ValueError as error:
-        raise _invalid(str(error)) from None
 
 
 def _invalid(text: str) -> RpcError:

@@ -8,6 +8,7 @@ for longer than its landlord does.
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
 from typing import Final, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -32,6 +33,7 @@ from leasehold.grpc.channel import Channel
 from leasehold.grpc.endpoints import Endpoints
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.retries import Prepare
 from leasehold.landlord.batch_messages import (
     Batch,
     numbers_first,
@@ -64,17 +66,31 @@ class RemoteLandlord:
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        endpoints: Endpoints | Channel,
         *,
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT_S,
         margin: float = 0.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Create a client; `timeout` in seconds is for each call, `margin` as for `Lease`."""
-        self._channel = Channel(endpoints, tls=tls, default_timeout=timeout)
+        """Create a client; `timeout` in seconds is for each call, `margin` as for `Lease`.
+
+        A channel that is passed as `endpoints` is shared, and not closed.
+        """
+        self._is_own_channel = not isinstance(endpoints, Channel)
+        self._channel = (
+            endpoints
+            if isinstance(endpoints, Channel)
+            else Channel(endpoints, tls=tls, default_timeout=timeout)
+        )
+        self._timeout_s = timeout
         self._margin = margin
         self.clock = clock
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints of the landlord, with `https://` where TLS is used."""
+        return self._channel.dial_addresses
 
     async def grant(
         self, resource: str = "", duration: DurationLike = ANY, *, holder: str = ""
@@ -111,7 +127,8 @@ class RemoteLandlord:
 
     async def close(self) -> None:
         """Abort the calls that are under way, and close the connection. No lease is ended."""
-        await self._channel.close()
+        if self._is_own_channel:
+            await self._channel.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,18 +138,25 @@ class RemoteLandlord:
 
     # Calls of leases.
 
-    async def renew_all(self, wants: Batch) -> list[Outcome]:
-        """Request new terms for leases of one landlord; for `RemoteLease`."""
-        return await _in_parts(wants, self._renew_part)
+    async def renew_all(self, wants: Batch, prepare: Prepare | None = None) -> list[Outcome]:
+        """Request new terms for leases of one landlord; for `RemoteLease`.
+
+        `prepare` is that of `Channel.unary`.
+        """
+        return await _in_parts(wants, partial(self._renew_part, prepare))
 
     async def cancel_all(self, leases: Sequence[Lease]) -> list[Outcome]:
         """Request the end of leases of one landlord; for `RemoteLease`."""
         return await _in_parts([(lease, 0.0) for lease in leases], self._cancel_part)
 
-    async def _renew_part(self, ordered: Batch) -> list[tuple[Lease, Outcome]]:
+    async def _renew_part(
+        self, prepare: Prepare | None, ordered: Batch
+    ) -> list[tuple[Lease, Outcome]]:
         request = renewal_of(ordered, str(ordered[0][0].grantor))
         ends_some = any(requested == 0.0 for _, requested in ordered)
-        answer = await self._ask("RenewAll", request, pb.RenewAllResponse, again=not ends_some)
+        answer = await self._ask(
+            "RenewAll", request, pb.RenewAllResponse, again=not ends_some, prepare=prepare
+        )
         return paired(ordered, terms_of(answer, len(ordered)), answer)
 
     async def _cancel_part(self, ordered: Batch) -> list[tuple[Lease, Outcome]]:
@@ -141,17 +165,36 @@ class RemoteLandlord:
         answer = await self._ask("RevokeAll", request, pb.RevokeAllResponse, again=False)
         return paired(ordered, [0.0] * len(ordered), answer)
 
-    async def _ask(self, method: str, request: Message, kind: type[M], *, again: bool) -> M:
+    async def _ask(
+        self,
+        method: str,
+        request: Message,
+        kind: type[M],
+        *,
+        again: bool,
+        prepare: Prepare | None = None,
+    ) -> M:
         try:
-            return await self._call(method, request, kind, idempotent=again)
+            return await self._call(method, request, kind, idempotent=again, prepare=prepare)
         except RpcError as error:
             raise as_ours(error, request.ByteSize()) from error
 
     async def _call(
-        self, method: str, request: Message, kind: type[M], *, idempotent: bool = False
+        self,
+        method: str,
+        request: Message,
+        kind: type[M],
+        *,
+        idempotent: bool = False,
+        prepare: Prepare | None = None,
     ) -> M:
-        message = request.SerializeToString()
-        answer = await self._channel.unary(_PATH + method, message, idempotent=idempotent)
+        answer = await self._channel.unary(
+            _PATH + method,
+            request.SerializeToString(),
+            timeout=self._timeout_s,
+            idempotent=idempotent,
+            prepare=prepare,
+        )
         try:
             return kind.FromString(answer)
         except DecodeError as error:
@@ -161,7 +204,7 @@ class RemoteLandlord:
 class RemoteLease(Lease):
     """A lease of a landlord in another process."""
 
-    __slots__ = ("_cookie", "_grantor", "_landlord")
+    __slots__ = ("_cookie", "_grantor", "landlord")
 
     def __init__(
         self,
@@ -173,7 +216,7 @@ class RemoteLease(Lease):
         margin: float = 0.0,
     ) -> None:
         super().__init__(granted, sent_at=sent_at, clock=landlord.clock, margin=margin)
-        self._landlord = landlord
+        self.landlord = landlord
         self._grantor = grantor
         self._cookie = cookie
 
@@ -187,24 +230,24 @@ class RemoteLease(Lease):
 
     @property
     def batch_key(self) -> Hashable:
-        return (self._landlord, self._grantor)
+        return (self.landlord, self._grantor)
 
     async def ask_renew(self, requested: Requested) -> Duration:
-        (outcome,) = await self._landlord.renew_all([(self, requested)])
+        (outcome,) = await self.landlord.renew_all([(self, requested)])
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
     async def ask_cancel(self) -> None:
-        (outcome,) = await self._landlord.cancel_all([self])
+        (outcome,) = await self.landlord.cancel_all([self])
         if isinstance(outcome, BaseException):
             raise outcome
 
     async def ask_renew_all(self, wants: Sequence[tuple[Lease, Requested]]) -> Sequence[Outcome]:
-        return await self._landlord.renew_all(list(wants))
+        return await self.landlord.renew_all(list(wants))
 
     async def ask_cancel_all(self, leases: Sequence[Lease]) -> Sequence[Outcome]:
-        return await self._landlord.cancel_all(leases)
+        return await self.landlord.cancel_all(leases)
 
 
 async def _in_parts(wants: Batch, ask: _Ask) -> list[Outcome]:

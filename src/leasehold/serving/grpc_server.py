@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
-from leasehold.basics.addresses import Address, TcpAddress, UnixAddress, parse_address
+from leasehold.basics.addresses import Address, TcpAddress, UnixAddress, is_local, parse_address
 from leasehold.errors import Closed, Status
 from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.http_handlers import HttpHandler, Pages, PagesOnly
@@ -59,6 +59,16 @@ def _check_addresses(addresses: object) -> None:
         or not all(isinstance(each, str | TcpAddress | UnixAddress) for each in addresses)
     ):
         raise TypeError(f"addresses must be a list such as ['127.0.0.1:2379'], not {addresses!r}")
+
+
+def check_local(addresses: Sequence[str]) -> None:
+    """Raise ValueError if an address can be reached from other machines."""
+    for address in addresses:
+        if not is_local(parse_address(address)):
+            raise ValueError(
+                f"{address!r} can be reached from other machines: pass `tls` (an SSLContext of "
+                "the server), or `insecure=True` if the network is trusted"
+            )
 
 
 def _check_tls(tls: object) -> None:

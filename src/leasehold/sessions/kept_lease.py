@@ -119,7 +119,6 @@ class KeptLease(Lease):
     __slots__ = (
         "_asked_at",
         "_bound",
-        "_engine",
         "_grantor",
         "_health",
         "_keep_for_s",
@@ -128,6 +127,7 @@ class KeptLease(Lease):
         "_on_renewed",
         "_trouble",
         "cancel_scope",
+        "engine",
         "handle",
         "id",
         "is_ended",
@@ -152,7 +152,8 @@ class KeptLease(Lease):
         on_renewed: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(granted, sent_at=sent_at, clock=clock, margin=session_margin_s)
-        self._engine = engine
+        self.engine = engine
+        """Its grantor."""
         self._grantor = f"{engine.cluster_id:016x}"
         self._keep_for_s = seconds_of(keep_for_s)
         self._bound = clock.boottime() + self._keep_for_s
@@ -246,22 +247,22 @@ class KeptLease(Lease):
         del requested
         if self._health is not None:
             await self._health.check(self._holding.term_s)
-        with _JeopardyTimer(self._engine, [self]):
-            return await self._engine.renew(self.id)
+        with _JeopardyTimer(self.engine, [self]):
+            return await self.engine.renew(self.id)
 
     async def ask_renew_all(self, wants: Sequence[tuple[Lease, Requested]]) -> Sequence[Outcome]:
         """Request new full terms for any number of leases."""
         leases = [lease for lease, _ in wants if isinstance(lease, KeptLease)]
         assert len(leases) == len(wants), "they are of one keeper"
-        with _JeopardyTimer(self._engine, leases):
-            renewed = await self._engine.renew_all([lease.id for lease in leases])
+        with _JeopardyTimer(self.engine, leases):
+            renewed = await self.engine.renew_all([lease.id for lease in leases])
         outcomes: dict[int, Outcome] = {**renewed.terms, **renewed.failures}
         missing = CallFailed("the answer does not say what became of it")
         return [outcomes.get(lease.id, missing) for lease in leases]
 
     async def ask_cancel(self) -> None:
         """Revoke it at the engine."""
-        await self._engine.revoke(self.id)
+        await self.engine.revoke(self.id)
 
     def settle(self, send: Send, outcome: Outcome) -> None:
         """Record the outcome of a renewal; an answer ends the jeopardy.
@@ -326,7 +327,7 @@ class KeptLease(Lease):
 
     def _silence(self, error: TimeoutError | None) -> TimeoutError | None:
         """Return why there was no answer, if the engine has a reason."""
-        why = self._engine.trouble
+        why = self.engine.trouble
         return TimeoutError(why) if why else error
 
     def ended(self) -> None:

@@ -77,6 +77,8 @@ class Keeper:
         self._turns = asyncio.Semaphore(LATER_AT_ONCE)
         self._is_closed = False
         self._manager = RenewalManager(timing=SessionTiming(), on_trouble=_has_trouble, clock=clock)
+        self._on_history_lost = engine.on_history_lost
+        """Of another user of the engine, such as the server that this keeper is a part of."""
         engine.on_history_lost = self._history_lost
 
     def check(self) -> None:
@@ -210,6 +212,7 @@ class Keeper:
             if lease in self._manager:
                 self._manager.remove(lease)
             lease.lose(error)
+        self._on_history_lost(error)
 
     def give_up(self, lease: KeptLease, error: BaseException | None) -> None:
         """Mark a lease as lost because its holder cannot use it any more, and revoke it."""

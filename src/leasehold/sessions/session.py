@@ -54,7 +54,7 @@ RETRIES: Final = exponential(0.05, 1.0)
 """The waits between attempts while calls fail."""
 
 
-_OVER: Final = (Closed, Forked, HistoryLost)
+OVER: Final = (Closed, Forked, HistoryLost)
 """Errors after which an engine makes no further calls."""
 
 
@@ -199,7 +199,7 @@ class Session:
             except (LeaseholdError, OSError) as error:
                 if isinstance(error, UnknownLease):
                     raise self._gone() from error
-                if _was_not_executed(error) or isinstance(error, _OVER):
+                if _was_not_executed(error) or isinstance(error, OVER):
                     raise
                 self._doubted = max(self._doubted, epoch)
                 await self._settle()

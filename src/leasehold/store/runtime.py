@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from leasehold.basics.callbacks import ignore
 from leasehold.basics.event_loop import OwnerLoop
 from leasehold.basics.fork_hooks import call_in_child
 from leasehold.basics.histogram import Histogram
@@ -59,8 +58,8 @@ class Runtime:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.failure: BaseException | None = None
-        self.on_failure: Callable[[LeaseholdError], None] = ignore
-        """Called once if the store has failed."""
+        self.failure_callbacks: list[Callable[[LeaseholdError], None]] = []
+        """Called once, in this order, if the store has failed."""
         self._opened_by = os.getpid()
         self._is_closed = False
         self._is_forked = False
@@ -156,7 +155,8 @@ class Runtime:
         self.store.leases.close()
         failed = self._failed()
         self.waiting.give_up(failed)
-        self.on_failure(failed)
+        for callback in self.failure_callbacks:
+            callback(failed)
 
     def _failed(self) -> LeaseholdError:
         return JournalFailed(f"the engine has stopped: {self.failure}")

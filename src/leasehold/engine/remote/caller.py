@@ -20,12 +20,14 @@ from google.protobuf.message import DecodeError, Message
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.timers import task_limits
 from leasehold.engine.remote.error_mapping import NOTHING, About, is_useless, refusal_of
-from leasehold.errors import CallFailed, ClusterMismatch, HistoryLost, Status, fresh
+from leasehold.errors import CallFailed, CallRefused, ClusterMismatch, HistoryLost, Status, fresh
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.protocol import RpcError
+from leasehold.wire import maintenance_pb2
 from leasehold.wire import rpc_pb2 as pb
 
 RANGE: Final = "/etcdserverpb.KV/Range"
+STATUS: Final = "/etcdserverpb.Maintenance/Status"
 _LATEST: Final = pb.RangeRequest(key=b"\0", count_only=True)
 """Requests only the latest revision."""
 
@@ -133,16 +135,30 @@ class Caller:
                 await channel.ready(wait_for_ready=True)
                 connected_at = channel.connected_at
                 if self.history.cluster_id:
-                    await self._ask(
-                        RANGE,
-                        _LATEST,
-                        pb.RangeResponse,
-                        NOTHING,
-                        idempotent=True,
-                        linearizable=True,
-                        is_settling=True,
-                    )
+                    await self._check_keyspace()
                 self._settled_at = connected_at
+
+    async def _check_keyspace(self) -> None:
+        try:
+            await self._ask(
+                RANGE,
+                _LATEST,
+                pb.RangeResponse,
+                NOTHING,
+                idempotent=True,
+                linearizable=True,
+                is_settling=True,
+            )
+        except CallRefused:  # a server on an etcd cluster has no keys, but the id of the cluster
+            await self._ask(
+                STATUS,
+                maintenance_pb2.StatusRequest(),
+                maintenance_pb2.StatusResponse,
+                NOTHING,
+                idempotent=True,
+                linearizable=False,
+                is_settling=True,
+            )
 
     async def ask(
         self,

@@ -20,9 +20,10 @@ another one.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
+from leasehold.basics.callbacks import ignore
 from leasehold.basics.durations import NEVER
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
@@ -48,17 +49,36 @@ LOOKUPS_AT_ONCE: Final = 64
 
 _PATH: Final = "/etcdserverpb.Lease/"
 
+MaySend: TypeAlias = Callable[[int], object]
+"""Raises if a lease must not be renewed any more."""
+
 
 class _Renewal:
     """A message that is to be sent, or has no answer yet, and the number of its waiters."""
 
-    __slots__ = ("answer", "askers", "sent_at")
+    __slots__ = ("answer", "askers", "checks", "sent_at")
 
     def __init__(self, answer: asyncio.Future[float]) -> None:
         self.answer = answer
         self.askers = 0
+        self.checks: list[MaySend] = []
+        """Called before it is sent: one of them must not raise."""
         self.sent_at = NEVER
         """In the holder's time, once it is sent."""
+
+    def may_send(self, lease: int) -> bool:
+        """Return whether it is to be sent; otherwise it has failed."""
+        failure: Exception | None = None
+        for check in self.checks:
+            try:
+                check(lease)
+            except Exception as error:  # noqa: BLE001  for its waiters
+                failure = error
+            else:
+                return True
+        assert failure is not None
+        self.answer.set_exception(failure)
+        return False
 
 
 class KeepAlives:
@@ -75,15 +95,19 @@ class KeepAlives:
         self.answered_at = -NEVER
         """When the last answer came, by the loop's clock."""
 
-    async def renew_all(self, leases: Iterable[int]) -> Renewed:
-        """Renew leases independently; terms count from now."""
+    async def renew_all(self, leases: Iterable[int], may_send: MaySend | None = None) -> Renewed:
+        """Renew leases independently; terms count from now.
+
+        `may_send(lease)` is called immediately before each send. If it raises for all callers of a
+        lease, the lease is not sent, and that is its failure.
+        """
         asked_at = self._clock.boottime()
-        asked = {lease: self._ask(lease) for lease in leases}
+        asked = {lease: self._ask(lease, may_send) for lease in leases}
         try:
             await asyncio.wait([renewal.answer for renewal in asked.values()])
         finally:
             for lease, renewal in asked.items():
-                self._leave(lease, renewal)
+                self._leave(lease, renewal, may_send)
         terms: dict[int, float] = {}
         failures: dict[int, Exception] = {}
         for lease, renewal in asked.items():
@@ -100,7 +124,7 @@ class KeepAlives:
                 failures[lease] = TimeoutError("the response arrived after the end of the new term")
         return Renewed(terms, failures)
 
-    def _ask(self, lease: int) -> _Renewal:
+    def _ask(self, lease: int, may_send: MaySend | None) -> _Renewal:
         loop = asyncio.get_running_loop()
         renewal = self._ledger.outstanding(lease)
         if renewal is None or renewal.askers:
@@ -109,13 +133,15 @@ class KeepAlives:
             renewal = self._waiting[lease] = _Renewal(loop.create_future())
             self._has_waiting.set()
         renewal.askers += 1
+        renewal.checks.append(may_send or ignore)
         if self._keeper is None:
             self._keeper = loop.create_task(self._keep())
         return renewal
 
-    def _leave(self, lease: int, renewal: _Renewal) -> None:
+    def _leave(self, lease: int, renewal: _Renewal, may_send: MaySend | None) -> None:
         """Remove a waiter from a renewal."""
         renewal.askers -= 1
+        renewal.checks.remove(may_send or ignore)
         if renewal.answer.done():
             renewal.answer.exception()  # retrieved, even if its waiter is just giving up
         if not renewal.askers and self._waiting.get(lease) is renewal:
@@ -166,7 +192,7 @@ class KeepAlives:
             self._has_waiting.clear()
             for lease in [each for each in self._waiting if each not in self._ledger]:
                 renewal = self._waiting.pop(lease, None)  # it may be given up while others are sent
-                if renewal is not None:
+                if renewal is not None and renewal.may_send(lease):
                     renewal.sent_at = self._clock.boottime()
                     self._ledger.sent(lease, renewal)
                     request = pb.LeaseKeepAliveRequest(ID=lease)
@@ -218,9 +244,9 @@ class EtcdLeases:
         term_s = float(granted.TTL)
         return LeaseInfo(granted.ID, term_s, term_s, None, 0)
 
-    async def renew_all(self, leases: Sequence[int]) -> Renewed:
+    async def renew_all(self, leases: Sequence[int], may_send: MaySend | None = None) -> Renewed:
         """Renew leases independently."""
-        return await self._keep_alives.renew_all(leases)
+        return await self._keep_alives.renew_all(leases, may_send)
 
     def has_answered_since(self, moment: float) -> bool:
         """Return whether any renewal was answered since then."""

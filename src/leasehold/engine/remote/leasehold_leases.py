@@ -6,7 +6,7 @@ is None.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -96,8 +96,16 @@ class LeaseholdLeases:
         term_s = granted.ttl_ms / 1000
         return LeaseInfo(granted.id, term_s, term_s, None, 0)
 
-    async def renew_all(self, leases: Sequence[int]) -> Renewed:
-        """Renew leases independently; if the call for one part fails, only that part does."""
+    async def renew_all(
+        self, leases: Sequence[int], may_send: Callable[[int], object] | None = None
+    ) -> Renewed:
+        """Renew leases independently; if the call for one part fails, only that part does.
+
+        `may_send(lease)` is called once there is a connection; if it raises, the lease is not sent,
+        and that is its failure.
+        """
+        if may_send is not None:
+            return await self._renew_checked(leases, may_send)
         if len(leases) <= MAX_BATCH:
             return await self._renew_part(leases)  # a task for it would cost as much as the call
         parts = list(_parts(leases))
@@ -113,6 +121,20 @@ class LeaseholdLeases:
             else:
                 raise answer
         return Renewed(terms, failures)
+
+    async def _renew_checked(
+        self, leases: Sequence[int], may_send: Callable[[int], object]
+    ) -> Renewed:
+        await self._caller.settle_in()
+        failures: dict[int, Exception] = {}
+        for lease in leases:
+            try:
+                may_send(lease)
+            except Exception as error:  # noqa: BLE001  the failure of this lease
+                failures[lease] = error
+        wanted = [lease for lease in leases if lease not in failures]
+        renewed = await self.renew_all(wanted) if wanted else Renewed({}, {})
+        return Renewed(renewed.terms, {**renewed.failures, **failures})
 
     async def _renew_part(self, leases: Sequence[int]) -> Renewed:
         answer = await self._caller.ask(

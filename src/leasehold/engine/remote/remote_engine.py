@@ -8,7 +8,7 @@ while a cluster has no leader.
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -67,7 +67,8 @@ class RemoteEngine(Engine):
     def __init__(
         self, channel: Channel, random: Random | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._channel = channel
+        self.channel = channel
+        """The connection to its servers."""
         self._owner = OwnerLoop("engine")
         self._clock = clock
         self._history = History(self._history_lost, lambda: self.address)
@@ -81,7 +82,7 @@ class RemoteEngine(Engine):
 
     async def start(self) -> None:
         """Connect, and detect the kind of server. Raises `ConnectFailed` if there is no answer."""
-        await self._channel.ready()
+        await self.channel.ready()
         self.server = await recognize(self._caller)
         self.limits, self.features = self.server.limits, self.server.features
         if self.server.is_leasehold:
@@ -98,22 +99,22 @@ class RemoteEngine(Engine):
         await self._hub.close()
         if hasattr(self, "_leases"):
             await self._leases.close()
-        await self._channel.close()
+        await self.channel.close()
 
     @property
     def trouble(self) -> str:
         """Why there is no answer, as far as that is known."""
-        return self._channel.trouble
+        return self.channel.trouble
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints of its servers, as given."""
-        return self._channel.endpoints
+        return self.channel.endpoints
 
     @property
     def address(self) -> str:
         """The endpoint that it is connected to; empty while there is none."""
-        return str(self._channel.address or "")
+        return str(self.channel.address or "")
 
     @property
     def cluster_id(self) -> int:
@@ -130,8 +131,8 @@ class RemoteEngine(Engine):
 
         If there is none, calls under way have a better chance on this connection.
         """
-        if self._channel.has_others:
-            self._channel.hang_up(why)
+        if self.channel.has_others:
+            self.channel.hang_up(why)
 
     def check(self) -> None:
         """Raise the error that every call would."""
@@ -323,8 +324,14 @@ class RemoteEngine(Engine):
             raise error
         return renewed.terms[lease]
 
-    async def renew_all(self, leases: Iterable[int]) -> Renewed:
-        """Renew any number of leases independently."""
+    async def renew_all(
+        self, leases: Iterable[int], may_send: Callable[[int], object] | None = None
+    ) -> Renewed:
+        """Renew any number of leases independently.
+
+        `may_send(lease)` is called immediately before each send; an exception that it raises is the
+        failure of that lease, which is not sent.
+        """
         self._check_call()
         wanted = list(dict.fromkeys(leases))
         for lease in wanted:
@@ -333,7 +340,7 @@ class RemoteEngine(Engine):
             return Renewed({}, {})
         asked_at = asyncio.get_running_loop().time()
         try:
-            return await self._leases.renew_all(wanted)
+            return await self._leases.renew_all(wanted, may_send)
         except asyncio.CancelledError:  # leases cannot wait, whatever else the server answers
             if not self._leases.has_answered_since(asked_at):
                 self._caller.move_on(asked_at)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from leasehold.engine.remote.caller import Caller
+from leasehold.engine.remote.caller import STATUS, Caller
 from leasehold.engine.values import (
     EXACT_EXPIRY,
     LEASE_LISTING,
@@ -19,7 +19,6 @@ from leasehold.wire import maintenance_pb2 as maintenance
 
 logger = logging.getLogger(__name__)
 
-STATUS: Final = "/etcdserverpb.Maintenance/Status"
 RENEW_ALL_METHOD: Final = "/leasehold.v1.Leases/RenewAll"
 
 Version = tuple[int, int, int]
@@ -45,17 +44,21 @@ class ServerInfo(NamedTuple):
     is_leasehold: bool
     version: str
     """The version of etcd's API that it reports."""
+    engine: str = ""
+    """Of a Leasehold server that has its state in an etcd cluster: the URL of the cluster."""
 
     @property
     def limits(self) -> Limits:
         """Its limits."""
-        return Limits() if self.is_leasehold else ETCD_LIMITS
+        return Limits() if self.is_leasehold and not self.engine else ETCD_LIMITS
 
     @property
     def features(self) -> Features:
         """Its features beyond etcd."""
         if not self.is_leasehold:
             return Features()
+        if self.engine:
+            return Features(frozenset({RENEW_ALL}))
         return Features(frozenset({EXACT_EXPIRY, RENEW_ALL, LEASE_LISTING}))
 
     @property
@@ -86,6 +89,8 @@ class ServerInfo(NamedTuple):
         return minor < _LAST_WITH_DEPOSED or patch < DEPOSED_RENEWS_BEFORE.get(minor, 0)
 
     def __str__(self) -> str:
+        if self.engine:
+            return f"Leasehold on {self.engine} (etcd {self.version})"
         return "Leasehold" if self.is_leasehold else f"etcd {self.version}"
 
 
@@ -97,23 +102,26 @@ def version_of(text: str) -> Version | None:
 
 async def ask_version(caller: Caller) -> str:
     """Return the version of the server that is connected to now."""
-    status = await caller.ask(
+    version: str = (await _ask_status(caller)).version
+    return version
+
+
+async def _ask_status(caller: Caller) -> maintenance.StatusResponse:
+    return await caller.ask(
         STATUS, maintenance.StatusRequest(), maintenance.StatusResponse, idempotent=True
     )
-    version: str = status.version
-    return version
 
 
 async def recognize(caller: Caller) -> ServerInfo:
     """Return the kind and version of the server."""
-    version = await ask_version(caller)
+    status = await _ask_status(caller)
     try:
         none = leases_pb2.RenewAllRequest()
         await caller.ask(RENEW_ALL_METHOD, none, leases_pb2.RenewAllResponse, idempotent=True)
     except CallRefused:  # it does not have the method
-        server = ServerInfo(is_leasehold=False, version=version)
+        server = ServerInfo(is_leasehold=False, version=status.version)
     else:
-        server = ServerInfo(is_leasehold=True, version=version)
+        server = ServerInfo(True, status.version, status.leasehold_engine)
     if server.may_renew_when_deposed:
         logger.warning(
             "%s: a deposed leader may confirm the renewal of a lease that the new leader ends; "

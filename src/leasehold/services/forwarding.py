@@ -1,0 +1,300 @@
+"""Forwarding: any server takes a call, and passes it on to the server that owns the shard.
+
+A call about an object of another server's shard is sent to that server with the same message, the
+remaining time and the metadata of its caller. The answer, or the error with its details, is
+returned unchanged. Two fields of metadata are added:
+
+    leasehold-forwarded  the id of the server that passes the call on
+    leasehold-peer       the address of the client
+
+A call that has the first of them is not passed on again: while servers disagree about the owner of
+a shard it would run in circles. The address is believed only if that id is one of a server of the
+cluster. Clients cannot read these ids, so a client cannot claim the address of another one.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from leasehold.basics.addresses import is_local, parse_address
+from leasehold.basics.sockets import UNIX_PEER
+from leasehold.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    LeaseholdError,
+    PermissionDenied,
+    ShardLost,
+    Status,
+    TooBusy,
+)
+from leasehold.grpc.call_context import CallContext, Metadata, encode_metadata
+from leasehold.grpc.channel import Channel
+from leasehold.grpc.error_details import REFUSED, detail_of
+from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.routes import Answer, Exchange, Method
+from leasehold.services.shards import Shards
+
+T = TypeVar("T")
+
+FORWARDED: Final = "leasehold-forwarded"
+PEER: Final = "leasehold-peer"
+
+MAX_CHANNELS: Final = 64
+"""Connections to other servers; an idle one is closed for another server."""
+
+TIMEOUT_S: Final = 30.0
+"""The timeout of a call that this server makes for itself.
+
+One that is passed on has the deadline of its client, or none: it may wait as long as its handler
+lets it."""
+
+Handler = Callable[[bytes, CallContext], Coroutine[Any, Any, bytes]]
+"""A coroutine function that answers the message of a call."""
+
+
+def methods_of(service: str, handlers: Mapping[str, Handler]) -> dict[str, Method]:
+    """Return the unary methods of a service, by path: one for each name and coroutine function.
+
+    A handler returns when its changes are durable, so its answer waits for nothing more. It raises
+    ValueError for arguments that it does not accept, before anything is changed.
+    """
+    return {f"/{service}/{name}": _unary(handler) for name, handler in handlers.items()}
+
+
+def _unary(handler: Handler) -> Exchange:
+    async def call(message: bytes, context: CallContext) -> Answer:
+        try:
+            return await handler(message, context), 0
+        except ValueError as error:
+            if isinstance(error, LeaseholdError):
+                raise
+            raise RpcError(Status.INVALID_ARGUMENT, str(error), detail=REFUSED) from error
+
+    return Exchange(call, reads_context=True)
+
+
+async def completed(work: Coroutine[Any, Any, T], running: set[asyncio.Task[Any]]) -> T:
+    """Run a change to its end, even if its caller is cancelled; `running` keeps its task.
+
+    A change that was cut off half-way would be one of unknown outcome: all state of its object
+    would have to be read again.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    running.add(task)
+    task.add_done_callback(running.discard)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # it concerns no caller any more
+        raise
+
+
+class Forwarder:
+    """Calls a handler in this server, or the same method of the server that owns the shard."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        open_channel: Callable[[str], Channel] = Channel,
+        *,
+        max_channels: int = MAX_CHANNELS,
+    ) -> None:
+        """`open_channel` returns a channel to an address, with TLS if servers use it."""
+        self._shards = shards
+        self._open_channel = open_channel
+        self._max_channels = max_channels
+        self._channels: dict[str, Channel] = {}
+        """The least recently used first."""
+        self._calls: dict[str, int] = {}
+        """The number of calls under way, by address."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def call(
+        self, object_id: str, message: bytes, context: CallContext, handler: Handler
+    ) -> bytes:
+        """Answer a call about an object, where it is served."""
+        shard = self._shards.shard_of(object_id)
+        if self._shards.owned(shard) is not None:
+            return await handler(message, context)
+        return await self.pass_on(shard, context.path, message, context)
+
+    def server_of(self, object_id: str) -> str:
+        """Return the address of the server that serves an object; empty if it is this server.
+
+        Raises `ShardLost` if no server does.
+        """
+        shard = self._shards.shard_of(object_id)
+        if self._shards.owned(shard) is not None:
+            return ""
+        if not (address := self._address(shard)):
+            raise ShardLost(shard, "it has no owner at present")
+        return address
+
+    def others(self) -> dict[str, int]:
+        """Return the other servers that own shards: one shard by each address."""
+        shards: dict[str, int] = {}
+        for shard in range(self._shards.count):
+            if self._shards.owned(shard) is None and (address := self._address(shard)):
+                shards.setdefault(address, shard)
+        return shards
+
+    async def call_any(self, message: bytes, context: CallContext, handler: Handler) -> bytes:
+        """Answer a call that any server with a shard can answer, such as to create an object."""
+        if self._shards.all_owned:
+            return await handler(message, context)
+        others = [number for number in range(self._shards.count) if self._address(number)]
+        shard = self._shards.random.choice(others) if others else 0
+        return await self.pass_on(shard, context.path, message, context)
+
+    async def pass_on(
+        self, shard: int, path: str, message: bytes, context: CallContext | None = None
+    ) -> bytes:
+        """Make a call at the server that owns a shard.
+
+        `context` is that of the call that is passed on; None for a call of this server itself.
+        Raises `RpcError`, and `ConnectionLost` if the outcome is unknown.
+        """
+        if context is not None and is_forwarded(context):
+            raise _refusal(ShardLost(shard, "the call was passed on to a server that has lost it"))
+        address = self._address(shard)
+        if not address:
+            raise _refusal(ShardLost(shard, "it has no owner at present"))
+        return await self.call_at(address, path, message, context)
+
+    async def call_at(
+        self, address: str, path: str, message: bytes, context: CallContext | None = None
+    ) -> bytes:
+        """Make a call at a server, as `pass_on` does."""
+        metadata = self._metadata(context)
+        try:
+            channel = self._channel(address)
+            self._calls[address] = self._calls.get(address, 0) + 1
+            try:
+                return await channel.unary(
+                    path, message, timeout=_remaining_s(context), metadata=metadata
+                )
+            finally:
+                self._calls[address] -= 1
+        except (ConnectFailed, TooBusy) as error:  # nothing was executed
+            raise _refusal(error) from error
+        except RpcError as error:
+            if self._is_closed and error.status is Status.CANCELLED:  # by `close`
+                raise ConnectionLost(error.message) from error
+            raise
+
+    def _address(self, shard: int) -> str:
+        """Return the address of another server."""
+        address = self._shards.address_of(shard)
+        return "" if address == self._shards.address else address
+
+    def _metadata(self, context: CallContext | None) -> Metadata:
+        mine = (FORWARDED, self._shards.server)
+        if context is None:
+            return (mine,)
+        passed_on = [pair for pair in context.metadata if _can_be_sent(pair)]
+        if is_local_peer(context.peer.address):
+            return (*passed_on, mine)  # loopback is another machine at the other server
+        return (*passed_on, mine, (PEER, context.peer.address))
+
+    def client_address(self, context: CallContext) -> str:
+        """Return the address of the client that made a call, at this or another server."""
+        address = dict(context.metadata).get(PEER)
+        if isinstance(address, str) and self._shards.is_server(_forwarder_of(context)):
+            return address
+        return context.peer.address
+
+    def check_operator(self, context: CallContext, what: str) -> None:
+        """Raise `PermissionDenied` unless a call comes from the machine of its server.
+
+        Ids are the only protection of objects until there is authentication: so only the operator
+        of a server may list them.
+        """
+        if is_forwarded(context) and self._shards.is_server(_forwarder_of(context)):
+            return  # it was checked by the other server
+        if not is_local_peer(context.peer.address):
+            raise PermissionDenied(
+                f"all {what} are listed only for clients on the machine of the server, not for "
+                f"{context.peer.address}"
+            )
+
+    # Channels.
+
+    def _channel(self, address: str) -> Channel:
+        if self._is_closed:
+            raise ConnectFailed("this server is being stopped")
+        channel = self._channels.pop(address, None)
+        if channel is None:
+            if len(self._channels) >= self._max_channels:
+                self._close_idle()
+            try:
+                channel = self._open_channel(address)
+            except ValueError as error:  # it is not an argument of the client
+                text = f"the address of another server is not valid: {error}"
+                raise ConnectFailed(text) from error
+        self._channels[address] = channel
+        return channel
+
+    def _close_idle(self) -> None:
+        idle = [address for address in self._channels if not self._calls.get(address)]
+        if not idle:
+            raise TooBusy(f"all {self._max_channels} connections to other servers are in use")
+        channel = self._channels.pop(idle[0])
+        self._calls.pop(idle[0], None)
+        task = asyncio.get_running_loop().create_task(channel.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all connections to other servers. Nothing is passed on afterwards."""
+        self._is_closed = True
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+def is_local_peer(peer: str) -> bool:
+    """Return whether the address of a client is one of this machine: loopback, a Unix socket."""
+    if peer == UNIX_PEER:
+        return True
+    try:
+        return is_local(parse_address(peer))
+    except ValueError:
+        return False
+
+
+def _forwarder_of(context: CallContext) -> str:
+    return str(dict(context.metadata).get(FORWARDED))
+
+
+def is_forwarded(context: CallContext) -> bool:
+    """Return whether a call was passed on by another server."""
+    return any(key == FORWARDED for key, _ in context.metadata)
+
+
+def _can_be_sent(pair: tuple[str, str | bytes]) -> bool:
+    if pair[0] in (FORWARDED, PEER):
+        return False
+    with suppress(ValueError, TypeError):
+        encode_metadata([pair])
+        return True
+    return False
+
+
+def _remaining_s(context: CallContext | None) -> float | None:
+    """Return how long a call may take; None without a limit."""
+    if context is None:
+        return TIMEOUT_S
+    return None if context.deadline is None else max(0.001, context.deadline - monotonic())
+
+
+def _refusal(error: LeaseholdError) -> RpcError:
+    """Return the error of a call that was not executed here or elsewhere."""
+    detail = detail_of(error, is_whole_call=True) or REFUSED
+    return RpcError(error.status, f"leasehold: {error}", detail=detail)
