@@ -1,0 +1,1 @@
+"""Events for listeners that may be absent: queues, delivery, mailboxes."""

@@ -1,0 +1,144 @@
+"""Mailboxes on the network: `leasehold.v1.Mailboxes`, and `leasehold.v1.Listener` to fill them.
+
+Any server takes a call. One for a mailbox of another server's shard is passed on to that server.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from leasehold.basics.durations import check_positive, from_wire_ms, to_wire_ms
+from leasehold.events.listeners import NOTIFY, event_of, notify_message
+from leasehold.events.mailboxes import MailboxService, MailboxState
+from leasehold.events.state import RemoteEvent
+from leasehold.grpc.call_context import CallContext
+from leasehold.grpc.error_details import as_ours
+from leasehold.grpc.protocol import RpcError, parse
+from leasehold.grpc.routes import Method
+from leasehold.services.forwarding import Forwarder, Handler, is_forwarded, methods_of
+from leasehold.services.leased_record import LeasedRecord
+from leasehold.services.shards import Shards
+from leasehold.wire import events_pb2 as pb
+from leasehold.wire.services_pb2 import StoredMail
+
+MAX_LISTED: Final = 1_000
+"""Mailboxes in one page of a list."""
+
+
+class MailboxRpc:
+    """The methods of mailboxes, and the way to mailboxes for the services of this server."""
+
+    def __init__(self, service: MailboxService, shards: Shards, forwarder: Forwarder) -> None:
+        self._service = service
+        self._records = service.records
+        self._shards = shards
+        self._forwarder = forwarder
+
+    def methods(self) -> dict[str, Method]:
+        """The methods of both services, by path."""
+        mailboxes: dict[str, Handler] = {
+            "Create": self.create,
+            "Read": self.read,
+            "Acknowledge": self.acknowledge,
+            "Show": self.show,
+            "List": self.list_all,
+        }
+        return methods_of("leasehold.v1.Mailboxes", mailboxes) | methods_of(
+            "leasehold.v1.Listener", {"Notify": self.notify}
+        )
+
+    async def deliver(self, mailbox: str, events: Sequence[RemoteEvent]) -> None:
+        """Put events into a mailbox of any server of the cluster; for `ListenerCalls`."""
+        shard = self._shards.shard_of(mailbox)
+        if self._shards.owned(shard) is not None:
+            await self._service.deliver(mailbox, events)
+            return
+        message = notify_message(mailbox, events)
+        try:
+            await self._forwarder.pass_on(shard, NOTIFY, message)
+        except RpcError as error:
+            raise as_ours(error, len(message)) from error
+
+    # The methods: each finds the server, and is then executed by the method below it.
+
+    async def notify(self, message: bytes, context: CallContext) -> bytes:
+        """Store events in a mailbox."""
+        request = parse(pb.NotifyRequest.FromString, message)
+
+        async def execute(_message: bytes, _context: CallContext) -> bytes:
+            await self._service.deliver(request.listener, list(map(event_of, request.events)))
+            return pb.NotifyResponse().SerializeToString()
+
+        return await self._forwarder.call(request.listener, message, context, execute)
+
+    async def create(self, message: bytes, context: CallContext) -> bytes:
+        """Create a mailbox."""
+        request = parse(pb.CreateMailboxRequest.FromString, message)
+        requested = check_positive(from_wire_ms(request.ttl_ms), "ttl_ms")
+
+        async def execute(_message: bytes, _context: CallContext) -> bytes:
+            mailbox, granted = await self._service.create(requested)
+            return pb.CreateMailboxResponse(
+                id=mailbox, ttl_ms=to_wire_ms(granted), grantor=self._records.grantor
+            ).SerializeToString()
+
+        return await self._forwarder.call_any(message, context, execute)
+
+    async def read(self, message: bytes, context: CallContext) -> bytes:
+        """Return events after a position."""
+        request = parse(pb.ReadMailboxRequest.FromString, message)
+
+        async def execute(_message: bytes, _context: CallContext) -> bytes:
+            mails = await self._service.read(
+                request.mailbox, request.after, request.limit, request.wait_ms / 1000.0
+            )
+            answer = pb.ReadMailboxResponse()
+            for mail in mails:
+                event = StoredMail.FromString(mail.value).event
+                answer.events.add(position=mail.position, event=event)
+            return answer.SerializeToString()
+
+        return await self._forwarder.call(request.mailbox, message, context, execute)
+
+    async def acknowledge(self, message: bytes, context: CallContext) -> bytes:
+        """Drop events up to a position."""
+        request = parse(pb.AcknowledgeRequest.FromString, message)
+
+        async def execute(_message: bytes, _context: CallContext) -> bytes:
+            await self._service.acknowledge(request.mailbox, request.position)
+            return pb.AcknowledgeResponse().SerializeToString()
+
+        return await self._forwarder.call(request.mailbox, message, context, execute)
+
+    async def show(self, message: bytes, context: CallContext) -> bytes:
+        """Return the state of a mailbox."""
+        request = parse(pb.ShowMailboxRequest.FromString, message)
+
+        async def execute(_message: bytes, _context: CallContext) -> bytes:
+            return self._info(self._records.find(request.mailbox)).SerializeToString()
+
+        return await self._forwarder.call(request.mailbox, message, context, execute)
+
+    def _info(self, record: LeasedRecord[MailboxState]) -> pb.MailboxInfo:
+        return pb.MailboxInfo(
+            id=record.id,
+            remaining_ms=to_wire_ms(record.remaining),
+            events=len(record.state),
+            bytes=record.state.bytes,
+            grantor=self._records.grantor,
+        )
+
+    async def list_all(self, message: bytes, context: CallContext) -> bytes:
+        """Return a page of the mailboxes of all servers, in the order of their ids."""
+        request = parse(pb.ListMailboxesRequest.FromString, message)
+        self._forwarder.check_operator(context, "mailboxes")
+        found = [self._info(record) for record in self._records if record.id > request.after]
+        if not is_forwarded(context):
+            for shard in self._forwarder.others().values():
+                answer = await self._forwarder.pass_on(shard, context.path, message, context)
+                found += pb.ListMailboxesResponse.FromString(answer).mailboxes
+        found.sort(key=lambda info: info.id)
+        page = found[:MAX_LISTED]
+        has_more = len(found) > MAX_LISTED
+        return pb.ListMailboxesResponse(
+            mailboxes=page, next=page[-1].id if has_more else ""
+        ).SerializeToString()
