@@ -1,0 +1,1 @@
+"""The renewal service: it keeps the leases of clients alive while these are absent."""

@@ -1,0 +1,314 @@
+"""Places where leases are renewed: engines, services of this cluster, and servers.
+
+`Grantors` chooses the place of a lease, and keeps the connections.
+"""
+
+import asyncio
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from leasehold.basics.durations import Requested
+from leasehold.basics.timers import ResettableTimer
+from leasehold.clock import Clock
+from leasehold.engine.interface import Engine
+from leasehold.engine.remote.remote_engine import RemoteEngine
+from leasehold.engine.values import Renewed
+from leasehold.errors import CallFailed, CallRefused, HistoryLost, TooBusy
+from leasehold.grpc.channel import Channel
+from leasehold.landlord.remote_landlord import RemoteLandlord
+from leasehold.leases.lease import Outcome
+from leasehold.renewal.references import GrantorKind, ReferencedLease
+
+MAX_PLACES: Final = 256
+"""Places that are connected; each has a connection."""
+
+IDLE_S: Final = 60.0
+"""How long an unused place stays connected."""
+
+START_S: Final = 10.0
+"""How long connecting to an etcd cluster may take."""
+
+KEEPALIVE_S: Final = 6.0
+KEEPALIVE_TIMEOUT_S: Final = 2.0
+RECONNECT_MAX_S: Final = 1.0
+"""As for clients: leases expire in the meantime."""
+
+Wants: TypeAlias = Sequence[tuple[ReferencedLease, Requested]]
+
+RenewOwn: TypeAlias = Callable[
+    [str, Sequence[tuple[Hashable, Requested]]], Awaitable[Sequence[Outcome]]
+]
+"""Renews leases of a service of this cluster: its grantor, and cookies with requested terms."""
+
+CancelOwn: TypeAlias = Callable[[str, Sequence[Hashable]], Awaitable[Sequence[Outcome]]]
+
+
+class Withdrawn(Exception):
+    """A message was not sent, because a lease in it may not be renewed any more."""
+
+
+class Place(ABC):
+    """Where leases are renewed: an engine, services of this cluster, or a server."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.used_at = 0.0
+
+    @abstractmethod
+    async def renew(self, wants: Wants) -> Sequence[Outcome]:
+        """Renew leases of one grantor; raise `Withdrawn` if one may not be sent any more."""
+
+    @abstractmethod
+    async def cancel(self, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
+        """End leases of one grantor."""
+
+    async def close(self) -> None:  # noqa: B027  there may be nothing to close
+        """Disconnect."""
+
+
+class EnginePlace(Place):
+    """The engine of this process."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    async def renew(self, wants: Wants) -> Sequence[Outcome]:
+        return await _renew_on(self._engine, wants)
+
+    async def cancel(self, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
+        return await _cancel_on(self._engine, leases)
+
+
+class OwnServices(Place):
+    """The services of this cluster."""
+
+    def __init__(self, renew: RenewOwn | None, cancel: CancelOwn | None) -> None:
+        super().__init__()
+        self._renew = renew
+        self._cancel = cancel
+
+    async def renew(self, wants: Wants) -> Sequence[Outcome]:
+        if self._renew is None:
+            raise CallRefused("this process cannot renew leases of the services of its cluster")
+        named = [(lease.cookie, requested) for lease, requested in wants]
+        return await self._renew(wants[0][0].grantor, named)
+
+    async def cancel(self, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
+        if self._cancel is None:
+            raise CallRefused("this process cannot cancel leases of the services of its cluster")
+        return await self._cancel(leases[0].grantor, [lease.cookie for lease in leases])
+
+
+class LandlordPlace(Place):
+    """A Leasehold server, or a landlord that is served with gRPC."""
+
+    def __init__(
+        self, endpoints: tuple[str, ...], tls: ssl.SSLContext | None, clock: Clock
+    ) -> None:
+        super().__init__()
+        self._landlord = RemoteLandlord(endpoints, tls=tls, clock=clock)
+
+    async def renew(self, wants: Wants) -> Sequence[Outcome]:
+        async def check_again() -> None:
+            _check_all(lease for lease, _ in wants)
+
+        return await self._landlord.renew_all(list(wants), check_again)
+
+    async def cancel(self, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
+        return await self._landlord.cancel_all(leases)
+
+    async def close(self) -> None:
+        await self._landlord.close()
+
+
+class EtcdPlace(Place):
+    """An etcd cluster, which must be the grantor of the leases that are renewed there."""
+
+    def __init__(
+        self, endpoints: tuple[str, ...], tls: ssl.SSLContext | None, clock: Clock
+    ) -> None:
+        super().__init__()
+        self._endpoints = endpoints
+        self._tls = tls
+        self._clock = clock
+        self._engine: RemoteEngine | None = None
+        self._starting = asyncio.Lock()
+
+    async def renew(self, wants: Wants) -> Sequence[Outcome]:
+        grantor = wants[0][0].grantor
+        engine = await self._start(grantor)
+        try:
+            return await _renew_on(engine, wants)
+        except HistoryLost as error:
+            raise self._another_cluster(str(error), grantor) from error
+
+    async def cancel(self, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
+        return await _cancel_on(await self._start(leases[0].grantor), leases)
+
+    async def _start(self, grantor: str) -> RemoteEngine:
+        """Connect, unless there is a connection; raise if the cluster is not the grantor."""
+        async with self._starting:
+            if self._engine is not None and not self._engine.is_open:
+                await self._stop(self._engine)
+            engine = self._engine = self._engine or await self._connect()
+        found = f"{engine.cluster_id:016x}"
+        if found != grantor:
+            raise self._another_cluster(f"found cluster {found}", grantor)
+        return engine
+
+    async def _connect(self) -> RemoteEngine:
+        channel = Channel(
+            self._endpoints,
+            tls=self._tls,
+            keepalive=KEEPALIVE_S,
+            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+            reconnect_max=RECONNECT_MAX_S,
+        )
+        engine = RemoteEngine(channel, clock=self._clock)
+        try:
+            async with asyncio.timeout(START_S):
+                await engine.start()
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    def _another_cluster(self, why: str, grantor: str) -> CallFailed:
+        where = ", ".join(self._endpoints)
+        return CallFailed(
+            f"nothing was renewed at {where}: the lease is of cluster {grantor}; {why}"
+        )
+
+    async def _stop(self, engine: RemoteEngine) -> None:
+        if self._engine is engine:
+            self._engine = None
+        await engine.close()
+
+    async def close(self) -> None:
+        if self._engine is not None:
+            await self._stop(self._engine)
+
+
+async def _renew_on(engine: Engine, wants: Wants) -> Sequence[Outcome]:
+    by_id: dict[int, list[ReferencedLease]] = {}
+    for lease, _ in wants:
+        by_id.setdefault(_number(lease), []).append(lease)
+    if isinstance(engine, RemoteEngine):
+        renewed = await engine.renew_all(by_id, lambda number: _check_any(by_id[number]))
+    else:
+        renewed = await engine.renew_all(by_id)
+    return [_outcome(renewed, _number(lease)) for lease, _ in wants]
+
+
+def _outcome(renewed: Renewed, number: int) -> Outcome:
+    failure = renewed.failures.get(number)
+    return failure if failure is not None else renewed.terms[number]
+
+
+async def _cancel_on(engine: Engine, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
+    calls = (engine.revoke(_number(lease)) for lease in leases)
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    return [each if isinstance(each, BaseException) else 0.0 for each in outcomes]
+
+
+def _number(lease: ReferencedLease) -> int:
+    assert isinstance(lease.reference.cookie, int), "it was checked when the lease was made"
+    return lease.reference.cookie
+
+
+def _check_any(leases: Iterable[ReferencedLease]) -> None:
+    """Raise the error of the last of the leases, unless one of them may be sent."""
+    for lease in leases:
+        try:
+            lease.may_send()
+        except Exception as error:  # noqa: BLE001  raised below
+            failure = error
+        else:
+            return
+    raise failure
+
+
+def _check_all(leases: Iterable[ReferencedLease]) -> None:
+    for lease in leases:
+        try:
+            lease.may_send()
+        except Exception as error:
+            raise Withdrawn from error
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceKey:
+    """The protocol, the endpoints in their normal form, and the name of the credentials."""
+
+    kind: GrantorKind
+    endpoints: tuple[str, ...]
+    credentials: str
+
+
+class Places:
+    """The places that are connected; those that were not used for a while are closed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._places: dict[PlaceKey, Place] = {}
+        """The one that was used last is at the end."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._timer = ResettableTimer(self._close_idle)
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @contextmanager
+    def use(self, key: PlaceKey, tls: ssl.SSLContext | None) -> Iterator[Place]:
+        """Return a place, which is not closed in the block."""
+        if self._is_closed:
+            raise CallFailed("the connections to grantors were closed")
+        place = self._places.pop(key, None)
+        if place is None:
+            self._make_room()
+            kind = EtcdPlace if key.kind is GrantorKind.ETCD else LandlordPlace
+            place = kind(key.endpoints, tls, self._clock)
+        self._places[key] = place
+        place.calls += 1
+        try:
+            yield place
+        finally:
+            place.calls -= 1
+            place.used_at = self._clock.boottime()
+            if not self._is_closed:
+                self._timer.set(asyncio.get_running_loop(), IDLE_S)
+
+    def _make_room(self) -> None:
+        if len(self._places) < MAX_PLACES:
+            return
+        idle = next((key for key, place in self._places.items() if not place.calls), None)
+        if idle is None:
+            raise TooBusy(f"leases of {MAX_PLACES} grantors are being renewed at the same time")
+        self._close_later(self._places.pop(idle))
+
+    def _close_idle(self) -> None:
+        until = self._clock.boottime() - IDLE_S
+        for key, place in list(self._places.items()):
+            if not place.calls and place.used_at <= until:
+                self._close_later(self._places.pop(key))
+        if self._places:
+            self._timer.set(asyncio.get_running_loop(), IDLE_S)
+
+    def _close_later(self, place: Place) -> None:
+        task = asyncio.get_running_loop().create_task(place.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all of them; calls under way fail."""
+        self._is_closed = True
+        self._timer.cancel()
+        places = list(self._places.values())
+        self._places.clear()
+        await asyncio.gather(*(place.close() for place in places), *self._closing)
