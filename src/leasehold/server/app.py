@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, Protocol, Self
 
 from leasehold.basics.addresses import Address, TcpAddress
+from leasehold.engine.embedded import EmbeddedEngine
+from leasehold.engine.values import Limits
 from leasehold.errors import LeaseholdError
 from leasehold.grpc.call_context import Interceptor
 from leasehold.grpc.durability_gate import DurabilityGate
@@ -18,6 +20,12 @@ from leasehold.grpc.http_handlers import Pages
 from leasehold.grpc.reflection import ReflectionService, services_of
 from leasehold.grpc.routes import Method, Methods, intercept
 from leasehold.http2.limits import ConnectionLimits
+from leasehold.server.engine_services import (
+    EngineServices,
+    MakeServices,
+    ServiceHost,
+    advertised,
+)
 from leasehold.server.etcd.alarms import Alarms
 from leasehold.server.etcd.cluster import AuthService, ClusterService, client_urls
 from leasehold.server.etcd.kv import KVService
@@ -29,8 +37,9 @@ from leasehold.server.etcd.watch import WatchService
 from leasehold.server.gateway.gateway import Gateway
 from leasehold.server.gateway.web_access import WebAccess
 from leasehold.server.leases.service import LeasesService
-from leasehold.server.pages import CallMetrics, HealthPage, MetricsPage
+from leasehold.server.pages import CallMetrics, HealthPage, MetricsPage, StoreHealth
 from leasehold.server.settings import Settings
+from leasehold.server.standard_services import standard_services
 from leasehold.serving.grpc_server import GrpcServer
 from leasehold.store.committer import SWITCH_INTERVAL_S
 from leasehold.store.runtime import Runtime
@@ -65,11 +74,13 @@ class LeaseholdServer:
         *,
         vfs: str | None = None,
         interceptor: Interceptor | None = None,
+        make_services: MakeServices = standard_services,
     ) -> None:
         """Open the directory; a path stands for default settings with that directory.
 
         `interceptor` is called with the context of every call, over gRPC and as JSON. It raises an
         error to refuse the call, and may return a function that is called when the call is over.
+        `make_services` returns the services that run on the server's engine.
         """
         if not isinstance(settings, Settings):
             settings = Settings(directory=settings)
@@ -90,15 +101,23 @@ class LeaseholdServer:
         self.health = HealthService()
         self._gate = DurabilityGate(TOO_MANY)
         self.runtime.waiting.on_durable = self._gate.release
-        self.runtime.on_failure = self._fail
+        self.engine = EmbeddedEngine.on(
+            self.runtime, Limits(keys_per_lease=settings.keys_per_lease)
+        )
+        """The server's own keyspace, for services in this process."""
+        self.runtime.failure_callbacks.append(self._fail)
+        self._host = ServiceHost(self.engine, settings)
+        self._services = EngineServices(make_services(self._host))
         methods = self._methods(settings)
         if interceptor is not None:
             methods = intercept(methods, interceptor)
         health = HealthPage(
-            self._alarms,
-            lambda: self.failure,
-            lambda: self.runtime.outstanding_s,
-            settings.unhealthy_after_s,
+            StoreHealth(
+                self._alarms,
+                lambda: self.failure,
+                lambda: self.runtime.outstanding_s,
+                settings.unhealthy_after_s,
+            ).reason
         )
         pages: Pages = {"/metrics": lambda: self._metrics.page()}  # noqa: PLW0108
         self._access = WebAccess(settings.cors, settings.host_whitelist)
@@ -111,7 +130,9 @@ class LeaseholdServer:
             limits=ConnectionLimits(max_streams=settings.max_streams),
         )
         calls = CallMetrics(methods, POOL)
-        self._metrics = MetricsPage(self.runtime, self._gate, self._server, calls, health)
+        self._metrics = MetricsPage(
+            self.runtime, self._gate, self._server, calls, health, self._services.show
+        )
 
     def _methods(self, settings: Settings) -> Methods:
         context = self._context = ServiceContext(
@@ -128,7 +149,8 @@ class LeaseholdServer:
             self._cluster,
             MaintenanceService(context, self._alarms),
             AuthService(context),
-            LeasesService(context, settings.policies),
+            LeasesService(context, settings.policies, self._services.grantors),
+            self._services,
         )
         for service in services:
             etcd.update(service.methods())
@@ -151,10 +173,14 @@ class LeaseholdServer:
         bound = self._server.addresses
         self._cluster.client_urls = client_urls(bound, is_tls=tls is not None)
         self._access.listens_on(addresses, bound, is_tls=tls is not None)
-        if not self._is_started:
-            self._is_started = True
-            self.runtime.start()
-        return await self._server.start()
+        if self._is_started:
+            return await self._server.start()
+        self._is_started = True
+        self._host.address = advertised(self._host.settings, bound, is_tls=tls is not None)
+        self.runtime.start()
+        bound = await self._server.start()
+        await self._services.start()
+        return bound
 
     def replace_tls(self, tls: ssl.SSLContext) -> None:
         """Use another certificate for new connections."""
@@ -179,6 +205,7 @@ class LeaseholdServer:
         """
         self.health.shut_down()
         await self._server.stop_taking()
+        await self._services.close()
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self.runtime.stop()
@@ -186,6 +213,7 @@ class LeaseholdServer:
             logger.error("the last changes were not written to disk within %g s", DRAIN_S)
             self._server.cut_off()
             return
+        await self.engine.close()
         await self._server.part(STOPPED)
         self.runtime.journal.close()
         self.is_closed = True

@@ -13,7 +13,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from math import inf
@@ -47,6 +47,39 @@ works, shorter than an operator should have to wait."""
 class HealthPage:
     """Reports whether a server works, and counts its answers.
 
+    `reason` returns why it does not work, or an empty text; it is called with the kinds of alarms
+    to ignore.
+    """
+
+    def __init__(self, reason: Callable[[Sequence[str]], str]) -> None:
+        self._reason = reason
+        self.successes = 0
+        self.failures = 0
+
+    def page(self, query: str) -> Reply:
+        """Answer; `exclude=NOSPACE` in the query ignores the alarms of that kind."""
+        excluded = parse_qs(query[:MAX_QUERY_CHARS]).get("exclude", [])
+        reason = self._reason(excluded)
+        body = json.dumps(
+            {"health": str(not reason).lower(), "reason": reason}, separators=(",", ":")
+        )
+        if reason:
+            self.failures += 1
+            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, HEALTH_CONTENT_TYPE, f"{body}\n".encode())
+        self.successes += 1
+        return Reply(HTTPStatus.OK, HEALTH_CONTENT_TYPE, body.encode())
+
+    def show(self, out: "Exposition") -> None:
+        """Add the counted answers to a scrape."""
+        what = "How often /health said that all is well."
+        out.counter("etcd_server_health_success", what, self.successes)
+        what = "How often /health said that it is not."
+        out.counter("etcd_server_health_failures", what, self.failures)
+
+
+class StoreHealth:
+    """Whether a server with its own store works.
+
     `failure` returns why the server has stopped, if it has; `outstanding_s` how long the oldest
     change has waited for the disk.
     """
@@ -62,21 +95,10 @@ class HealthPage:
         self._failure = failure
         self._outstanding_s = outstanding_s
         self._unhealthy_after_s = unhealthy_after_s
-        self.successes = 0
-        self.failures = 0
 
-    def page(self, query: str) -> Reply:
-        """Answer; `exclude=NOSPACE` in the query ignores the alarms of that kind."""
-        excluded = parse_qs(query[:MAX_QUERY_CHARS]).get("exclude", [])
-        reason = self._trouble() or self._alarms.reason(excluded)
-        body = json.dumps(
-            {"health": str(not reason).lower(), "reason": reason}, separators=(",", ":")
-        )
-        if reason:
-            self.failures += 1
-            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, HEALTH_CONTENT_TYPE, f"{body}\n".encode())
-        self.successes += 1
-        return Reply(HTTPStatus.OK, HEALTH_CONTENT_TYPE, body.encode())
+    def reason(self, excluded: Sequence[str]) -> str:
+        """Return why it does not work; empty if it does. Alarms of some kinds are ignored."""
+        return self._trouble() or self._alarms.reason(excluded)
 
     def _trouble(self) -> str:
         failure = self._failure()
@@ -217,6 +239,21 @@ def show_process(out: Exposition) -> None:
         out.gauge("process_resident_memory_bytes", "Memory in use.", resident)
 
 
+def show_network(out: Exposition, server: GrpcServer) -> None:
+    """Add the connections of a server, and their traffic."""
+    out.gauge("leasehold_connections", "Connections of clients.", server.connections)
+    prefix = "leasehold_connections_"
+    what = "Idle connections that were closed to make room for new ones."
+    out.counter(f"{prefix}evicted_total", what, server.evicted_connections)
+    what = "Connections that were refused, because all were in use and none was idle."
+    out.counter(f"{prefix}refused_total", what, server.refused_connections)
+    prefix = "etcd_network_client_grpc_"
+    what = "Bytes that clients have sent."
+    out.counter(f"{prefix}received_bytes_total", what, server.received_bytes)
+    what = "Bytes that were sent to clients."
+    out.counter(f"{prefix}sent_bytes_total", what, server.sent_bytes)
+
+
 class MetricsPage:
     """Shows the counters of the parts of one server."""
 
@@ -227,6 +264,7 @@ class MetricsPage:
         server: GrpcServer,
         calls: CallMetrics,
         health: HealthPage,
+        show_services: Callable[[Exposition], None],
     ) -> None:
         self._health = health
         self._runtime = runtime
@@ -234,6 +272,7 @@ class MetricsPage:
         self._gate = gate
         self._server = server
         self._calls = calls
+        self._show_services = show_services
 
     def page(self) -> Reply:
         """Answer a scrape."""
@@ -243,8 +282,9 @@ class MetricsPage:
         self._show_keys(out)
         self._show_leases(out)
         self._show_watches(out)
-        self._show_network(out)
+        show_network(out, self._server)
         self._calls.show(out)
+        self._show_services(out)
         show_process(out)
         return Reply(HTTPStatus.OK, METRICS_CONTENT_TYPE, out.encode())
 
@@ -268,10 +308,7 @@ class MetricsPage:
         out.counter("etcd_server_proposals_failed_total", what, 0)
         what = "Answers that wait for the disk."
         out.gauge("etcd_server_proposals_pending", what, self._gate.answers)
-        what = "How often /health said that all is well."
-        out.counter("etcd_server_health_success", what, self._health.successes)
-        what = "How often /health said that it is not."
-        out.counter("etcd_server_health_failures", what, self._health.failures)
+        self._health.show(out)
         what = "Batches of changes that are on disk, since the start."
         out.counter("leasehold_commits_total", what, self._store.durable)
 
@@ -330,17 +367,3 @@ class MetricsPage:
         newest = self._store.revision + 1
         oldest = min((each.next_revision for each in watchers.behind), default=newest)
         out.gauge("leasehold_watcher_lag_revisions", what, max(0, newest - oldest))
-
-    def _show_network(self, out: Exposition) -> None:
-        server = self._server
-        out.gauge("leasehold_connections", "Connections of clients.", server.connections)
-        prefix = "leasehold_connections_"
-        what = "Idle connections that were closed to make room for new ones."
-        out.counter(f"{prefix}evicted_total", what, server.evicted_connections)
-        what = "Connections that were refused, because all were in use and none was idle."
-        out.counter(f"{prefix}refused_total", what, server.refused_connections)
-        prefix = "etcd_network_client_grpc_"
-        what = "Bytes that clients have sent."
-        out.counter(f"{prefix}received_bytes_total", what, server.received_bytes)
-        what = "Bytes that were sent to clients."
-        out.counter(f"{prefix}sent_bytes_total", what, server.sent_bytes)

@@ -1,11 +1,14 @@
 """The settings of a server. Values only: nothing is opened or looked up here."""
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from leasehold.basics.addresses import EXAMPLE_PORT, Address, TcpAddress
+from leasehold.basics.durations import Duration, seconds_of
+from leasehold.basics.tls import client_tls
 from leasehold.http2.limits import ConnectionLimits
 from leasehold.leases.policies import TermPolicy
 from leasehold.server.etcd.lease import MAX_TTL_S, MIN_TTL_S
@@ -30,6 +33,13 @@ DEFAULT_MAX_STREAMS: Final = ConnectionLimits().max_streams
 MAX_STREAMS: Final = 1_000_000
 """Each costs a few hundred bytes, and one client may have that many on each connection."""
 
+MAX_RECORDS: Final = 10_000_000
+"""Sets, members or events: all are in memory."""
+
+MAX_MAILBOX_BYTES: Final = 1024**3
+MAX_FIELD_BYTES: Final = 1024**2
+"""Of a handback or a lease reference: a request has at most 1.5 MiB."""
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("console", "json")
 
@@ -43,6 +53,61 @@ class TlsFiles:
     client_ca: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteEndpoints:
+    """Servers of others: their addresses, and the files for TLS to them.
+
+    `ca` enables TLS; `cert` and `key` are for servers that require a certificate of their clients.
+    """
+
+    endpoints: tuple[str, ...]
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Read the files; None without TLS. Raises `OSError` or `ValueError`."""
+        return None if self.ca is None else client_tls(self.ca, self.cert, self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """The settings of the services on an engine: renewal and events."""
+
+    renew_at: tuple[str, ...] = ()
+    """Endpoints at which leases may be renewed, besides those of this server."""
+    callbacks: tuple[str, ...] = ()
+    """Endpoints that events may be sent to, besides mailboxes and the caller's own address."""
+    isolate_sets: bool = False
+    """Whether leases of different sets are never renewed by one message."""
+    credentials: Mapping[str, RemoteEndpoints] = field(default_factory=dict)
+    """TLS files by name, each for the endpoints that it names."""
+    max_sets: int = 10_000
+    max_set_members: int = 100_000
+    set_maximum: Duration = 7200.0
+    """The longest term of a set, in seconds."""
+    set_default: Duration = 3600.0
+    """The term of a set whose creator leaves it to the service, in seconds."""
+    mailbox_events: int = 10_000
+    mailbox_bytes: int = 16 * 1024**2
+    handback_bytes: int = 64 * 1024
+    reference_bytes: int = 16 * 1024
+    """The longest lease reference."""
+
+    def __post_init__(self) -> None:
+        _check("max_sets", self.max_sets, 1, MAX_RECORDS)
+        _check("max_set_members", self.max_set_members, 1, MAX_RECORDS)
+        _check("mailbox_events", self.mailbox_events, 1, MAX_RECORDS)
+        _check("mailbox_bytes", self.mailbox_bytes, 1024, MAX_MAILBOX_BYTES)
+        _check("handback_bytes", self.handback_bytes, 0, MAX_FIELD_BYTES)
+        _check("reference_bytes", self.reference_bytes, 1024, MAX_FIELD_BYTES)
+        if seconds_of(self.set_default) > seconds_of(self.set_maximum):
+            raise ValueError(
+                f"set_default ({self.set_default}) must not be more than set_maximum "
+                f"({self.set_maximum})"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of a server, with their defaults.
@@ -52,6 +117,11 @@ class Settings:
 
     directory: Path | None = Path("leasehold.data")
     """None stores nothing on disk."""
+    engine: RemoteEndpoints | None = None
+    """The etcd cluster that has all state, in place of a directory: see `server.cluster_server`."""
+    advertise: Address | None = None
+    """Where other servers on the same cluster reach this one; None for the first of `listen`."""
+    services: ServiceSettings = field(default_factory=ServiceSettings)
     listen: tuple[Address, ...] = (TcpAddress("127.0.0.1", EXAMPLE_PORT),)
     tls: TlsFiles | None = None
     is_insecure: bool = False

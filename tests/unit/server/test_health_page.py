@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.server.pages import UNHEALTHY_AFTER_S, HealthPage
+from leasehold.server.pages import UNHEALTHY_AFTER_S, HealthPage, StoreHealth
 
 
 class Patient:
@@ -20,9 +20,10 @@ class Patient:
         alarms: Any = SimpleNamespace(
             reason=lambda excluded: "" if self.alarm in excluded else self.alarm
         )
-        self.page = HealthPage(
+        health = StoreHealth(
             alarms, lambda: self.failure, lambda: self.outstanding_s, unhealthy_after_s
         )
+        self.page = HealthPage(health.reason)
 
     def ask(self, query: str = "") -> tuple[int, str, str]:
         reply = self.page.page(query)

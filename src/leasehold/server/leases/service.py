@@ -10,7 +10,7 @@ live lease that is not on disk yet.
 from typing import Final
 
 from leasehold.basics.durations import WIRE_FOREVER_MS, to_wire_ms
-from leasehold.errors import EndReason, LeaseExists, NoSpace, UnknownLease
+from leasehold.errors import LeaseExists, NoSpace, UnknownLease
 from leasehold.grpc.durability_gate import DurabilityGate
 from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange, Method, Subscription
@@ -22,6 +22,7 @@ from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.server.leases.lease_watch import Watching
 from leasehold.server.leases.listing import Listing, Showing
 from leasehold.server.leases.request_checks import check_holder, check_room, enter, invalid, refuse
+from leasehold.server.leases.service_leases import Grantors, outcomes_of
 from leasehold.store.slices import Slicer
 from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse, RenewAllRequest, RevokeAllRequest
 
@@ -35,6 +36,8 @@ REVOKED_AT_ONCE: Final = 32
 GUESSES: Final = 100
 """Leases that are examined to guess the most common TTL."""
 
+NONE: Final[Grantors] = {}
+
 _parse_renew_all = RenewAllRequest.FromString
 _parse_revoke_all = RevokeAllRequest.FromString
 
@@ -42,9 +45,10 @@ _parse_revoke_all = RevokeAllRequest.FromString
 class Batches:
     """Renews and revokes many leases at a time."""
 
-    def __init__(self, context: ServiceContext, grantor: str) -> None:
+    def __init__(self, context: ServiceContext, grantor: str, grantors: Grantors = NONE) -> None:
         self._context = context
         self._grantor = grantor
+        self._grantors = grantors
         self._store = context.store
         self._leases = context.store.leases
 
@@ -53,11 +57,13 @@ class Batches:
     def renew_all(self, message: bytes) -> Answer | DeferredAnswer:
         """Renew each lease for its full TTL."""
         request = parse(_parse_renew_all, message)
-        leases = _ids_of(request)
-        _check_terms(request)
+        if request.cookies:
+            return self._renew_of_service(request)
+        leases = ids_of(request)
+        check_terms(request)
         header = self._context.durable_header()
         if self._is_of_others(request):
-            return header + _all_unknown(leases).renewed(), 0
+            return header + Outcomes.all_unknown(len(leases)).renewed(), 0
         gate = self._context.gate
         if gate.renewals and self._store.leases_position(leases):
             gate.check_renewal_room()
@@ -100,9 +106,11 @@ class Batches:
     def revoke_all(self, message: bytes) -> Answer | DeferredAnswer:
         """Revoke each lease, and delete its keys."""
         request = parse(_parse_revoke_all, message)
-        leases = _ids_of(request)
+        if request.cookies:
+            return self._revoke_of_service(request)
+        leases = ids_of(request)
         if self._is_of_others(request):
-            return self._context.durable_header() + _all_unknown(leases).revoked(), 0
+            return self._context.durable_header() + Outcomes.all_unknown(len(leases)).revoked(), 0
         check_room(self._context, len(message))
         return self._revoke_slices(leases)
 
@@ -123,6 +131,16 @@ class Batches:
             await enter(self._context)
         header = self._context.header(self._store.revision)
         return header + outcomes.revoked(), self._store.position
+
+    # Leases of other services of this server.
+
+    async def _renew_of_service(self, request: RenewAllRequest) -> Answer:
+        outcomes = await outcomes_of(self._grantors, request)
+        return self._context.durable_header() + outcomes.renewed(), 0
+
+    async def _revoke_of_service(self, request: RevokeAllRequest) -> Answer:
+        outcomes = await outcomes_of(self._grantors, request)
+        return self._context.durable_header() + outcomes.revoked(), 0
 
     async def _until_room(self) -> None:
         await enter(self._context)
@@ -148,22 +166,15 @@ class Renewing:
         self.outcomes.count += count
 
 
-def _all_unknown(leases: list[int]) -> Outcomes:
-    outcomes = Outcomes()
-    outcomes.count = len(leases)
-    outcomes.unknown = dict.fromkeys(range(len(leases)), EndReason.UNKNOWN)
-    return outcomes
-
-
-def _ids_of(request: RenewAllRequest | RevokeAllRequest) -> list[int]:
-    if request.cookies:
-        raise invalid("cookies must be empty: leases of a server are identified by `ids`")
+def ids_of(request: RenewAllRequest | RevokeAllRequest) -> list[int]:
+    """Return the leases of a batch without cookies."""
     if len(request.ids) > MAX_BATCH:
         raise invalid(f"ids must have at most {MAX_BATCH:,} leases, got {len(request.ids):,}")
     return list(request.ids)
 
 
-def _check_terms(request: RenewAllRequest) -> None:
+def check_terms(request: RenewAllRequest) -> None:
+    """Refuse terms that are not valid; a server ignores them otherwise."""
     if request.ttls_ms and len(request.ttls_ms) != len(request.ids):
         raise invalid(
             f"ttls_ms must have one term per lease or none, got {len(request.ttls_ms):,} for "
@@ -184,12 +195,17 @@ _parse_grant = GrantRequest.FromString
 class LeasesService:
     """Grants, renews, revokes, lists and watches leases."""
 
-    def __init__(self, context: ServiceContext, policies: Policies = DEFAULT_POLICIES) -> None:
+    def __init__(
+        self,
+        context: ServiceContext,
+        policies: Policies = DEFAULT_POLICIES,
+        grantors: Grantors = NONE,
+    ) -> None:
         self._context = context
         self._store = context.store
         self._policies = policies
         self._grantor = f"{context.runtime.journal.identity.cluster_id:016x}"
-        self._batches = Batches(context, self._grantor)
+        self._batches = Batches(context, self._grantor, grantors)
         self._listing = Listing(context)
         self._watching = Watching(context)
 

@@ -1,0 +1,116 @@
+"""Services that run on an `Engine`, in both forms of the server.
+
+A server makes its services once it has an engine, serves their methods, starts them when it serves,
+and closes them before the engine stops. Services are started in order and closed in reverse order:
+a service may use those before it.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from leasehold.basics.addresses import Address
+from leasehold.engine.interface import Engine
+from leasehold.errors import LeaseholdError
+from leasehold.grpc.routes import Method
+from leasehold.server.etcd.cluster import client_urls
+from leasehold.server.leases.service_leases import ServiceLeases
+from leasehold.server.pages import Exposition
+from leasehold.server.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S: Final = 5
+"""How long closing waits for each service."""
+
+
+@dataclass(slots=True)
+class ServiceHost:
+    """The parts of a server that its services use."""
+
+    engine: Engine
+    settings: Settings
+    address: str = ""
+    """Where other servers reach this one; set before the services are started."""
+    peer_tls: ssl.SSLContext | None = None
+    """For calls to other servers; None without TLS."""
+
+
+def advertised(settings: Settings, bound: Sequence[Address], *, is_tls: bool) -> str:
+    """Return the address that other servers use: as set, or the first one that is listened on."""
+    if settings.advertise is not None:
+        return str(settings.advertise)
+    return client_urls(bound[:1], is_tls=is_tls)[0]
+
+
+class EngineService(Protocol):
+    """A service on an engine. Implemented by packages below this one."""
+
+    def methods(self) -> Mapping[str, Method]:
+        """The methods, by path."""
+        ...
+
+    def leases(self) -> Iterable[ServiceLeases]:
+        """The leases that it grants, if any."""
+        ...
+
+    async def start(self) -> None:
+        """Begin to work. The server serves already; calls of the service may come earlier."""
+        ...
+
+    async def close(self) -> None:
+        """Stop. The engine still answers."""
+        ...
+
+    def metrics(self, out: Exposition) -> None:
+        """Add the metrics of the service to a scrape."""
+        ...
+
+
+MakeServices = Callable[[ServiceHost], Sequence[EngineService]]
+
+
+class EngineServices:
+    """The services of one server."""
+
+    def __init__(self, services: Sequence[EngineService]) -> None:
+        self._services = tuple(services)
+        self._started: list[EngineService] = []
+        self.grantors: dict[str, ServiceLeases] = {}
+        """The leases of all services, by grantor."""
+        for service in self._services:
+            for leases in service.leases():
+                if leases.grantor in self.grantors:
+                    raise ValueError(f"two services have the grantor {leases.grantor!r}")
+                self.grantors[leases.grantor] = leases
+
+    def methods(self) -> dict[str, Method]:
+        """The methods of all services, by path."""
+        return {path: method for each in self._services for path, method in each.methods().items()}
+
+    async def start(self) -> None:
+        """Start all services in order."""
+        for service in self._services:
+            self._started.append(service)  # also one that fails half-way is closed
+            await service.start()
+
+    async def close(self) -> None:
+        """Close those that were started, the last one first. Failures are logged."""
+        while self._started:
+            service = self._started.pop()
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await service.close()
+            except (LeaseholdError, TimeoutError) as error:
+                why = str(error) or f"it has taken more than {CLOSE_S:g} s"
+                logger.error("%s was not closed cleanly: %s", type(service).__name__, why)
+            except Exception:
+                logger.exception("%s was not closed cleanly", type(service).__name__)
+
+    def show(self, out: Exposition) -> None:
+        """Add the metrics of all services to a scrape."""
+        for service in self._services:
+            service.metrics(out)
