@@ -57,6 +57,7 @@ from tools.sync_twins import (
     UNWANTED,
     Module,
     Twin,
+    file_of,
 )
 
 GENERATED: Final = SRC / "leasehold" / "sync" / "generated"
@@ -205,6 +206,8 @@ class Method:
         is_pending = ast.unparse(self.node.returns or ast.Constant(None)).startswith("Pending[")
         if is_pending and returns == "HeldLease":
             yield from self._lease(given)
+        elif is_pending and returns == "RenewalSet":
+            yield f"return RenewalSet(self._thread, obtain_set(self._thread, {self._call()}))"
         elif is_pending:
             yield from self._guard(given, returns)
         elif same := self.twin.same_as.get(self.node.name):
@@ -215,6 +218,8 @@ class Method:
         elif returns == self.class_name:
             yield self._call()
             yield "return self"
+        elif returns == "Mailbox":
+            yield f"return Mailbox(self._thread, {self._answer()})"
         elif returns == "Lease":
             thread = "" if self.twin.is_locked else ", self._thread"
             yield f"return Lease({self._answer()}{thread})"
@@ -430,10 +435,6 @@ def _module(name: str, module: Module) -> str:
     return f"{head}{doc}{imports}\n\n\n{body}\n"
 
 
-def _file_name(module: str) -> str:
-    return f"{module.rpartition('.')[2]}.py"
-
-
 def _format(texts: Mapping[str, str]) -> dict[str, str]:
     ruff = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
     if ruff is None:
@@ -455,7 +456,7 @@ def generate() -> dict[str, str]:
     """Make all modules: text by file name."""
     _used_phrases.clear()
     read_module.cache_clear()
-    texts = {_file_name(name): _module(name, module) for name, module in MODULES.items()}
+    texts = {f"{file_of(name)}.py": _module(name, module) for name, module in MODULES.items()}
     if unused := [phrase for phrase in PHRASES if phrase not in _used_phrases]:
         fail(f"no docstring has {unused[0]!r}: remove it from PHRASES")
     return _format({"__init__.py": PACKAGE, **texts})

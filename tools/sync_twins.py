@@ -54,6 +54,12 @@ class Module:
     """Type aliases and data classes that are copied: they name a class of this module."""
 
 
+def file_of(module: str) -> str:
+    """Return the name of the generated module: with its package, if it is one of many clients."""
+    _, package, name = module.rsplit(".", 2)
+    return name if name != "client" or package == "client" else f"{package}_client"
+
+
 NAMED: Final = Twin(attributes={"name": "str"})
 
 MODULES: Final[Mapping[str, Module]] = {
@@ -62,7 +68,7 @@ MODULES: Final[Mapping[str, Module]] = {
             "Client": Twin(
                 base="ClientBase",
                 on_loop="self._client",
-                by_hand=("close",),
+                by_hand=("close", "renewal_event"),
                 internal=("engine", "who"),
                 undo={"lease": "granted", "keep": "adopted"},
             )
@@ -101,6 +107,7 @@ MODULES: Final[Mapping[str, Module]] = {
                 base="RenewalBase",
                 constructor_omits=("timing", "on_trouble", "clock"),
                 all_on_loop=True,
+                internal=("lateness_s",),
                 same_as={"close": "_close"},
             )
         },
@@ -125,9 +132,31 @@ MODULES: Final[Mapping[str, Module]] = {
                 base="LoopObject[on_loop.RemoteLandlord]",
                 constructor_omits=("clock",),
                 all_on_loop=True,
-                internal=("clock", "renew_all", "cancel_all"),
+                internal=("clock", "endpoints", "renew_all", "cancel_all"),
                 same_as={"close": "_close"},
                 undo={"grant": "on_loop.RemoteLease.cancel"},
+            )
+        }
+    ),
+    "leasehold.events.client": Module(
+        classes={
+            "Mailbox": Twin(
+                base="MailboxBase",
+                attributes={"id": "str"},
+                by_hand=("lease", "target", "events"),
+                internal=("create", "find"),
+            )
+        }
+    ),
+    "leasehold.renewal.client": Module(
+        classes={
+            "RenewalSet": Twin(
+                base="RenewalSetBase",
+                attributes={"id": "str"},
+                by_hand=(
+                    *("lease", "leases", "remove"),
+                    *("set_failure_listener", "set_warning_listener"),
+                ),
             )
         }
     ),
@@ -181,7 +210,7 @@ BY_HAND: Final[Mapping[str, str]] = {
 TWINS: Final[Mapping[str, str]] = {
     **BY_HAND,
     **{
-        name: f"leasehold.sync.generated.{source.rpartition('.')[2]}"
+        name: f"leasehold.sync.generated.{file_of(source)}"
         for source, module in MODULES.items()
         for name in (*module.classes, *module.aliases)
     },
@@ -199,8 +228,10 @@ HELPERS: Final[Mapping[str, str]] = {
     "LeaseHandle": "leasehold.sync.lease_base",
     "LoopObject": "leasehold.sync.client_base",
     "LoopThread": "leasehold.sync.loop_thread",
+    "MailboxBase": "leasehold.sync.renewal_set",
     "PermitChecks": "leasehold.sync.lock",
     "RenewalBase": "leasehold.sync.client_base",
+    "RenewalSetBase": "leasehold.sync.renewal_set",
     "Self": "typing",
     "all_on_loop": "leasehold.sync.client_base",
     "begin_watch": "leasehold.sync.iterators",
@@ -210,6 +241,8 @@ HELPERS: Final[Mapping[str, str]] = {
     "make_client": "leasehold.sync.client_base",
     "managed_on_loop": "leasehold.sync.client_base",
     "obtain": "leasehold.sync.guard",
+    "obtain_set": "leasehold.sync.renewal_set",
+    "referred": "leasehold.sync.renewal_set",
     "report_loss": "leasehold.sync.guard",
 }
 """Names in generated bodies, and their modules."""
@@ -219,10 +252,12 @@ ENDED_BY: Final[Mapping[str, str]] = {
     "Guard": "released",
     "HeldLease": "ended",
     "Leadership": "resigned",
+    "RenewalSet": "used",
 }
 """What a program does with the result of a call that the async client awaits or enters."""
 
 ARGUMENTS: Final[Mapping[str, str]] = {
+    "HeldLease | Lease | LeaseReference": "referred({})",
     "HeldLease | int": "lease_on_loop({})",
     "Lease": "managed_on_loop({})",
     "Listener | None": "self._listener({}, RenewalNotice)",

@@ -58,11 +58,16 @@ from leasehold.errors import (
     LeaseFull,
     LeaseholdError,
     LeaseLost,
+    LeaseUnmarshalError,
     LockDenied,
     LockLost,
     NoSpace,
+    NoSuchObject,
     NotHeld,
+    PermissionDenied,
+    RemoteError,
     SessionExpired,
+    ShardLost,
     StaleToken,
     Status,
     StorageError,
@@ -74,6 +79,7 @@ from leasehold.errors import (
     UnknownLease,
     is_definite,
 )
+from leasehold.events.client import Mailbox
 from leasehold.fencing import Fence, FencedFile, fenced, make_fence_table
 from leasehold.fencing.token import Token
 from leasehold.keyspace.keyspace import FROM_KEY
@@ -97,6 +103,9 @@ from leasehold.locks.lock_events import LockEvent, LockEventKind
 from leasehold.locks.ownership import Guard
 from leasehold.locks.permit import Permit
 from leasehold.locks.queued_locks import QueueGuard, RWLock, Semaphore
+from leasehold.renewal.client import EventRegistration, RenewalSet, SetInfo
+from leasehold.renewal.references import LeaseReference, reference_of
+from leasehold.renewal.set_events import ExpirationWarning, RenewalFailure
 from leasehold.sessions.held_lease import HeldLease
 from leasehold.sessions.kept_lease import Signal
 from leasehold.store.housekeeping import AutoCompaction
@@ -137,7 +146,9 @@ __all__ = [
     "EndReason",
     "Engine",
     "Event",
+    "EventRegistration",
     "Events",
+    "ExpirationWarning",
     "ExpiryStrategy",
     "Features",
     "Fence",
@@ -170,7 +181,9 @@ __all__ = [
     "LeaseInfo",
     "LeaseLost",
     "LeasePolicy",
+    "LeaseReference",
     "LeaseRequest",
+    "LeaseUnmarshalError",
     "LeaseView",
     "Leased",
     "LeaseholdError",
@@ -182,11 +195,14 @@ __all__ = [
     "LockEvent",
     "LockEventKind",
     "LockLost",
+    "Mailbox",
     "NoSpace",
+    "NoSuchObject",
     "NotHeld",
     "NoticeKind",
     "Observation",
     "Outcome",
+    "PermissionDenied",
     "Permit",
     "Put",
     "PutResult",
@@ -195,14 +211,19 @@ __all__ = [
     "Range",
     "RangeResult",
     "Relation",
+    "RemoteError",
     "RemoteLandlord",
     "RemoteLease",
+    "RenewalFailure",
     "RenewalManager",
     "RenewalNotice",
+    "RenewalSet",
     "Renewed",
     "Requested",
     "Semaphore",
     "SessionExpired",
+    "SetInfo",
+    "ShardLost",
     "Signal",
     "SortBy",
     "StaleToken",
@@ -233,5 +254,6 @@ __all__ = [
     "per_lease",
     "polling",
     "prefix_end",
+    "reference_of",
     "serve_landlord",
 ]

@@ -32,19 +32,34 @@ ALLOWED: Final[dict[str, str]] = {
     "fencing": "basics errors journal engine",
     "sessions": "basics errors clock keyspace leases engine",
     "locks": "basics errors clock keyspace leases engine fencing sessions",
-    "server": "basics errors keyspace leases http2 wire grpc journal http1 store serving landlord",
-    "client": "basics errors clock keyspace wire grpc store engine engine.remote sessions locks",
+    "services": (
+        "basics errors clock keyspace leases wire grpc landlord engine engine.remote sessions"
+    ),
+    "events": "basics errors clock keyspace leases wire grpc serving landlord engine services",
+    "renewal": (
+        "basics errors clock keyspace leases wire grpc landlord engine engine.remote sessions "
+        "services events"
+    ),
+    "server": (
+        "basics errors clock keyspace leases http2 wire grpc journal http1 store serving landlord "
+        "engine engine.remote sessions services events renewal"
+    ),
+    "client": (
+        "basics errors clock keyspace wire grpc store engine engine.remote sessions locks events "
+        "renewal"
+    ),
     "api": (
-        "basics errors clock keyspace leases store landlord engine fencing sessions locks client"
+        "basics errors clock keyspace leases store landlord engine fencing sessions locks events "
+        "renewal client"
     ),
     "leasehold": "basics api",
     "sync": (
         "basics errors clock keyspace leases grpc store landlord engine fencing sessions locks "
-        "client"
+        "events renewal client"
     ),
     "cli": (
         "basics errors clock keyspace leases wire grpc http1 store serving engine engine.remote "
-        "fencing sessions locks server client leasehold"
+        "fencing sessions locks events renewal server client leasehold"
     ),
     "testing": "basics errors engine engine.remote sessions server client sync",
     "pytest_plugin": "basics leasehold sync testing",

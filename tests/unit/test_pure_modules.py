@@ -43,6 +43,8 @@ PURE: Final = (
     "leasehold.basics.rope",
     "leasehold.engine.remote.send_ledger",
     "leasehold.errors",
+    "leasehold.events",
+    "leasehold.events.state",
     "leasehold.http2",
     "leasehold.http2.frames",
     "leasehold.http2.hpack",
@@ -71,6 +73,8 @@ PURE: Final = (
     "leasehold.leases.renewal_times",
     "leasehold.locks",
     "leasehold.locks.lock_state",
+    "leasehold.renewal",
+    "leasehold.renewal.state",
 )
 """The pure modules. None may be removed; one that is renamed or merged keeps its place here."""
 

@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "lock": "lock:add_command",
     "elect": "elect:add_command",
     "permit": "permit:add_command",
+    "renewal": "renewal:add_command",
+    "events": "events:add_command",
     "status": "status:add_command",
     "top": "top:add_command",
     "completion": "completion:add_command",

@@ -1,4 +1,4 @@
-"""Types of command-line arguments: lease ids, durations, keys, addresses.
+"""Types of command-line arguments: ids, durations, keys, addresses.
 
 An invalid argument raises an `ArgumentTypeError` that quotes it and ends with the right form.
 """
@@ -22,6 +22,7 @@ ID_DIGITS: Final = 16
 _HEX: Final = re.compile(r"(-?)(?:0[xX])?([0-9A-Fa-f]{1,16})")
 _DECIMAL: Final = re.compile(r"dec:(-?[0-9]{1,19})|(-?[0-9]{17,19})")
 _DIGITS: Final = re.compile(r"-?[0-9]{1,16}")
+_RECORD_ID: Final = re.compile(r"[0-9A-Fa-f]{32}")
 _ID_FORM: Final = (
     "write it as it is printed, such as 694d81f5a2c0ca0d, with or without 0x; or in decimal after "
     "dec:, such as dec:31249"
@@ -66,6 +67,20 @@ def other_reading(lease: int) -> str:
     """Return a hint for an unknown id that may have been meant as decimal; else an empty text."""
     text = f"{lease:x}"
     return f"; if {text} is decimal, write dec:{text}" if _DIGITS.fullmatch(text) else ""
+
+
+def record_id(what: str) -> Callable[[str], str]:
+    """Return a parser of ids of objects of a service, such as renewal sets."""
+
+    def parse(text: str) -> str:
+        if not _RECORD_ID.fullmatch(text):
+            raise argparse.ArgumentTypeError(
+                f"{shown(text)} is not the id of a {what}: write its 32 hexadecimal digits as they "
+                "are printed"
+            )
+        return text.lower()
+
+    return parse
 
 
 # Times and numbers.

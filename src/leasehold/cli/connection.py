@@ -29,6 +29,9 @@ _ADVICE: Final = (
     f"{VARIABLE}"
 )
 
+_OBJECTS: Final = {"renewal": "renewal set", "mailboxes": "mailbox"}
+"""The objects of services, by the name of the service."""
+
 Work = Callable[["Client"], Awaitable[int]]
 
 
@@ -187,7 +190,7 @@ def print_failure(error: Exception, server: ConnectOptions) -> int:
             return _print(error_text(error), LOST)
         case errors.ConnectionLost() | TimeoutError():
             return _print(str(error), NO_SERVER)
-        case errors.UnknownLease(lease=int()) | errors.UnknownKey():
+        case errors.UnknownLease(lease=int()) | errors.UnknownKey() | errors.NoSuchObject():
             return _print(error_text(error), NOT_THERE)
         case ValueError() | errors.EmptyKey() | errors.DuplicateKey() | errors.TooManyOperations():
             return _print(error_text(error), USAGE_ERROR)
@@ -219,6 +222,9 @@ def error_text(error: BaseException) -> str:
                 f"lease {argument_types.shown_id(lease)} already exists: choose another id, or "
                 "omit --id"
             )
+        case errors.NoSuchObject(service=service, id=name):
+            what = _OBJECTS.get(service, f"object of {service}")
+            return f"{what} {name} does not exist: it was never created, or it has ended"
         case errors.UnknownKey(key=key):
             return f"key {shown_bytes(key)} does not exist, so there is no lease to keep"
         case errors.DuplicateKey(key=key):
@@ -250,6 +256,15 @@ def lease_service(client: "Client", wanted: str) -> "LeaseholdLeases":
             f"--endpoint, or omit {wanted}"
         )
     return service
+
+
+def require_leasehold(client: "Client", wanted: str) -> None:
+    """Raise `RefusedError` if the server is an etcd, which does not have a service."""
+    server = remote(client).server
+    if not server.is_leasehold:
+        raise RefusedError(
+            f"{wanted} requires a Leasehold server, but this is {server}: use another --endpoint"
+        )
 
 
 def print_note(line: str) -> None:

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import shlex
+import signal
 import ssl
 import sys
 from collections.abc import Sequence
@@ -19,17 +20,18 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.addresses import Address, TcpAddress, is_local
 from leasehold.cli.output import count, print_error, print_line
 from leasehold.cli.parser import FAILURE, USAGE_ERROR, Commands
-from leasehold.cli.settings.options import OPTIONS
-from leasehold.cli.settings.sources import Reading, add_flags, flags_of, read_settings
-from leasehold.cli.settings.toml_file import toml_of
+from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, OPTIONS
+from leasehold.cli.settings.sources import OF_OWN_DATA, Reading, add_flags, flags_of, read_settings
+from leasehold.cli.settings.toml_file import credential_lines, toml_of
 from leasehold.cli.settings.value_types import shown_terms
 from leasehold.cli.signals import SIGNALS, StoppedBySignal, exit_code
-from leasehold.cli.tls_files import names_in, read_tls, reload_changed
-from leasehold.errors import StorageError
+from leasehold.cli.tls_files import check_remote_tls, names_in, read_tls, reload_changed
+from leasehold.errors import Closed, ConnectFailed, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from leasehold.server.cluster_server import ClusterServer
     from leasehold.server.settings import Settings
     from leasehold.store.runtime import Runtime
 
@@ -49,6 +51,7 @@ examples:
   leasehold serve --data-dir ./leasehold.data --listen 127.0.0.1:2379
   leasehold serve --data-dir memory: --listen unix:./leasehold.sock
   leasehold serve --listen 0.0.0.0:2379 --cert server.pem --key server-key.pem
+  leasehold serve --engine etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
 
 then:
   etcdctl --endpoints 127.0.0.1:2379 put greeting hello
@@ -112,6 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal; return 0 on success, 2 for invalid settings, else 1."""
     reading = read_settings(flags_of(arguments), os.environ)
     tls = read_tls(reading)
+    check_remote_tls(reading)
     for mistake in reading.mistakes:
         print_error(mistake.text)
     return USAGE_ERROR if reading.mistakes else _run(reading, tls)
@@ -156,7 +160,7 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "Serv
     files = raise_file_limit()
     if (connections := connections_for(files)) < MAX_CONNECTIONS:
         logger.debug("at most %d connections: this process may open %d files", connections, files)
-    server: LeaseholdServer | None = None
+    server: LeaseholdServer | ClusterServer | None = None
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
@@ -166,16 +170,21 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "Serv
 
     gc.disable()  # until it is tuned: objects made at start-up stay
     with SIGNALS.calling(stop):
-        server = LeaseholdServer(settings)
+        server = LeaseholdServer(settings) if settings.engine is None else _on_cluster(settings)
         async with server:
             try:
                 bound = await server.start_on(settings.listen, tls)
+            except ConnectFailed as error:
+                return output.error(f"the server has not started: {error}")
+            except Closed:
+                return exit_code(SIGNALS.received or signal.SIGTERM)
             except OSError as error:
                 return output.error(taken(error, settings.listen))
             tune_interpreter()
             certified = names_in(settings.tls.cert, tls) if settings.tls and tls else []
             if (early := SIGNALS.received) is None:
-                output.started(settings, bound, server.runtime, certified)
+                runtime = server.runtime if isinstance(server, LeaseholdServer) else None
+                output.started(settings, bound, runtime, certified)
             if settings.tls is None:
                 await server.stopped.wait()
             else:
@@ -183,13 +192,20 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "Serv
                 await server.stopped.wait()
                 reloading.cancel()
     if server.failure is not None:
-        return output.error(f"stopped, because a commit failed: {server.failure}")
+        cause = "the cluster is another one" if settings.engine else "a commit failed"
+        return output.error(f"stopped, because {cause}: {server.failure}")
     if not server.is_closed:
         return output.error("stopped, but the last changes were not written to disk")
     if early is not None:  # the server was not announced yet
         return exit_code(early)
     output.stopped(settings)
     return 0
+
+
+def _on_cluster(settings: "Settings") -> "ClusterServer":
+    from leasehold.server.cluster_server import ClusterServer
+
+    return ClusterServer(settings)
 
 
 # Output.
@@ -228,7 +244,7 @@ class ServerOutput:
         self,
         settings: "Settings",
         bound: Sequence[Address],
-        runtime: "Runtime",
+        runtime: "Runtime | None",
         certified: Sequence[str] = (),
     ) -> None:
         """Print the addresses, what was recovered, and an example command.
@@ -238,12 +254,20 @@ class ServerOutput:
         shown = [_shown(each, settings) for each in bound]
         directory = settings.directory
         kept = "nothing is stored on disk" if directory is None else "one disk, no replicas"
-        self.line(
-            f"leasehold serves etcd v3 on {_and(shown)}, from {directory or 'memory'} ({kept})",
-            listen=shown,
-            data_dir=None if directory is None else str(directory),
-        )
-        if runtime.journal.was_left_open:
+        if settings.engine is not None:
+            engine = BY_NAME["engine"].kind.show(settings.engine.endpoints)
+            self.line(
+                f"leasehold serves leasehold.v1 on {_and(shown)}, from {engine} (an etcd cluster)",
+                listen=shown,
+                engine=engine,
+            )
+        else:
+            self.line(
+                f"leasehold serves etcd v3 on {_and(shown)}, from {directory or 'memory'} ({kept})",
+                listen=shown,
+                data_dir=None if directory is None else str(directory),
+            )
+        if runtime is not None and runtime.journal.was_left_open:
             self._recovered(settings, runtime)
         for each in bound:
             if settings.tls is None and not is_local(each):
@@ -269,6 +293,8 @@ class ServerOutput:
     def stopped(self, settings: "Settings") -> None:
         """Print that the server has stopped cleanly."""
         kept = "nothing was stored" if settings.directory is None else "everything is on disk"
+        if settings.engine is not None:
+            kept = "everything is in the cluster"
         self.line(f"leasehold has stopped; {kept}")
 
 
@@ -293,7 +319,10 @@ def _and(shown: Sequence[str]) -> str:
 def try_it(settings: "Settings", bound: Sequence[Address], certified: Sequence[str] = ()) -> str:
     """Return an example command; with TLS, for a host name in the certificate."""
     address = next((each for each in bound if isinstance(each, TcpAddress)), bound[0])
-    words = ["etcdctl", "--endpoints"]
+    if settings.engine is not None:
+        words = ["leasehold", "status", "--endpoint"]
+    else:
+        words = ["etcdctl", "--endpoints"]
     if isinstance(address, TcpAddress):
         words.append(_shown(TcpAddress(_host(address, certified), address.port), settings))
     else:
@@ -302,7 +331,7 @@ def try_it(settings: "Settings", bound: Sequence[Address], certified: Sequence[s
         words += ["--cacert", str(settings.tls.cert)]  # Go treats it as its own authority
         if settings.tls.client_ca is not None:
             words += ["--cert", "CLIENT.pem", "--key", "CLIENT-KEY.pem"]
-    return shlex.join([*words, "put", "greeting", "hello"])
+    return shlex.join(words if settings.engine else [*words, "put", "greeting", "hello"])
 
 
 def _host(address: TcpAddress, certified: Sequence[str]) -> str:
@@ -330,6 +359,7 @@ def run_config(arguments: argparse.Namespace) -> int:
     """Print the settings; return 0 if all are valid."""
     reading = read_settings(flags_of(arguments), os.environ)
     read_tls(reading)
+    check_remote_tls(reading)
     for line in (*reading.warnings, *(mistake.text for mistake in reading.mistakes)):
         print_error(line)
     if reading.mistakes:
@@ -348,6 +378,10 @@ def _config_lines(reading: Reading) -> list[str]:
     for name, policy in policies.value:
         rows += [("", ""), (f'[policy."{name}"]', policies.where)]
         rows += [(f'{key} = "{term}"', "") for key, term in shown_terms(policy).items()]
+    credentials = reading.values[CREDENTIALS.name]
+    for name, found in credentials.value:
+        head, *lines = credential_lines(name, found)
+        rows += [("", ""), (head, credentials.where), *((line, "") for line in lines)]
     width = max(len(text) for text, _ in rows)
     return [f"{text:<{width}}  # {where}" if where else text for text, where in rows]
 
@@ -357,4 +391,6 @@ def _config_row(reading: Reading, name: str) -> tuple[str, str]:
     given: Any = reading.values[name]
     if given.value in (None, ()) and not option.has_default:
         return f"# {name}", "not set"
+    if name in OF_OWN_DATA and reading.values["engine"].value:
+        return f"# {name}", "not used with engine"
     return f"{name} = {toml_of(option, given.value)}", given.where

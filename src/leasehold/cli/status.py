@@ -102,6 +102,11 @@ class ServerState:
     latency_s: float = 0.0
 
     @property
+    def engine(self) -> str:
+        """The URL of the etcd cluster that has its state; empty if it has its own."""
+        return "" if self.server is None else self.server.engine
+
+    @property
     def is_well(self) -> bool:
         """Whether it answers, has no alarm and has a leader."""
         return not self.error and not self.alarms and self.leader_id != 0
@@ -126,14 +131,15 @@ async def _ask(address: Address, server: ConnectOptions) -> ServerState:
         except (LeaseholdError, OSError) as error:
             text = error_text(error)
             row.error = text if str(address) in text else f"{address}: {text}"
-        if not row.error:
+        if not row.error and not row.engine:
             await _ask_more(row, caller, server.timeout_s)
     return row
 
 
 async def _ask_status(row: ServerState, caller: "Caller") -> None:
     """Query the status that a server returns without a leader."""
-    from leasehold.engine.remote.server_version import STATUS, recognize
+    from leasehold.engine.remote.caller import STATUS
+    from leasehold.engine.remote.server_version import recognize
     from leasehold.wire import maintenance_pb2
 
     row.server = await recognize(caller)
@@ -186,7 +192,7 @@ def _cells(row: ServerState) -> tuple[Any, ...]:
         _named(row.server),
         _leader(row),
         row.revision,
-        size(row.size_bytes),
+        None if row.engine else size(row.size_bytes),
         row.keys,
         row.leases,
         ", ".join(row.alarms),
@@ -196,12 +202,16 @@ def _cells(row: ServerState) -> tuple[Any, ...]:
 
 def _named(server: "ServerInfo | None") -> str:
     assert server is not None, "it has answered"
-    return f"Leasehold (etcd {server.version})" if server.is_leasehold else str(server)
+    if server.is_leasehold and not server.engine:
+        return f"Leasehold (etcd {server.version})"
+    return str(server)
 
 
 def _leader(row: ServerState) -> str:
     if not row.leader_id:
         return "none"
+    if row.engine:
+        return "of the cluster"
     name = row.leader or f"{row.leader_id:x}"
     return f"{name} (itself)" if row.leader_id == row.member_id else name
 
@@ -213,13 +223,14 @@ def _json(row: ServerState) -> dict[str, Any]:
         "endpoint": row.endpoint,
         "server": "leasehold" if row.server.is_leasehold else "etcd",
         "etcd_version": row.server.version,
+        "engine": row.engine or None,
         "cluster_id": f"{row.cluster_id:x}",
         "member_id": f"{row.member_id:x}",
         "leader_id": f"{row.leader_id:x}" if row.leader_id else None,
         "members": row.members,
         "revision": row.revision,
-        "size_bytes": row.size_bytes,
-        "used_bytes": row.used_bytes,
+        "size_bytes": None if row.engine else row.size_bytes,
+        "used_bytes": None if row.engine else row.used_bytes,
         "keys": row.keys,
         "leases": row.leases,
         "alarms": row.alarms,

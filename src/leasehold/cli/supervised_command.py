@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from leasehold.basics.durations import Duration, seconds_of
-from leasehold.cli.signals import SIGNALS, exit_code
+from leasehold.cli.signals import SIGNALS, STOPPING, exit_code
 from leasehold.clock import SYSTEM_CLOCK
 from leasehold.sessions.kept_lease import Signal
 
@@ -103,17 +103,33 @@ class SupervisedCommand:
         self._send_every_s = min(MAX_SEND_EVERY_S, SEND_EVERY * term_s)
         self._control = -1
         self._pid: int | None = None
+        self._stdin: int | None = None
         self._is_foreground = False
         self._why_ended = ""
         self._end = CommandEnd.EXITED
 
-    async def run(self, variables: Mapping[str, str]) -> CommandOutcome:
-        """Run it to its end, with these variables in its environment."""
-        self._is_foreground = _has_terminal()
+    async def run(
+        self,
+        variables: Mapping[str, str],
+        *,
+        stdin: int | None = None,
+        on_stop: Callable[[int], None] | None = None,
+    ) -> CommandOutcome:
+        """Run it to its end, with these variables in its environment.
+
+        `stdin` is a file for its standard input, in the place of ours; it is then not in the
+        foreground of a terminal. `on_stop` is called for SIGINT and SIGTERM, which are then not
+        forwarded: it may make the guard report a loss, which ends the command.
+        """
+        self._stdin = stdin
+        self._is_foreground = stdin is None and _has_terminal()
         control, self._control = os.pipe()
         report, their_report = os.pipe()
         os.set_blocking(self._control, False)
-        with SIGNALS.forwarding(self._reactions()):
+        reactions = self._reactions() | (
+            {} if on_stop is None else dict.fromkeys(STOPPING, on_stop)
+        )
+        with SIGNALS.forwarding(reactions):
             try:
                 await asyncio.sleep(
                     0
@@ -139,6 +155,7 @@ class SupervisedCommand:
             return subprocess.Popen(  # noqa: S603  our own program and arguments
                 [sys.executable, "-I", "-S", SUPERVISOR, *map(str, settings), *self._command],
                 env={**os.environ, **variables},
+                stdin=self._stdin,
                 close_fds=False,  # files that a shell has opened for the command
                 process_group=0,
             )
@@ -251,7 +268,7 @@ class SupervisedCommand:
             self._lose("it was not renewed while leasehold was stopped")
             return
         self._send(f"until {self._until_s()}")
-        if self._pid is not None and _has_terminal():
+        if self._pid is not None and self._stdin is None and _has_terminal():
             self._is_foreground = True  # it was not if it was started in the background
             _give_terminal(self._pid)
         self._send(f"signal {number}")

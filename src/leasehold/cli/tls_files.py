@@ -59,6 +59,24 @@ def read_tls(reading: Reading) -> ssl.SSLContext | None:
     return None
 
 
+def check_remote_tls(reading: Reading) -> None:
+    """Record a mistake for each TLS file for other servers that cannot be used."""
+    if reading.mistakes:
+        return
+    settings = reading.settings
+    places = [(f"credentials.{name}", each) for name, each in settings.services.credentials.items()]
+    if settings.engine is not None:
+        places.append(("engine-ca", settings.engine))
+    for name, place in places:
+        try:
+            place.tls()
+        except (OSError, ValueError) as error:
+            text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+            option = name.partition(".")[0]
+            where = reading.values[option].where
+            reading.mistakes.append(Mistake(f"{where}: {name}: {text}", option))
+
+
 def _named(text: str) -> str:
     """Return the option that an error is about. Not by the file: two options may name the same."""
     found = _WHAT.search(text)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from leasehold.cli.top_metrics import LEASES, REVISIONS, Rates, ask_page
 from leasehold.engine.interface import prefix_end
-from leasehold.engine.remote.caller import Caller, History
+from leasehold.engine.remote.caller import STATUS, Caller, History
 from leasehold.engine.remote.etcd_leases import EtcdLeases
 from leasehold.engine.remote.leasehold_leases import HolderLease, LeaseholdLeases
 from leasehold.engine.remote.server_version import ServerInfo, recognize
@@ -31,7 +31,7 @@ from leasehold.errors import UnknownLease
 from leasehold.grpc.channel import Channel
 from leasehold.locks.lock_keys import MAX_WHO, Claim, text_of
 from leasehold.sessions.session import SESSIONS, hex_of
-from leasehold.wire import kv_pb2
+from leasehold.wire import kv_pb2, maintenance_pb2
 from leasehold.wire import rpc_pb2 as pb
 
 MAX_KEYS: Final = 10_000
@@ -347,6 +347,8 @@ class TopReader:
         self,
     ) -> tuple[pb.RangeResponse, pb.RangeResponse, SeenLeases, dict[str, float]]:
         """Send all requests together; if one fails the others are cancelled."""
+        if self._server is not None and self._server.engine:
+            return await self._read_engine()
         try:
             async with asyncio.TaskGroup() as group:
                 keys = group.create_task(self._range(self._prefix, MAX_KEYS))
@@ -356,6 +358,16 @@ class TopReader:
         except ExceptionGroup as failures:  # they have the same cause: the server is not reachable
             raise failures.exceptions[0] from None
         return keys.result(), sessions.result(), leases.result(), counted.result()
+
+    async def _read_engine(
+        self,
+    ) -> tuple[pb.RangeResponse, pb.RangeResponse, SeenLeases, dict[str, float]]:
+        """Read what a server on an etcd cluster has: a revision and counters, no keys."""
+        status = await self._caller.ask(
+            STATUS, maintenance_pb2.StatusRequest(), maintenance_pb2.StatusResponse, idempotent=True
+        )
+        nothing = pb.RangeResponse(header=status.header)
+        return nothing, nothing, SeenLeases((), 0), await self._count()
 
     async def _range(self, prefix: bytes, limit: int) -> pb.RangeResponse:
         request = pb.RangeRequest(

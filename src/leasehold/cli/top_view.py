@@ -60,6 +60,8 @@ def lines(
     snapshot: ServerSnapshot, *, trouble: str = "", height: int | None = None
 ) -> list[ScreenLine]:
     """Format everything, in at most `height` lines if it is given."""
+    if snapshot.server.engine:
+        return _about_engine(snapshot, trouble)[:height]
     top = [
         ScreenLine(_about_server(snapshot)),
         ScreenLine(_about_rates(snapshot)),
@@ -116,6 +118,20 @@ def _about_server(snapshot: ServerSnapshot) -> str:
     server = snapshot.server
     name = f"Leasehold (etcd {server.version})" if server.is_leasehold else str(server)
     return f"{name} at {snapshot.endpoint}" if snapshot.endpoint else name
+
+
+def _about_engine(snapshot: ServerSnapshot, trouble: str) -> list[ScreenLine]:
+    """Format what a server on an etcd cluster has: it serves neither keys nor locks."""
+    endpoints = snapshot.server.engine.removeprefix("etcd://")
+    shown = [
+        ScreenLine(f"{snapshot.server} at {snapshot.endpoint}"),
+        ScreenLine(_about_rates(snapshot)),
+    ]
+    if CONNECTIONS in snapshot.counted:
+        shown.append(ScreenLine(f"connections {snapshot.counted[CONNECTIONS]:,.0f}"))
+    note = f"keys, leases and locks are in the cluster: leasehold top --endpoint {endpoints}"
+    shown.append(ScreenLine(note))
+    return [*shown, ScreenLine(trouble, is_head=True)] if trouble else shown
 
 
 def _about_rates(snapshot: ServerSnapshot) -> str:
@@ -247,6 +263,7 @@ def document(snapshot: ServerSnapshot) -> dict[str, Any]:
     return {
         "server": "leasehold" if snapshot.server.is_leasehold else "etcd",
         "etcd_version": snapshot.server.version,
+        "engine": snapshot.server.engine or None,
         "endpoint": snapshot.endpoint,
         "revision": snapshot.revision,
         "rates": {

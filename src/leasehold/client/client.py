@@ -8,7 +8,7 @@ from random import Random
 from typing import Self
 
 from leasehold.basics.callbacks import check_callable, check_plain_callback
-from leasehold.basics.durations import FOREVER, Forever, check_seconds
+from leasehold.basics.durations import ANY, FOREVER, DurationLike, Forever, check_seconds
 from leasehold.basics.event_loop import post
 from leasehold.basics.forgotten import warn_forgotten
 from leasehold.basics.pending import Pending
@@ -19,6 +19,8 @@ from leasehold.engine.interface import Engine
 from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
 from leasehold.engine.values import LeaseInfo
+from leasehold.events.client import Mailbox
+from leasehold.events.state import RemoteEvent
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election
 from leasehold.locks.guards import RECALL_S, OnLoss, check_wait, options_of
@@ -30,6 +32,8 @@ from leasehold.locks.permit_grants import extension_of
 from leasehold.locks.permits import Permits
 from leasehold.locks.queued_locks import RWLock, Semaphore
 from leasehold.locks.recipe_context import RecipeContext, check_who, this_process
+from leasehold.renewal.arguments import check_leased
+from leasehold.renewal.client import RenewalCalls, RenewalSet, RenewalSetEvent, SetInfo
 from leasehold.sessions.client_session import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
 from leasehold.sessions.held_lease import Callback, HeldLease, callback_of
 from leasehold.sessions.kept_lease import Check, KeptLease
@@ -76,6 +80,8 @@ class Client:
         """Keys and values."""
         self.permits = Permits(engine, self._keeper, self._patience, who)
         """Rights of subjects on resources, for as long as a lease lasts."""
+        self._clock = clock
+        self._renewal: RenewalCalls | None = None
         self._is_open = True
 
     def lease(
@@ -320,6 +326,67 @@ class Client:
         check_plain_callback(listener, "listener")
         return self._locks.log.listen(listener)
 
+    def renewal_set(
+        self,
+        duration: DurationLike = ANY,
+        *,
+        id: str | None = None,  # noqa: A002  the name of the attribute
+        timeout: Timeout = None,
+    ) -> Pending[RenewalSet]:
+        """Create a set of leases that the server keeps alive: to be awaited, or entered.
+
+            async with client.renewal_set(duration=3600) as renewals:
+                await renewals.renew_for(lease, desired_duration=86_400)
+
+        The set is leased for `duration`, or less if the server has a lower limit. It outlives the
+        block and this client: it ends with its lease, or with `destroy`. With `id` it is a set that
+        exists, of any client; raises `NoSuchObject` if it has ended.
+        """
+        requested = check_leased(duration, id, "renewal set")
+
+        async def make() -> RenewalSet:
+            service = self._renewal_calls()
+            if id is None:
+                return await service.create(requested, timeout)
+            return await service.find(id, timeout)
+
+        return Pending(make, "client.renewal_set()")
+
+    def renewal_event(self, event: RemoteEvent) -> RenewalSetEvent:
+        """Return an event of a renewal set out of one from a mailbox or a served listener."""
+        return self._renewal_calls().event(event)
+
+    async def renewal_sets(self) -> list[SetInfo]:
+        """Return the state of all renewal sets of the cluster, for its operator."""
+        return await self._renewal_calls().sets()
+
+    async def mailbox(
+        self,
+        duration: DurationLike = ANY,
+        *,
+        id: str | None = None,  # noqa: A002  the name of the attribute
+    ) -> Mailbox:
+        """Create a queue of events on the server, which is read later.
+
+            mailbox = await client.mailbox(3600)
+            await renewals.set_failure_listener(mailbox)
+
+        The mailbox is leased for `duration`, or less if the server has a lower limit. It outlives
+        this client: it ends with its lease. With `id` it is a mailbox that exists, of any client;
+        raises `NoSuchObject` if it has ended.
+        """
+        requested = check_leased(duration, id, "mailbox")
+        channel, limit_s = self._renewal_calls().channel, self._patience.timeout_s
+        if id is None:
+            return await Mailbox.create(channel, requested, timeout=limit_s, clock=self._clock)
+        return await Mailbox.find(channel, id, timeout=limit_s, clock=self._clock)
+
+    def _renewal_calls(self) -> RenewalCalls:
+        self._patience.check()
+        if self._renewal is None:
+            self._renewal = RenewalCalls(self.engine, self._patience, self._clock)
+        return self._renewal
+
     async def close(self) -> None:
         """End all leases of this client, then close the engine.
 
@@ -335,6 +402,8 @@ class Client:
 
     async def _close(self) -> None:
         try:
+            if self._renewal is not None:
+                await self._renewal.close()
             await self._recipes.end_tasks()
             await self._locks.close()
             await self.permits.cache.close()

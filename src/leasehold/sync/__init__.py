@@ -16,6 +16,7 @@ from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.client import Client
 from leasehold.sync.generated.connecting import connect
 from leasehold.sync.generated.election import Election, Leadership
+from leasehold.sync.generated.events_client import Mailbox
 from leasehold.sync.generated.held_lease import HeldLease
 from leasehold.sync.generated.kv import KV, TxnBuilder
 from leasehold.sync.generated.landlord import Landlord
@@ -23,6 +24,7 @@ from leasehold.sync.generated.lease import Lease
 from leasehold.sync.generated.permits import Permits
 from leasehold.sync.generated.queued_locks import RWLock, Semaphore
 from leasehold.sync.generated.remote_landlord import RemoteLandlord
+from leasehold.sync.generated.renewal_client import RenewalSet
 from leasehold.sync.generated.renewal_manager import RenewalManager, RenewalNotice
 from leasehold.sync.guard import Guard
 from leasehold.sync.iterators import Observation, Watch
@@ -53,12 +55,14 @@ __all__ = [
     "Leadership",
     "Lease",
     "Lock",
+    "Mailbox",
     "Observation",
     "Permits",
     "RWLock",
     "RemoteLandlord",
     "RenewalManager",
     "RenewalNotice",
+    "RenewalSet",
     "Semaphore",
     "Signal",
     "TxnBuilder",

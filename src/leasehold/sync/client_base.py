@@ -14,14 +14,21 @@ from leasehold.basics.durations import End
 from leasehold.basics.pending import Pending
 from leasehold.client.client import Client as AsyncClient
 from leasehold.client.client import report_forgotten
+from leasehold.events.state import RemoteEvent
 from leasehold.leases import renewal_manager
 from leasehold.leases.lease import Lease as AsyncLease
+from leasehold.renewal.set_events import ExpirationWarning, RenewalFailure
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall
 from leasehold.sync.generated.lease import Lease
+from leasehold.sync.generated.renewal_client import RenewalSet
 from leasehold.sync.loop_thread import LoopThread, SerialExecutor, loop_thread
+from leasehold.sync.renewal_set import blocking_event
 
 logger = logging.getLogger(__name__)
+
+RenewalSetEvent = ExpirationWarning[RenewalSet, Lease] | RenewalFailure[RenewalSet, Lease]
+"""An event of a renewal set."""
 
 T = TypeVar("T")
 N = TypeVar("N")
@@ -46,6 +53,14 @@ class ClientBase:
             await self._client.close()
         finally:
             self._thread.clients.discard(self._client)
+
+    def renewal_event(self, event: RemoteEvent) -> RenewalSetEvent:
+        """Return an event of a renewal set out of one from a mailbox or a served listener."""
+
+        async def decode() -> RenewalSetEvent:
+            return blocking_event(RenewalSet, self._thread, self._client.renewal_event(event))
+
+        return self._thread.run(decode)
 
     def __enter__(self) -> Self:
         self._thread.check_process()

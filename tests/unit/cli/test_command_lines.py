@@ -4,7 +4,8 @@ import pytest
 
 from leasehold.cli import COMMANDS, main, parser_for
 
-USAGE_ERROR = 2
+USAGE_ERROR, COMMAND_NOT_FOUND = 2, 127
+SET = "0123456789abcdef0123456789abcdef"
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -106,6 +107,39 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "elect a b --ttl 3 --grace 3 -- ls",
             "leasehold: --grace 3s is more than a third of --ttl 3s: use --ttl 9s or --grace 1s",
         ),
+        ("renewal list zz", "argument SET: 'zz' is not the id of a renewal set: write its 32 hexa"),
+        ("renewal lst", "leasehold renewal: unknown command 'lst': did you mean list? "),
+        ("renewal create --ttl 0", "argument --ttl: duration must be more than 0 and at most "),
+        ("renewal create --ttl never", "'never' is not a duration: write seconds, such as 30 or "),
+        (f"renewal add {SET} 7a11", "the following arguments are required: --for "),
+        (f"renewal add {SET} --for 8h", "no lease was given: write LEASE, or --cookie, or --mai"),
+        (f"renewal add {SET} 7a --for 8x", "7d, or forever (see `leasehold renewal add --help`)"),
+        (f"renewal add {SET} zz --for 8h", "argument LEASE: 'zz' is not a lease id: write it as"),
+        (
+            f"renewal add {SET} 7a --cookie A1 --grantor desks --for 8h",
+            "leasehold: LEASE was given together with --cookie: give only one of them",
+        ),
+        (
+            f"renewal add {SET} --cookie A1 --for 8h",
+            "leasehold: --cookie requires --grantor: give the name of the landlord",
+        ),
+        (
+            f"renewal add {SET} 7a --etcd --at 127.0.0.1:1 --for 8h",
+            "leasehold: --etcd requires --grantor: give the cluster id, or omit --etcd",
+        ),
+        (
+            f"renewal add {SET} --mailbox {SET} --at 127.0.0.1:1 --for 8h",
+            "leasehold: --mailbox is for a mailbox of this server: omit --at and --grantor",
+        ),
+        (f"renewal add {SET} 7a --at host --for 8h", "argument --at: 'host' has no port: write H"),
+        (f"renewal remove {SET}", "no lease was given: write LEASE, or --cookie, or --mailbox"),
+        ("renewal destroy", "the following arguments are required: SET "),
+        (f"renewal watch {SET} ls", "unexpected argument 'ls': write -- before a command "),
+        (f"renewal watch {SET} --warn 10x", "argument --warn: '10x' is not a duration: "),
+        (f"renewal watch {SET} --count 0", "argument --count: must be a whole number of at least"),
+        ("events watch zz", "argument MAILBOX: 'zz' is not the id of a mailbox: write its 32 hexa"),
+        ("events watch", "the following arguments are required: MAILBOX "),
+        ("events create --ttl -1", "argument --ttl: "),
         ("completion tcsh", "leasehold completion: unknown command 'tcsh': "),
     ],
 )
@@ -146,12 +180,22 @@ def test_endpoints_with_a_space_in_the_variable_are_refused_with_its_name(
     assert said.endswith("such as a:1,b:2")
 
 
-@pytest.mark.parametrize("group", ["lease", "kv", "permit", "completion"])
+@pytest.mark.parametrize("group", ["lease", "kv", "permit", "renewal", "events", "completion"])
 def test_a_group_alone_helps(capsys: pytest.CaptureFixture[str], group: str) -> None:
     assert main([group]) == USAGE_ERROR
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"usage: leasehold {group} [-h] COMMAND ...")
+
+
+@pytest.mark.parametrize("group", ["renewal", "events"])
+def test_a_command_that_does_not_exist_is_reported_before_anything_is_sent(
+    capsys: pytest.CaptureFixture[str], group: str
+) -> None:
+    assert main([group, "watch", SET, "--", "no-such-command"]) == COMMAND_NOT_FOUND
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "leasehold: 'no-such-command' cannot be run: it was not found\n"
 
 
 def test_an_argument_that_takes_any_number_goes_on_after_an_option() -> None:

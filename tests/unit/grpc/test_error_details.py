@@ -22,6 +22,9 @@ from leasehold.errors import (
     LeaseFull,
     LeaseholdError,
     NoSpace,
+    NoSuchObject,
+    PermissionDenied,
+    ShardLost,
     Status,
     TooBusy,
     TooLarge,
@@ -65,7 +68,10 @@ ERRORS: Final[dict[str, st.SearchStrategy[LeaseholdError]]] = {
     "COMPACTED": st.builds(Compacted, NUMBERS, NUMBERS),
     "FUTURE_REVISION": st.builds(FutureRevision, NUMBERS, NUMBERS),
     "NO_SPACE": st.builds(NoSpace, NUMBERS, NUMBERS),
+    "NO_SUCH_OBJECT": st.builds(NoSuchObject, TEXTS, TEXTS),
+    "SHARD_LOST": st.builds(ShardLost, NUMBERS, TEXTS),
     "TOO_BUSY": st.builds(TooBusy, TEXTS.filter(bool)),
+    "PERMISSION_DENIED": st.builds(PermissionDenied, TEXTS.filter(bool)),
 }
 """A strategy for each error of the table."""
 

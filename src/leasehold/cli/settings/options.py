@@ -13,8 +13,13 @@ from leasehold.cli.settings.error_texts import is_shown, shown
 from leasehold.cli.settings.value_types import (
     ADDRESS,
     DIRECTORY,
+    ENDPOINT,
+    ENGINE,
     FILE,
+    FOREVER_WORD,
     HOST,
+    OFF,
+    ONE_ADDRESS,
     ORIGIN,
     POLICY,
     SWITCH,
@@ -28,19 +33,21 @@ from leasehold.server.etcd.lease import MAX_TTL_S
 from leasehold.server.settings import (
     LOG_FORMATS,
     LOG_LEVELS,
+    MAX_FIELD_BYTES,
     MAX_KEYS_PER_LEASE,
+    MAX_MAILBOX_BYTES,
     MAX_QUOTA_BYTES,
+    MAX_RECORDS,
     MAX_STREAMS,
     MAX_UNHEALTHY_AFTER_S,
     MIN_QUOTA_BYTES,
     MIN_UNHEALTHY_AFTER_S,
     Settings,
-    TlsFiles,
 )
-from leasehold.store.housekeeping import AutoCompaction
 
 PREFIX: Final = "LEASEHOLD_"
 _STANDARD: Final = Settings()
+_SERVICES: Final = _STANDARD.services
 _YEAR_MS: Final = 366 * 86_400_000
 
 
@@ -79,7 +86,9 @@ class Option:
 
 DATA: Final = "data"
 NETWORK: Final = "network"
+CLUSTER: Final = "etcd cluster"
 LEASES: Final = "leases"
+SERVICES: Final = "services"
 LOG: Final = "log"
 
 OPTIONS: Final = (
@@ -100,7 +109,7 @@ OPTIONS: Final = (
     ),
     Option(
         "compaction-age",
-        term("1h", 1000, 100 * _YEAR_MS, may_be_off=True),
+        term("1h", 1000, 100 * _YEAR_MS, none=OFF),
         _STANDARD.compaction.age,
         "how long old revisions are kept",
         DATA,
@@ -116,8 +125,36 @@ OPTIONS: Final = (
         "unhealthy-after",
         term("10s", MIN_UNHEALTHY_AFTER_S * 1000, MAX_UNHEALTHY_AFTER_S * 1000),
         _STANDARD.unhealthy_after_s,
-        "how long a commit may take before /health reports false",
+        "how long a commit, or an answer of the etcd cluster, may take before /health reports "
+        "false",
         DATA,
+    ),
+    Option(
+        "engine",
+        ENGINE,
+        (),
+        "etcd cluster for all state, in place of a data directory: etcd://HOST:PORT,HOST:PORT; the "
+        "server then serves leasehold.v1 only",
+        CLUSTER,
+    ),
+    Option(
+        "engine-ca",
+        FILE,
+        None,
+        "CA certificates of the cluster, in PEM; enables TLS to it",
+        CLUSTER,
+    ),
+    Option(
+        "engine-cert", FILE, None, "certificate of this server for the cluster, in PEM", CLUSTER
+    ),
+    Option("engine-key", FILE, None, "key of that certificate, in PEM, not encrypted", CLUSTER),
+    Option(
+        "advertise",
+        ONE_ADDRESS,
+        (),
+        "address at which other servers on the same cluster reach this one; the first of listen "
+        "unless set",
+        CLUSTER,
     ),
     Option(
         "listen",
@@ -204,6 +241,85 @@ OPTIONS: Final = (
         "several times",
         LEASES,
     ),
+    Option(
+        "renew-at",
+        ENDPOINT,
+        _SERVICES.renew_at,
+        "endpoint at which the renewal service may renew leases, besides this server; may be given "
+        "several times",
+        SERVICES,
+    ),
+    Option(
+        "callbacks",
+        ENDPOINT,
+        _SERVICES.callbacks,
+        "endpoint that events may be sent to, besides mailboxes and the caller's own address; may "
+        "be given several times",
+        SERVICES,
+    ),
+    Option(
+        "isolate-sets",
+        SWITCH,
+        _SERVICES.isolate_sets,
+        "renew leases of different renewal sets in separate messages",
+        SERVICES,
+    ),
+    Option(
+        "max-sets",
+        count("10000", 1, MAX_RECORDS),
+        _SERVICES.max_sets,
+        "maximum number of renewal sets",
+        SERVICES,
+    ),
+    Option(
+        "max-set-members",
+        count("100000", 1, MAX_RECORDS),
+        _SERVICES.max_set_members,
+        "maximum number of leases in one renewal set",
+        SERVICES,
+    ),
+    Option(
+        "set-term-max",
+        term("2h", 1, 100 * _YEAR_MS, none=FOREVER_WORD),
+        _SERVICES.set_maximum,
+        "longest term of a renewal set",
+        SERVICES,
+    ),
+    Option(
+        "set-term-default",
+        term("1h", 1, 100 * _YEAR_MS, none=FOREVER_WORD),
+        _SERVICES.set_default,
+        "term of a renewal set if the client leaves it to the service",
+        SERVICES,
+    ),
+    Option(
+        "mailbox-events",
+        count("10000", 1, MAX_RECORDS),
+        _SERVICES.mailbox_events,
+        "maximum number of events in one mailbox",
+        SERVICES,
+    ),
+    Option(
+        "mailbox-bytes",
+        size("16MiB", 1024, MAX_MAILBOX_BYTES),
+        _SERVICES.mailbox_bytes,
+        "maximum size of the events in one mailbox",
+        SERVICES,
+    ),
+    Option(
+        "max-handback",
+        size("64KiB", 0, MAX_FIELD_BYTES),
+        _SERVICES.handback_bytes,
+        "maximum size of the handback of a listener",
+        SERVICES,
+    ),
+    Option(
+        "max-lease-reference",
+        size("16KiB", 1024, MAX_FIELD_BYTES),
+        _SERVICES.reference_bytes,
+        "maximum size of a lease reference in a renewal set",
+        SERVICES,
+    ),
     Option("log-level", choice(LOG_LEVELS), _STANDARD.log_level, "lowest level to log", LOG),
     Option(
         "log-format",
@@ -216,28 +332,15 @@ OPTIONS: Final = (
 
 BY_NAME: Final = {option.name: option for option in OPTIONS}
 
-
-def settings_of(values: dict[str, Any]) -> Settings:
-    """Build the server's settings from values by option name."""
-    cert, key = values["cert"], values["key"]
-    return Settings(
-        directory=values["data-dir"],
-        listen=values["listen"],
-        tls=None if cert is None or key is None else TlsFiles(cert, key, values["client-ca"]),
-        is_insecure=values["insecure"],
-        cors=values["cors"],
-        host_whitelist=values["host-whitelist"],
-        has_gateway=values["gateway"],
-        quota_bytes=values["quota"],
-        compaction=AutoCompaction(values["compaction-age"], values["compaction-revisions"]),
-        min_ttl_s=int(values["min-ttl"]),
-        keys_per_lease=values["keys-per-lease"],
-        policies=dict(values["policy"]),
-        unhealthy_after_s=values["unhealthy-after"],
-        max_streams=values["max-streams"],
-        log_level=values["log-level"],
-        log_format=values["log-format"],
-    )
+CREDENTIALS: Final = Option(
+    "credentials",
+    Kind("", "[credentials.NAME]", str, is_list=True),
+    (),
+    "TLS files for endpoints of renew-at and callbacks, by name: in the file only",
+    SERVICES,
+)
+"""Pairs of a name and `RemoteEndpoints`. It is a table of the file, and neither a flag nor a
+variable."""
 
 
 MAX_VALUE_CHARS: Final = 4096

@@ -13,26 +13,28 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from leasehold.basics.addresses import Address, is_local
+from leasehold.basics.durations import FOREVER, Duration
 from leasehold.cli.argument_types import path
 from leasehold.cli.settings.error_texts import nearest, shown_name
 from leasehold.cli.settings.options import (
     BY_NAME,
+    CREDENTIALS,
     OPTIONS,
     PREFIX,
     Given,
     Layer,
     Mistake,
     Option,
-    settings_of,
 )
 from leasehold.cli.settings.toml_file import read_file
 from leasehold.cli.settings.value_types import SWITCH
 from leasehold.engine.embedded import MEMORY
 from leasehold.errors import StorageError
-from leasehold.server.settings import Settings
+from leasehold.server.settings import RemoteEndpoints, ServiceSettings, Settings, TlsFiles
+from leasehold.store.housekeeping import AutoCompaction
 
 CONFIG_FLAG: Final = "--config"
 CONFIG_FILE: Final = "leasehold.toml"
@@ -63,7 +65,61 @@ class Reading:
     @property
     def settings(self) -> Settings:
         """The server's settings, if there are no mistakes."""
-        return settings_of({name: given.value for name, given in self.values.items()})
+        return _settings_of({name: given.value for name, given in self.values.items()})
+
+
+def _settings_of(values: dict[str, Any]) -> Settings:
+    """Build the server's settings from values by option name."""
+    cert, key = values["cert"], values["key"]
+    return Settings(
+        directory=values["data-dir"],
+        engine=_engine_of(values),
+        advertise=values["advertise"] or None,
+        services=_services_of(values),
+        listen=values["listen"],
+        tls=None if cert is None or key is None else TlsFiles(cert, key, values["client-ca"]),
+        is_insecure=values["insecure"],
+        cors=values["cors"],
+        host_whitelist=values["host-whitelist"],
+        has_gateway=values["gateway"],
+        quota_bytes=values["quota"],
+        compaction=AutoCompaction(values["compaction-age"], values["compaction-revisions"]),
+        min_ttl_s=int(values["min-ttl"]),
+        keys_per_lease=values["keys-per-lease"],
+        policies=dict(values["policy"]),
+        unhealthy_after_s=values["unhealthy-after"],
+        max_streams=values["max-streams"],
+        log_level=values["log-level"],
+        log_format=values["log-format"],
+    )
+
+
+def _engine_of(values: dict[str, Any]) -> RemoteEndpoints | None:
+    if not values["engine"]:
+        return None
+    files = (values[name] for name in ("engine-ca", "engine-cert", "engine-key"))
+    return RemoteEndpoints(values["engine"], *files)
+
+
+def _services_of(values: dict[str, Any]) -> ServiceSettings:
+    return ServiceSettings(
+        renew_at=values["renew-at"],
+        callbacks=values["callbacks"],
+        isolate_sets=values["isolate-sets"],
+        credentials=dict(values["credentials"]),
+        max_sets=values["max-sets"],
+        max_set_members=values["max-set-members"],
+        set_maximum=_duration(values["set-term-max"]),
+        set_default=_duration(values["set-term-default"]),
+        mailbox_events=values["mailbox-events"],
+        mailbox_bytes=values["mailbox-bytes"],
+        handback_bytes=values["max-handback"],
+        reference_bytes=values["max-lease-reference"],
+    )
+
+
+def _duration(seconds: float | None) -> Duration:
+    return FOREVER if seconds is None else seconds
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Reading:
@@ -74,7 +130,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Reading:
             (layer.given[option.name] for layer in layers if option.name in layer.given),
             Given(option.default, DEFAULT),
         )
-        for option in OPTIONS
+        for option in (*OPTIONS, CREDENTIALS)
     }
     mistakes = [mistake for layer in layers for mistake in layer.mistakes]
     mistakes += _contradictions(values) if not mistakes else []
@@ -136,7 +192,14 @@ def _likely_slips(values: Mapping[str, Given]) -> list[str]:
 
 
 def _contradictions(values: Mapping[str, Given]) -> list[Mistake]:
-    return [*_half_tls(values), *_wrong_schemes(values), *_open_to_all(values)]
+    return [
+        *_half_tls(values),
+        *_wrong_schemes(values),
+        *_open_to_all(values),
+        *_not_for_engine(values),
+        *_only_for_engine(values),
+        *_set_terms(values),
+    ]
 
 
 def _half_tls(values: Mapping[str, Given]) -> list[Mistake]:
@@ -170,6 +233,47 @@ def _open_to_all(values: Mapping[str, Given]) -> list[Mistake]:
     return _about_addresses(values, why, lambda each: not each.is_tls and not is_local(each))
 
 
+def _not_for_engine(values: Mapping[str, Given]) -> list[Mistake]:
+    """Refuse settings of a server's own data together with a cluster that has the data."""
+    engine = values["engine"]
+    if not engine.value:
+        return []
+    return [
+        Mistake(
+            f"{values[name].where}: {name} cannot be combined with engine ({engine.where}): the "
+            f"etcd cluster has the data; omit {name} or engine",
+            name,
+        )
+        for name in OF_OWN_DATA
+        if values[name].where != DEFAULT
+    ]
+
+
+def _only_for_engine(values: Mapping[str, Given]) -> list[Mistake]:
+    needed = {"engine-key": "engine-cert", "engine-cert": "engine-key"}
+    for name in ("engine-ca", "engine-cert", "engine-key", "advertise"):
+        missing = [] if values["engine"].value else ["engine URL"]
+        if (other := needed.get(name)) is not None:
+            missing += [f"{each} FILE" for each in (other, "engine-ca") if not values[each].value]
+        if values[name].value and missing:
+            wanted = " and ".join(f"--{each}" for each in missing)
+            return [Mistake(f"{values[name].where}: {name} requires {wanted} as well", name)]
+    return []
+
+
+def _set_terms(values: Mapping[str, Given]) -> list[Mistake]:
+    most, usual = values["set-term-max"], values["set-term-default"]
+    if most.value is None or (usual.value is not None and usual.value <= most.value):
+        return []
+    show = BY_NAME["set-term-max"].kind.show
+    where = most.where if usual.where == DEFAULT else usual.where
+    why = (
+        f"set-term-default is {show(usual.value)} and set-term-max is {show(most.value)}: write a "
+        "default that is at most the maximum"
+    )
+    return [Mistake(f"{where}: {why}", "set-term-default")]
+
+
 def _about_addresses(
     values: Mapping[str, Given], why: str, is_wrong: Callable[[Address], bool]
 ) -> list[Mistake]:
@@ -180,6 +284,16 @@ def _about_addresses(
         if is_wrong(each)
     ]
 
+
+OF_OWN_DATA: Final = (
+    "data-dir",
+    "quota",
+    "compaction-age",
+    "compaction-revisions",
+    "min-ttl",
+    "keys-per-lease",
+)
+"""Options of a server that has the data itself."""
 
 _PREFIX: Final = "setting-"
 """Separates the values of options from other arguments of a command."""
@@ -253,6 +367,12 @@ def directory_in_force(named: Path | None, arguments: argparse.Namespace) -> Pat
     for mistake in reading.mistakes:
         if mistake.name in (None, _DATA_DIR.name) and given.where == DEFAULT:
             raise StorageError(f"{mistake.text}; or give the directory on the command line")
+    engine = reading.values["engine"]
+    if engine.value and given.where == DEFAULT:
+        raise StorageError(
+            f"{engine.where}: the data is in the etcd cluster at {', '.join(engine.value)}: back "
+            "it up with `etcdctl snapshot save`, or name a directory on the command line"
+        )
     if given.value is None:
         raise StorageError(
             f"{given.where}: the data directory is memory:, which stores "

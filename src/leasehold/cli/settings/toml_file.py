@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from leasehold.cli.settings.error_texts import (
     hint,
+    is_shown,
     nearest,
     one_line,
     shown,
@@ -18,14 +19,24 @@ from leasehold.cli.settings.error_texts import (
 )
 from leasehold.cli.settings.options import (
     BY_NAME,
+    CREDENTIALS,
     FAILED,
+    MAX_VALUE_CHARS,
     Given,
     Layer,
     Mistake,
     Option,
     check_number,
 )
-from leasehold.cli.settings.value_types import FIELDS, check_name, policy_of, term_ms
+from leasehold.cli.settings.value_types import (
+    FIELDS,
+    FILE,
+    check_name,
+    endpoints,
+    policy_of,
+    term_ms,
+)
+from leasehold.server.settings import RemoteEndpoints
 
 KeyPath = tuple[str, ...]
 
@@ -47,6 +58,12 @@ _AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$| \(at end of docu
 _POLICY: Final = BY_NAME["policy"]
 _FORM_OF_POLICY: Final = (
     'write [policy.workers], and below it min = "1s", max = "10m", default = "30s"'
+)
+_KNOWN: Final = {**BY_NAME, CREDENTIALS.name: CREDENTIALS}
+_CREDENTIAL_KEYS: Final = ("endpoints", "ca", "cert", "key")
+_FORM_OF_CREDENTIALS: Final = (
+    'write [credentials.lab], and below it endpoints = ["db.example.org:2379"], ca = "ca.pem", and '
+    'if the servers require a certificate cert = "me.pem", key = "me-key.pem"'
 )
 _FORM_OF_TERM: Final = 'write a number with ms, s, m, h or d, such as "30s"'
 
@@ -117,9 +134,11 @@ class _File:
         for key, value in table.items():
             if self._layer.is_full:
                 break
-            option = BY_NAME.get(key)
+            option = _KNOWN.get(key)
             if option is None:
                 self._refuse_unknown(key, value)
+            elif option is CREDENTIALS:
+                self._read_credentials(value)
             elif option is _POLICY:
                 self._read_policies(value)
             else:
@@ -132,7 +151,10 @@ class _File:
     def _refuse_unknown(self, key: str, value: Any) -> None:
         meant = hint(key, BY_NAME) or "see `leasehold serve --help` for the list"
         if isinstance(value, dict):
-            meant = "write its keys without a table; only policies are tables: [policy.workers]"
+            meant = (
+                "write its keys without a table; only policies and credentials are tables: "
+                "[policy.workers]"
+            )
         near = nearest(key, BY_NAME)
         text = f"{self._where(key)}: {shown_name(key)} is not a known setting: {meant}"
         self._layer.note(Mistake(text, near))
@@ -185,6 +207,60 @@ class _File:
         else:
             return self._layer.attempt(_POLICY, where, whole, term_ms, value)
         return FAILED
+
+    # Credentials.
+
+    def _read_credentials(self, value: Any) -> None:
+        where = self._where(CREDENTIALS.name)
+        if not isinstance(value, dict):
+            why = f"{_shown(value)} is not a table: {_FORM_OF_CREDENTIALS}"
+            self._layer.refuse(CREDENTIALS, where, why)
+            return
+        if self._layer.attempt(CREDENTIALS, where, "", check_number, len(value)) is FAILED:
+            return
+        found = [self._read_credential(name, table) for name, table in value.items()]
+        if FAILED not in found:
+            self._layer.given[CREDENTIALS.name] = Given(tuple(found), where)
+
+    def _read_credential(self, name: str, table: Any) -> Any:
+        path = (CREDENTIALS.name, name)
+        where, key = self._where(*path), _joined(path)
+        found = self._layer.attempt(CREDENTIALS, where, key, _credential_of, name, table)
+        return FAILED if found is FAILED else (name, found)
+
+
+def _credential_of(name: str, table: Any) -> RemoteEndpoints:
+    check_name(name, "the name of credentials")
+    if not isinstance(table, dict):
+        raise ValueError(f"{_shown(table)} is not a table: {_FORM_OF_CREDENTIALS}")
+    for key in table:
+        if key not in _CREDENTIAL_KEYS:
+            raise ValueError(f"{shown_name(key)} is not a known setting: {_FORM_OF_CREDENTIALS}")
+    texts = table.get("endpoints", [])
+    if not texts or not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise ValueError(f"endpoints is not a list of addresses: {_FORM_OF_CREDENTIALS}")
+    check_number(len(texts))
+    files = {key: _file_of(key, table[key]) for key in _CREDENTIAL_KEYS[1:] if key in table}
+    if "ca" not in files or ("cert" in files) != ("key" in files):
+        raise ValueError(f"ca, or one of cert and key, is missing: {_FORM_OF_CREDENTIALS}")
+    return RemoteEndpoints(endpoints(texts, _FORM_OF_CREDENTIALS), **files)
+
+
+def _file_of(key: str, value: Any) -> Path:
+    if not isinstance(value, str) or not is_shown(value) or len(value) > MAX_VALUE_CHARS:
+        raise ValueError(f"{key} is not a file name: {_FORM_OF_CREDENTIALS}")
+    path: Path = FILE.parse(value)
+    return path
+
+
+def credential_lines(name: str, found: RemoteEndpoints) -> list[str]:
+    """Format one entry as TOML."""
+    files = {"ca": found.ca, "cert": found.cert, "key": found.key}
+    return [
+        f'[credentials."{name}"]',
+        f"endpoints = [{', '.join(map(_quoted, found.endpoints))}]",
+        *(f"{key} = {_quoted(str(file))}" for key, file in files.items() if file is not None),
+    ]
 
 
 def _joined(path: KeyPath) -> str:

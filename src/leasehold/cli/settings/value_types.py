@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasehold.basics.addresses import Address, parse_address
+from leasehold.basics.endpoint_list import EndpointList
 from leasehold.cli.settings.error_texts import shown
 from leasehold.http1.authority import ANY, parse_origin
 from leasehold.leases.policies import DEFAULT_TERM_MS, MAX_TERM_MS, MIN_TERM_MS, TermPolicy
@@ -30,6 +31,16 @@ MAX_ADDRESS_CHARS: Final = 300
 _ANY_ADDRESS: Final = "127.0.0.1:2379"
 _ANY_HOST: Final = "leasehold.example.org"
 _ANY_ORIGIN: Final = "https://app.example.org"
+
+_ANY_ENDPOINT: Final = "db.example.org:2379"
+_ETCD: Final = "etcd://"
+_ANY_ENGINE: Final = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
+_ENGINE_FORM: Final = f"write etcd://HOST:PORT,HOST:PORT, such as {_ANY_ENGINE}"
+
+MAX_ENGINE_CHARS: Final = 2048
+"""Of the endpoints of a cluster."""
+
+FOREVER_WORD: Final = "forever"
 
 _HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
@@ -98,6 +109,51 @@ def _address(text: str) -> Address:
     return parse_address(text)
 
 
+def _endpoint(text: str) -> str:
+    """Parse an address that this server may connect to."""
+    if len(text) > MAX_ADDRESS_CHARS or "," in text:
+        raise ValueError(
+            f"{shown(text)} is not an endpoint: write one HOST:PORT at a time, such as "
+            f"{_ANY_ENDPOINT}"
+        )
+    return str(parse_address(text))
+
+
+def _list_entry(text: str) -> str:
+    """Parse an entry of an operator's list of endpoints."""
+    if len(text) > MAX_ADDRESS_CHARS or "," in text:
+        raise ValueError(
+            f"{shown(text)} is not an endpoint: write one HOST or HOST:PORT at a time, such as "
+            f"{_ANY_ENDPOINT}, or * for all"
+        )
+    EndpointList([text])
+    return text
+
+
+def endpoints(texts: Sequence[str], form: str) -> tuple[str, ...]:
+    """Parse addresses of one cluster; an error ends with `form`."""
+    found = []
+    for text in texts:
+        try:
+            if "://" in text:
+                raise ValueError(f"{shown(text)} has a scheme")
+            found.append(_endpoint(text))
+        except ValueError as error:
+            raise ValueError(f"{error}: {form}") from None
+    if len(set(found)) < len(found):
+        raise ValueError(f"an endpoint is given twice: {form}")
+    return tuple(found)
+
+
+def _engine(text: str) -> tuple[str, ...]:
+    if not text.startswith(_ETCD):
+        raise ValueError(f"{shown(text)} is not an engine: {_ENGINE_FORM}")
+    rest = text.removeprefix(_ETCD)
+    if not rest or len(rest) > MAX_ENGINE_CHARS:
+        raise ValueError(f"{shown(text)} is not an engine: {_ENGINE_FORM}")
+    return endpoints(rest.removesuffix("/").split(","), _ENGINE_FORM)
+
+
 def _refuse_comma(text: str, what: str, name: str) -> None:
     if "," in text:
         raise ValueError(
@@ -138,6 +194,9 @@ DIRECTORY: Final = Kind(
 )
 FILE: Final = Kind("FILE", "./server.pem", _file)
 ADDRESS: Final = Kind("ADDRESS", _ANY_ADDRESS, _address, is_list=True)
+ONE_ADDRESS: Final = Kind("ADDRESS", _ANY_ENDPOINT, _address)
+ENDPOINT: Final = Kind("ENDPOINT", _ANY_ENDPOINT, _list_entry, is_list=True)
+ENGINE: Final = Kind("URL", _ANY_ENGINE, _engine, lambda value: _ETCD + ",".join(value))
 ORIGIN: Final = Kind("ORIGIN", _ANY_ORIGIN, _origin, is_list=True)
 HOST: Final = Kind("HOST", _ANY_HOST, _host, is_list=True)
 SWITCH: Final = Kind(
@@ -203,15 +262,15 @@ def count(example: str, least: int, most: int, *, may_be_off: bool = False) -> K
 
 
 def term(
-    example: str, least_ms: int, most_ms: int, *, may_be_off: bool = False, unit_ms: int = 1
+    example: str, least_ms: int, most_ms: int, *, none: str | None = None, unit_ms: int = 1
 ) -> Kind:
-    """A duration in seconds, or None for `off` if that is allowed."""
+    """A duration in seconds, or None for the word `none`, if there is one."""
     form = f"write a number with ms, s, m, h or d, such as {example}" + (
-        f", or {OFF}" if may_be_off else ""
+        f", or {none}" if none else ""
     )
 
     def parse(text: str) -> float | None:
-        if may_be_off and text.lower() == OFF:
+        if none and text.lower() == none:
             return None
         length_ms = parse_term_ms(text, form)
         if length_ms % unit_ms:
@@ -221,9 +280,9 @@ def term(
         return _within(text, length_ms, least_ms, most_ms, show_term_ms, example) / 1000
 
     def show(value: float | None) -> str:
-        return OFF if value is None else show_term_ms(round(value * 1000))
+        return str(none) if value is None else show_term_ms(round(value * 1000))
 
-    return Kind("TIME|off" if may_be_off else "TIME", example, parse, show)
+    return Kind(f"TIME|{none}" if none else "TIME", example, parse, show)
 
 
 def parse_term_ms(text: str, form: str) -> int:
@@ -267,11 +326,11 @@ _TIME: Final = "write a number with ms, s, m, h or d, such as 30s"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def check_name(name: str) -> None:
-    """Refuse an invalid policy name."""
+def check_name(name: str, what: str = "a policy name") -> None:
+    """Refuse an invalid name."""
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{shown(name)} is not a policy name: write up to 100 letters, digits, dots, dashes "
+            f"{shown(name)} is not {what}: write up to 100 letters, digits, dots, dashes "
             "and underscores, such as workers"
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from leasehold.basics.callbacks import check_plain_callback
-from leasehold.basics.durations import FOREVER, Forever
+from leasehold.basics.durations import ANY, FOREVER, DurationLike, Forever
 from leasehold.client import client as on_loop
 from leasehold.engine.key import BytesOrText
 from leasehold.engine.time_limits import Timeout
@@ -13,17 +13,21 @@ from leasehold.engine.values import LeaseInfo
 from leasehold.locks.guards import RECALL_S
 from leasehold.locks.lock_count import AcquisitionCounts
 from leasehold.locks.lock_events import Listener as LockListener
+from leasehold.renewal.client import SetInfo
 from leasehold.sync.client_base import ClientBase
 from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.election import Election
+from leasehold.sync.generated.events_client import Mailbox
 from leasehold.sync.generated.held_lease import Callback, HeldLease
 from leasehold.sync.generated.kv import KV
 from leasehold.sync.generated.permits import Permits
 from leasehold.sync.generated.queued_locks import RWLock, Semaphore
+from leasehold.sync.generated.renewal_client import RenewalSet
 from leasehold.sync.guard import OnLoss, report_loss
 from leasehold.sync.lease_base import Check, check_in_thread, lease_on_loop
 from leasehold.sync.lock import Lock
 from leasehold.sync.loop_thread import LoopThread
+from leasehold.sync.renewal_set import obtain_set
 
 
 class Client(ClientBase):
@@ -253,3 +257,38 @@ class Client(ClientBase):
     def on_lock_event(self, listener: LockListener) -> Callable[[], None]:
         """Call `listener(event)` for events of locks; returns a function that removes it."""
         return self._client.on_lock_event(listener)
+
+    def renewal_set(
+        self, duration: DurationLike = ANY, *, id: str | None = None, timeout: Timeout = None
+    ) -> RenewalSet:
+        """Create a set of leases that the server keeps alive: to be used, or entered.
+
+            with client.renewal_set(duration=3600) as renewals:
+                renewals.renew_for(lease, desired_duration=86_400)
+
+        The set is leased for `duration`, or less if the server has a lower limit. It outlives the
+        block and this client: it ends with its lease, or with `destroy`. With `id` it is a set that
+        exists, of any client; raises `NoSuchObject` if it has ended.
+        """
+        return RenewalSet(
+            self._thread,
+            obtain_set(self._thread, self._client.renewal_set(duration, id=id, timeout=timeout)),
+        )
+
+    def renewal_sets(self) -> list[SetInfo]:
+        """Return the state of all renewal sets of the cluster, for its operator."""
+        return self._thread.run(self._client.renewal_sets)
+
+    def mailbox(self, duration: DurationLike = ANY, *, id: str | None = None) -> Mailbox:
+        """Create a queue of events on the server, which is read later.
+
+            mailbox = client.mailbox(3600)
+            renewals.set_failure_listener(mailbox)
+
+        The mailbox is leased for `duration`, or less if the server has a lower limit. It outlives
+        this client: it ends with its lease. With `id` it is a mailbox that exists, of any client;
+        raises `NoSuchObject` if it has ended.
+        """
+        return Mailbox(
+            self._thread, self._thread.run(lambda: self._client.mailbox(duration, id=id))
+        )

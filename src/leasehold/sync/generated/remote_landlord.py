@@ -4,6 +4,7 @@
 import ssl
 
 from leasehold.basics.durations import ANY, DurationLike
+from leasehold.grpc.channel import Channel
 from leasehold.grpc.endpoints import Endpoints
 from leasehold.landlord import remote_landlord as on_loop
 from leasehold.landlord.remote_landlord import TIMEOUT_S
@@ -22,13 +23,16 @@ class RemoteLandlord(LoopObject[on_loop.RemoteLandlord]):
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        endpoints: Endpoints | Channel,
         *,
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT_S,
         margin: float = 0.0,
     ) -> None:
-        """Create a client; `timeout` in seconds is for each call, `margin` as for `Lease`."""
+        """Create a client; `timeout` in seconds is for each call, `margin` as for `Lease`.
+
+        A channel that is passed as `endpoints` is shared, and not closed.
+        """
         super().__init__(
             lambda: on_loop.RemoteLandlord(endpoints, tls=tls, timeout=timeout, margin=margin)
         )

@@ -74,11 +74,16 @@ class RenewalManager(RenewalBase):
         desired_end: End,
         renew_duration: DurationLike = FOREVER,
         listener: Listener | None = None,
+        *,
+        due_at: float | None = None,
     ) -> None:
         """Keep `lease` alive until `desired_end`, requesting `renew_duration` at a time.
 
         Adding a lease again replaces the terms. `renew_duration` may be ANY only if the desired end
         is FOREVER. `listener` is called once, after the lease has left, unless it was removed.
+
+        `due_at`, a reading of `Clock.boottime`, is when to renew it for the first time, unless that
+        is due earlier: for a lease whose end is not known for certain.
         """
         self._run(
             lambda: self._on_loop.renew_until(
@@ -86,6 +91,7 @@ class RenewalManager(RenewalBase):
                 desired_end,
                 renew_duration,
                 self._listener(listener, RenewalNotice),
+                due_at=due_at,
             )
         )
 

@@ -1,16 +1,24 @@
 """All sources together: which value counts, where it came from, and what is said of wrong ones."""
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold.basics.addresses import TcpAddress, UnixAddress
+from leasehold.basics.durations import FOREVER
 from leasehold.cli.settings.error_texts import OF_ETCD, OF_OTHERS, hint
 from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
-from leasehold.cli.settings.sources import Reading, read_settings
+from leasehold.cli.settings.sources import (
+    OF_OWN_DATA,
+    Reading,
+    directory_in_force,
+    read_settings,
+)
+from leasehold.errors import StorageError
 from leasehold.leases.policies import TermPolicy
-from leasehold.server.settings import Settings, TlsFiles
+from leasehold.server.settings import RemoteEndpoints, ServiceSettings, Settings, TlsFiles
 from leasehold.store.housekeeping import AutoCompaction
 
 FLAG, VARIABLE, FILE = "flag", "variable", "file"
@@ -22,6 +30,11 @@ RIGHT: dict[str, list[str]] = {
     "compaction-age": ["2h", "off", "10s"],
     "compaction-revisions": ["5", "off", "7"],
     "unhealthy-after": ["1s", "500s", "1m"],
+    "engine": ["etcd://a:1", "etcd://b:2,c:3", "etcd://[::1]:4"],
+    "engine-ca": ["a.ca", "b.ca", "c.ca"],
+    "engine-cert": ["a.pem", "b.pem", "c.pem"],
+    "engine-key": ["a.key", "b.key", "c.key"],
+    "advertise": ["a:1", "https://b:2", "unix:/x"],
     "listen": ["127.0.0.1:1", "[::1]:2", "unix:/x"],
     "cert": ["a.pem", "b.pem", "c.pem"],
     "key": ["a.key", "b.key", "c.key"],
@@ -34,10 +47,32 @@ RIGHT: dict[str, list[str]] = {
     "min-ttl": ["1s", "3s", "1m"],
     "keys-per-lease": ["1", "2", "3"],
     "policy": ["a:min=1s", "b:max=1h", "c:default=2s"],
+    "renew-at": ["a:1", "b", "*"],
+    "callbacks": ["a:1", "b:2", "unix:/x"],
+    "isolate-sets": ["true", "false", "true"],
+    "max-sets": ["1", "2", "3"],
+    "max-set-members": ["1", "2", "3"],
+    "set-term-max": ["1h", "forever", "3h"],
+    "set-term-default": ["1m", "2m", "3m"],
+    "mailbox-events": ["1", "2", "3"],
+    "mailbox-bytes": ["1KiB", "2KiB", "3MiB"],
+    "max-handback": ["0", "2KiB", "1MiB"],
+    "max-lease-reference": ["1KiB", "2KiB", "1MiB"],
     "log-level": ["debug", "warning", "error"],
     "log-format": ["json", "console", "json"],
 }
 """Three values of each option, one for each source."""
+
+NEED_OTHERS = (
+    "cert",
+    "key",
+    "client-ca",
+    "engine-ca",
+    "engine-cert",
+    "engine-key",
+    "advertise",
+)
+"""Options that are refused without another one."""
 
 WRONG: dict[str, list[str]] = {
     "data-dir": ["\0"],
@@ -45,6 +80,11 @@ WRONG: dict[str, list[str]] = {
     "compaction-age": ["5", "never", "1ms"],
     "compaction-revisions": ["0", "-3", "some"],
     "unhealthy-after": ["5", "0s", "999ms", "25h"],
+    "engine": ["a:1", "etcd://", "etcd://a", "etcd://a:1,a:1", "etcd://http://a:1", "http://a:1"],
+    "engine-ca": ["\0"],
+    "engine-cert": ["\0"],
+    "engine-key": ["\0"],
+    "advertise": ["2379", "a:1,b:2"],
     "listen": ["2379", "127.0.0.1", "127.0.0.1:65536", "::1:2379", "ftp://a:1", "unix:"],
     "cert": ["\0"],
     "key": ["\0"],
@@ -57,6 +97,17 @@ WRONG: dict[str, list[str]] = {
     "min-ttl": ["2", "0s", "500ms", "1500ms"],
     "keys-per-lease": ["0", "many", "1000001"],
     "policy": ["a", "a:min=1", "a:most=1s", "a:min=2s,max=1s"],
+    "renew-at": ["https://a:1", "a:1,b:2"],
+    "callbacks": ["a:b", "*.example"],
+    "isolate-sets": ["yes"],
+    "max-sets": ["0", "10000001"],
+    "max-set-members": ["0", "many"],
+    "set-term-max": ["off", "5"],
+    "set-term-default": ["never", "5"],
+    "mailbox-events": ["0", "-1"],
+    "mailbox-bytes": ["5", "2GiB"],
+    "max-handback": ["-1", "2MiB"],
+    "max-lease-reference": ["5", "2MiB"],
     "log-level": ["loud"],
     "log-format": ["xml"],
 }
@@ -67,6 +118,11 @@ WRONG_IN_TOML: dict[str, list[str]] = {
     "compaction-age": ["5", "false", '"5"'],
     "compaction-revisions": ["0", '"never"', "false", "1.0"],
     "unhealthy-after": ["5", "true", '"5"', '"0s"'],
+    "engine": ["1", '""', '["etcd://a:1"]', '"a:1"'],
+    "engine-ca": ["1", '""'],
+    "engine-cert": ["1", '""'],
+    "engine-key": ["1", '""'],
+    "advertise": ["2379", '["a:1"]', '"a"'],
     "listen": ["2379", "[]", "[2379]", '["127.0.0.1"]', '["127.0.0.1:1", "127.0.0.1:1"]'],
     "cert": ["1", '""'],
     "key": ["1", '""'],
@@ -80,6 +136,17 @@ WRONG_IN_TOML: dict[str, list[str]] = {
     "keys-per-lease": ['"5"', "0", "true", "1.5"],
     "policy": ['"a:min=1s"', "5", "{ a = 5 }", "{ a = { min = 1 } }", "{ a = { mini = '1s' } }",
                "{ a = { min = '1' } }", "{ a = { min = '2s', max = '1s' } }", "{ 'a b' = {} }"],
+    "renew-at": ["1", "[]", '["a:b"]', '["a:1", "a:1"]'],
+    "callbacks": ["1", "[]", '["a:b"]'],
+    "isolate-sets": ["1", '"true"'],
+    "max-sets": ['"5"', "0"],
+    "max-set-members": ['"5"', "0"],
+    "set-term-max": ["5", '"off"'],
+    "set-term-default": ["5", '"off"'],
+    "mailbox-events": ['"5"', "0"],
+    "mailbox-bytes": ["5", "true"],
+    "max-handback": ["-1", "true"],
+    "max-lease-reference": ["5", "true"],
     "log-level": ["1", '"loud"'],
     "log-format": ["1", '"xml"'],
 }  # fmt: skip
@@ -137,7 +204,7 @@ def test_flags_count_before_variables_and_those_before_the_file(option: Option) 
         value = option.kind.parse(texts[left[0]])
         assert reading.values[option.name].where == places[left[0]]
         assert reading.values[option.name].value == ((value,) if option.kind.is_list else value)
-        assert all(mistake.name in ("cert", "key", "client-ca") for mistake in reading.mistakes)
+        assert all(mistake.name in NEED_OTHERS for mistake in reading.mistakes)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +265,108 @@ def test_everything_at_once() -> None:
     )
     assert reading.values["client-ca"].where == "x.toml:3"
     assert reading.values["policy"].where == "LEASEHOLD_POLICY"
+
+
+def test_an_engine_with_its_files_and_the_settings_of_services() -> None:
+    reading = read(
+        {"engine": "etcd://a:1,b:2", "advertise": "c:3", "renew-at": ["d:4", "e:5"]},
+        {"LEASEHOLD_SET_TERM_MAX": "forever", "LEASEHOLD_ISOLATE_SETS": "true"},
+        'engine-ca = "ca"\nengine-cert = "c"\nengine-key = "k"\nmailbox-bytes = "1MiB"\n'
+        '[credentials.lab]\nendpoints = ["d:4"]\nca = "lab.pem"\n',
+    )
+    assert not reading.mistakes
+    assert reading.settings == Settings(
+        engine=RemoteEndpoints(("a:1", "b:2"), Path("ca"), Path("c"), Path("k")),
+        advertise=TcpAddress("c", 3),
+        services=ServiceSettings(
+            renew_at=("d:4", "e:5"),
+            isolate_sets=True,
+            set_maximum=FOREVER,
+            mailbox_bytes=1024**2,
+            credentials={"lab": RemoteEndpoints(("d:4",), Path("lab.pem"))},
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", OF_OWN_DATA)
+def test_settings_of_own_data_are_refused_with_an_engine(name: str) -> None:
+    option = BY_NAME[name]
+    for source in SOURCES:
+        reading = given(option, {source: RIGHT[name][0]})
+        assert not reading.mistakes
+    environ = {option.variable: RIGHT[name][0]}
+    Path("leasehold.toml").unlink()
+    (mistake,) = read({"engine": "etcd://a:1"}, environ).mistakes
+    assert mistake.text == (
+        f"{option.variable}: {name} cannot be combined with engine (--engine): the etcd cluster "
+        f"has the data; omit {name} or engine"
+    )
+    assert mistake.name == name
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ({"engine-ca": "x"}, "engine-ca requires --engine URL as well"),
+        ({"advertise": "a:1"}, "advertise requires --engine URL as well"),
+        (
+            {"engine": "etcd://a:1", "engine-cert": "x"},
+            "engine-cert requires --engine-key FILE and --engine-ca FILE as well",
+        ),
+        (
+            {"engine": "etcd://a:1", "engine-key": "x", "engine-cert": "y"},
+            "engine-cert requires --engine-ca FILE as well",
+        ),
+        (
+            {"set-term-max": "1m"},
+            (
+                "set-term-default is 1h and set-term-max is 1m: write a default that is at most "
+                "the maximum"
+            ),
+        ),
+        (
+            {"set-term-default": "forever"},
+            (
+                "set-term-default is forever and set-term-max is 2h: write a default that is at "
+                "most the maximum"
+            ),
+        ),
+    ],
+)
+def test_settings_that_need_others_are_refused_without(flags: dict[str, Any], wanted: str) -> None:
+    (mistake,) = read(flags).mistakes
+    where, _, text = mistake.text.partition(": ")
+    assert text == wanted
+    assert where.startswith("--")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "5",
+        "{ a = 5 }",
+        "{ a = {} }",
+        "{ a = { endpoints = 'b:1', ca = 'x' } }",
+        "{ a = { endpoints = ['b'], ca = 'x' } }",
+        "{ a = { endpoints = ['b:1'] } }",
+        "{ a = { endpoints = ['b:1'], ca = 5 } }",
+        "{ a = { endpoints = ['b:1'], ca = 'x', cert = 'y' } }",
+        "{ a = { endpoints = ['b:1'], ca = 'x', secret = 'y' } }",
+        "{ 'a b' = { endpoints = ['b:1'], ca = 'x' } }",
+    ],
+)
+def test_wrong_credentials_are_one_line_with_their_line(table: str) -> None:
+    (mistake,) = read(toml=f"# first\ncredentials = {table}\n").mistakes
+    assert mistake.text.startswith("leasehold.toml:2: ")
+    assert ": write " in mistake.text
+    assert mistake.name == "credentials"
+
+
+def test_a_backup_is_refused_if_the_data_is_in_a_cluster() -> None:
+    Path("leasehold.toml").write_text('engine = "etcd://a:1,b:2"\n')
+    with pytest.raises(StorageError, match=r"leasehold.toml:1: the data is in .* at a:1, b:2"):
+        directory_in_force(None, Namespace())
+    assert directory_in_force(Path("x"), Namespace()) == Path("x")
 
 
 def test_the_file_is_the_flags_or_the_variables_or_the_one_that_is_there() -> None:

@@ -23,7 +23,7 @@ from leasehold.leases.policies import MAX_TERM_MS, TermPolicy
 
 QUOTA = size("2GiB", 1, 1024**5)
 TIME = term("1h", 1, 10**15)
-AGE = term("1h", 1000, 10**15, may_be_off=True)
+AGE = term("1h", 1000, 10**15, none="off")
 NUMBER = count("1000", 1, 10**6)
 
 

@@ -1,0 +1,479 @@
+"""`leasehold renewal`: sets of leases that the server keeps alive; `renewal_views` has the rest."""
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.cli import argument_types
+from leasehold.cli.argument_types import shown_id, shown_term
+from leasehold.cli.connection import (
+    ConnectOptions,
+    error_text,
+    finish,
+    remote,
+    require_leasehold,
+    with_client,
+)
+from leasehold.cli.output import emit_json, emit_lines, number, print_error
+from leasehold.cli.parser import FAILURE, NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
+from leasehold.errors import CallRefused, LeaseholdError, NoSuchObject, Status, UnknownLease
+
+if TYPE_CHECKING:
+    from leasehold.basics.durations import Requested
+    from leasehold.client.client import Client
+    from leasehold.renewal.client import RenewalSet
+    from leasehold.renewal.references import LeaseReference
+
+FOREVER_WORD: Final = "forever"
+SET_HELP: Final = "id of the set, 32 hexadecimal digits as they are printed"
+SET_ID: Final = argument_types.record_id("renewal set")
+MAILBOX_ID: Final = argument_types.record_id("mailbox")
+
+_GROUP_EPILOG: Final = """\
+example:
+  set=$(leasehold renewal create --ttl 2h --print-id-only)
+  lease=$(leasehold lease grant 60 --print-id-only)
+  leasehold renewal add $set $lease --for 8h
+
+The server renews the leases of a set while their holders are absent. The set
+itself has a lease: when that ends, nothing more is renewed.
+"""
+
+
+def add_command(commands: Commands) -> None:
+    """Add `renewal` and its subcommands."""
+    from leasehold.cli.renewal_views import VIEWS  # it imports this module
+
+    group = add_group(
+        commands,
+        "renewal",
+        summary="let the server renew leases for clients that are absent",
+        description="Sets of leases that a Leasehold server keeps alive.",
+        epilog=_GROUP_EPILOG,
+    )
+    for add in (_add_create, _add_renew, _add_add, _add_remove, *VIEWS, _add_destroy):
+        add(group)
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add the argument SET."""
+    parser.add_argument("set", type=SET_ID, metavar="SET", help=SET_HELP)
+
+
+def term_or(word: str) -> Callable[[str], float | str]:
+    """Return a parser of durations that also accepts a word."""
+
+    def parse(text: str) -> float | str:
+        if text == word:
+            return word
+        try:
+            return argument_types.term_s(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}, or {word}") from None
+
+    return parse
+
+
+def requested_of(given: float | str | None) -> "Requested":
+    """Return the duration of an option: ANY for none."""
+    from leasehold.basics.durations import ANY, FOREVER
+
+    if given is None:
+        return ANY
+    return FOREVER if isinstance(given, str) else given
+
+
+def shown_duration(seconds: float) -> str:
+    """Format a duration that may be endless."""
+    return FOREVER_WORD if seconds == float("inf") else shown_term(seconds)
+
+
+# Create.
+
+
+def _add_create(group: Commands) -> None:
+    parser = group.add_parser(
+        "create",
+        help="create a renewal set",
+        description="Create a set of leases that the server keeps alive, and print its id.",
+        epilog=epilog(
+            """
+            leasehold renewal create
+            leasehold renewal create --ttl 2h --print-id-only
+            """,
+            notes="Every client that has the id can use the set.",
+        ),
+    )
+    _add_ttl(parser, "the server chooses")
+    parser.add_argument("--print-id-only", action="store_true", help="print only the id")
+    finish(parser, _create)
+
+
+def _add_ttl(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--ttl",
+        type=term_or(FOREVER_WORD),
+        metavar="TIME",
+        help="how long the set lives unless it is renewed, such as 2h, or forever; the server has "
+        f"a limit (default: {default})",
+    )
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        require_leasehold(client, "a renewal set")
+        created = await client.renewal_set(requested_of(arguments.ttl))
+        if arguments.print_id_only:
+            emit_lines([created.id])
+        else:
+            _print_term(arguments, created, "created")
+        return OK
+
+    return with_client(arguments, work)
+
+
+def _print_term(arguments: argparse.Namespace, renewals: "RenewalSet", done: str) -> None:
+    from leasehold.basics.durations import seconds_of
+
+    term_s = seconds_of(renewals.lease.term)
+    if arguments.json:
+        ttl = None if term_s == float("inf") else number(term_s)
+        emit_json({"id": renewals.id, "ttl": ttl, "grantor": renewals.lease.grantor})
+    else:
+        emit_lines([f"renewal set {renewals.id} {done} for {shown_duration(term_s)}"])
+
+
+# Renew.
+
+
+def _add_renew(group: Commands) -> None:
+    parser = group.add_parser(
+        "renew",
+        help="renew the lease of a set",
+        description="Renew the lease of a set, so that the set lives for another term.",
+        epilog=epilog(
+            "leasehold renewal renew $(leasehold renewal create --print-id-only) --ttl 2h",
+            NOT_THERE,
+        ),
+    )
+    add_set(parser)
+    _add_ttl(parser, "the server chooses")
+    finish(parser, _renew)
+
+
+def _renew(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        renewals = await found_set(client, arguments.set)
+        try:
+            await renewals.lease.renew(requested_of(arguments.ttl))
+        except UnknownLease:
+            raise NoSuchObject("renewal", arguments.set) from None
+        _print_term(arguments, renewals, "renewed")
+        return OK
+
+    return with_client(arguments, work)
+
+
+async def found_set(client: "Client", set_id: str) -> "RenewalSet":
+    """Return an existing set; raises `NoSuchObject`."""
+    require_leasehold(client, "a renewal set")
+    return await client.renewal_set(id=set_id)
+
+
+# The lease that an argument names.
+
+
+def _add_lease(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "lease",
+        type=argument_types.lease_id,
+        nargs="?",
+        metavar="LEASE",
+        help="lease id in hexadecimal, as it is printed, or dec:N in decimal",
+    )
+    group = parser.add_argument_group(
+        "the lease", "By default the lease is one of the server itself."
+    )
+    group.add_argument(
+        "--at",
+        type=argument_types.endpoints,
+        action="extend",
+        metavar="ADDRESS",
+        help="address of another server or etcd cluster that has granted the lease, for the "
+        "server; several members separated by commas",
+    )
+    group.add_argument(
+        "--grantor",
+        type=argument_types.name("grantor", "3f2a9c0d51e87b64"),
+        metavar="NAME",
+        help="cluster id or name of the landlord that has granted the lease (default: the address "
+        "of --at is asked)",
+    )
+    group.add_argument(
+        "--etcd", action="store_true", help="with --grantor: the grantor is an etcd cluster"
+    )
+    group.add_argument(
+        "--cookie",
+        type=argument_types.name("cookie", "A1"),
+        metavar="TEXT",
+        help="name of the lease at a landlord, in place of LEASE; requires --grantor",
+    )
+    group.add_argument(
+        "--mailbox",
+        type=MAILBOX_ID,
+        metavar="ID",
+        help="the lease of this mailbox, in place of LEASE",
+    )
+
+
+def _mistake(arguments: argparse.Namespace) -> str | None:
+    """Return what is wrong with the options that name a lease; None if nothing is."""
+    given = [
+        each
+        for each, value in (
+            ("LEASE", arguments.lease),
+            ("--cookie", arguments.cookie),
+            ("--mailbox", arguments.mailbox),
+        )
+        if value is not None
+    ]
+    if not given:
+        return "no lease was given: write LEASE, or --cookie, or --mailbox"
+    if len(given) > 1:
+        return f"{given[0]} was given together with {given[1]}: give only one of them"
+    if arguments.mailbox and (arguments.at or arguments.grantor):
+        return "--mailbox is for a mailbox of this server: omit --at and --grantor"
+    if arguments.cookie and not arguments.grantor:
+        return "--cookie requires --grantor: give the name of the landlord"
+    if arguments.etcd and not arguments.grantor:
+        return "--etcd requires --grantor: give the cluster id, or omit --etcd"
+    return None
+
+
+async def _reference(client: "Client", arguments: argparse.Namespace) -> "LeaseReference":
+    """Return the reference of the lease that the arguments name."""
+    from leasehold.renewal.references import GrantorKind, LeaseReference
+
+    engine = remote(client)
+    endpoints = tuple(map(str, arguments.at or ()))
+    if arguments.mailbox:
+        mailbox = await client.mailbox(id=arguments.mailbox)
+        return LeaseReference(str(mailbox.lease.grantor), arguments.mailbox)
+    if arguments.grantor:
+        kind = GrantorKind.ETCD if arguments.etcd else GrantorKind.LEASEHOLD
+        cookie = arguments.cookie or arguments.lease
+        return LeaseReference(arguments.grantor, cookie, kind, endpoints)
+    if not endpoints:
+        return LeaseReference(f"{engine.cluster_id:016x}", arguments.lease)
+    return await _asked(arguments, endpoints)
+
+
+async def _asked(arguments: argparse.Namespace, endpoints: tuple[str, ...]) -> "LeaseReference":
+    """Return the reference of a lease of another cluster, which is asked for its id."""
+    from leasehold.client.connecting import connect
+    from leasehold.renewal.references import GrantorKind, LeaseReference
+
+    server = ConnectOptions(arguments)
+    async with connect(arguments.at, tls=server.tls, timeout=server.timeout_s) as other:
+        await _check_exists(other, arguments.lease)
+        engine = remote(other)
+        kind = GrantorKind.LEASEHOLD if engine.server.is_leasehold else GrantorKind.ETCD
+        return LeaseReference(f"{engine.cluster_id:016x}", arguments.lease, kind, endpoints)
+
+
+async def _check_exists(client: "Client", lease: int) -> None:
+    """Raise `UnknownLease` if a lease does not exist. A server on an etcd cluster cannot tell."""
+    try:
+        await client.lease_info(lease)
+    except LeaseholdError as error:
+        if error.status is not Status.UNIMPLEMENTED:
+            raise
+
+
+# Add.
+
+
+def _add_add(group: Commands) -> None:
+    parser = group.add_parser(
+        "add",
+        help="add a lease to a set",
+        description=(
+            "Let the server keep a lease alive, for a time or as long as the set lives. A lease "
+            "that is in the set gets new durations."
+        ),
+        epilog=epilog(
+            """
+            set=$(leasehold renewal create --print-id-only)
+            leasehold lease grant 60 --id 7a21
+            leasehold renewal add $set 7a21 --for 8h
+            """,
+            NOT_THERE,
+            notes="The server connects only to addresses that its operator has listed with "
+            "`leasehold serve --renew-at`. Leases of the server itself need no --at.",
+        ),
+    )
+    add_set(parser)
+    _add_lease(parser)
+    parser.add_argument(
+        "--for",
+        dest="desired",
+        type=term_or(FOREVER_WORD),
+        required=True,
+        metavar="TIME",
+        help="how long to keep the lease alive, such as 8h, or forever, which is as long as the "
+        "set lives",
+    )
+    parser.add_argument(
+        "--renew",
+        type=term_or(FOREVER_WORD),
+        default=FOREVER_WORD,
+        metavar="TIME",
+        help="TTL to request at each renewal; an etcd ignores it (default: the longest)",
+    )
+    parser.add_argument(
+        "--credentials",
+        type=argument_types.name("credentials", "cluster-b"),
+        metavar="NAME",
+        help="entry of the server's configuration with the TLS files for --at",
+    )
+    finish(parser, _add)
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    if (mistake := _mistake(arguments)) is not None:
+        print_error(mistake)
+        return USAGE_ERROR
+
+    async def work(client: "Client") -> int:
+        renewals = await found_set(client, arguments.set)
+        reference = await _reference(client, arguments)
+        is_own = not (arguments.at or arguments.grantor or arguments.mailbox)
+        if is_own:
+            await _check_exists(client, arguments.lease)
+        await renewals.renew_for(
+            reference,
+            requested_of(arguments.desired),
+            requested_of(arguments.renew),
+            credentials=arguments.credentials or "",
+        )
+        shown = _shown_lease(reference)
+        if arguments.json:
+            emit_json({"set": renewals.id, **_lease_json(reference)})
+        elif isinstance(arguments.desired, str):
+            emit_lines([f"{shown} is kept alive as long as renewal set {renewals.id} lives"])
+        else:
+            for_s = shown_term(arguments.desired)
+            emit_lines([f"{shown} is kept alive for {for_s} by renewal set {renewals.id}"])
+        return OK
+
+    return with_client(arguments, work)
+
+
+def _shown_lease(reference: "LeaseReference") -> str:
+    cookie = reference.cookie
+    return f"lease {shown_id(cookie) if isinstance(cookie, int) else str(cookie)}"
+
+
+def _lease_json(reference: "LeaseReference") -> dict[str, Any]:
+    from leasehold.renewal.event_json import reference_as_json
+
+    return reference_as_json(reference.encode())
+
+
+# Remove.
+
+
+def _add_remove(group: Commands) -> None:
+    parser = group.add_parser(
+        "remove",
+        help="remove a lease from a set",
+        description="Remove a lease from a set. It is not revoked: its holder may renew it again.",
+        epilog=epilog(
+            """
+            set=$(leasehold renewal create --print-id-only)
+            leasehold lease grant 60 --id 7a22
+            leasehold renewal add $set 7a22 --for 8h
+            leasehold renewal remove $set 7a22
+            """,
+            NOT_THERE,
+        ),
+    )
+    add_set(parser)
+    _add_lease(parser)
+    finish(parser, _remove)
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    if (mistake := _mistake(arguments)) is not None:
+        print_error(mistake)
+        return USAGE_ERROR
+
+    async def work(client: "Client") -> int:
+        renewals = await found_set(client, arguments.set)
+        reference = await _reference(client, arguments)
+        removed = await renewals.remove(reference)
+        if arguments.json:
+            emit_json({"removed": removed is not None})
+        elif removed is not None:
+            emit_lines([f"{_shown_lease(reference)} has left renewal set {renewals.id}"])
+        if removed is None:
+            print_error(
+                f"{_shown_lease(reference)} of {reference.grantor} is not in renewal set "
+                f"{renewals.id}"
+            )
+        return NOT_THERE if removed is None else OK
+
+    return with_client(arguments, work)
+
+
+# Destroy.
+
+
+def _add_destroy(group: Commands) -> None:
+    parser = group.add_parser(
+        "destroy",
+        help="end sets",
+        description="End sets immediately. Their leases are not revoked, and not renewed any more.",
+        epilog=epilog(
+            "leasehold renewal destroy $(leasehold renewal create --print-id-only)", NOT_THERE
+        ),
+    )
+    parser.add_argument("sets", type=SET_ID, nargs="+", metavar="SET", help=SET_HELP)
+    finish(parser, _destroy)
+
+
+def _destroy(arguments: argparse.Namespace) -> int:
+    async def end(client: "Client", set_id: str) -> None:
+        await (await found_set(client, set_id)).destroy()
+
+    return destroy_each(arguments, arguments.sets, "renewal set", end)
+
+
+def destroy_each(
+    arguments: argparse.Namespace,
+    ids: list[str],
+    what: str,
+    end: "Callable[[Client, str], Any]",
+) -> int:
+    """End objects, and print the outcome of each; return the exit code."""
+
+    async def work(client: "Client") -> int:
+        failures: dict[str, LeaseholdError] = {}
+        for each in dict.fromkeys(ids):
+            try:
+                await end(client, each)
+            except (NoSuchObject, CallRefused) as error:
+                failures[each] = error
+            else:
+                if not arguments.json:
+                    emit_lines([f"{what} {each} has ended"])
+        if arguments.json:
+            errors = {each: {"error": error_text(error)} for each, error in failures.items()}
+            outcomes = [{"id": each, **errors.get(each, {})} for each in dict.fromkeys(ids)]
+            emit_json({"ended": outcomes})
+        for failure in failures.values():
+            print_error(error_text(failure))
+        missing = all(isinstance(each, NoSuchObject) for each in failures.values())
+        return OK if not failures else NOT_THERE if missing else FAILURE
+
+    return with_client(arguments, work)

@@ -1,0 +1,293 @@
+"""`leasehold renewal list` and `renewal watch`."""
+
+import argparse
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.cli import argument_types
+from leasehold.cli.argument_types import shown_remaining
+from leasehold.cli.connection import (
+    finish,
+    print_note,
+    require_leasehold,
+    until_signal,
+    with_client,
+)
+from leasehold.cli.output import emit_json, emit_lines, facts, number, shown_bytes, table
+from leasehold.cli.parser import LOST, NOT_THERE, OK, Commands, Parser, epilog
+from leasehold.cli.renewal import FOREVER_WORD, MAILBOX_ID, SET_HELP, SET_ID, add_set, found_set
+from leasehold.errors import LeaseholdError
+
+if TYPE_CHECKING:
+    from leasehold.basics.durations import Duration
+    from leasehold.client.client import Client
+    from leasehold.events.client import Mailbox
+    from leasehold.leases.lease import Lease
+    from leasehold.renewal.client import ListenerInfo, RenewalSet, SetInfo
+
+_SET_HEADS: Final = ("SET", "REMAINING", "LEASES", "WARNINGS TO", "FAILURES TO", "LAST ERROR")
+_MEMBER_HEADS: Final = ("LEASE", "REMAINING", "TTL", "GRANTOR", "KIND", "ENDPOINTS")
+
+WARNING: Final = 1
+FAILURE: Final = 2
+"""Kinds of events of a set."""
+
+
+# List.
+
+
+def _add_list(group: Commands) -> None:
+    parser = group.add_parser(
+        "list",
+        help="list sets, or the leases of a set",
+        description=(
+            "List all renewal sets of the cluster, or one set with its leases and their ends as "
+            "they were last recorded."
+        ),
+        epilog=epilog(
+            """
+            leasehold renewal list
+            leasehold renewal list $(leasehold renewal create --print-id-only) --json
+            """,
+            NOT_THERE,
+        ),
+    )
+    parser.add_argument("set", type=SET_ID, nargs="?", metavar="SET", help=SET_HELP)
+    finish(parser, _list)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        if arguments.set is not None:
+            await _list_members(await found_set(client, arguments.set), is_json=arguments.json)
+            return OK
+        require_leasehold(client, "a renewal set")
+        infos = await client.renewal_sets()
+        if arguments.json:
+            emit_json({"sets": list(map(_set_json, infos))})
+        else:
+            emit_lines(table(_SET_HEADS, map(_set_row, infos)))
+        return OK
+
+    return with_client(arguments, work)
+
+
+def _set_row(info: "SetInfo") -> tuple[Any, ...]:
+    return (
+        info.id,
+        _remaining(info.remaining),
+        info.members,
+        _listener(info, WARNING),
+        _listener(info, FAILURE),
+        shown_bytes(info.last_error.encode()),
+    )
+
+
+def _listener(info: "SetInfo", kind: int) -> str:
+    """Format the listener for a kind of event, and the events that it has not received."""
+    found = next((each for each in info.listeners if each.kind == kind and each.id), None)
+    if found is None:
+        return ""
+    where = shown_bytes(found.endpoint.encode()) or f"mailbox {found.id}"
+    return f"{where} ({found.undelivered} undelivered)" if found.undelivered else where
+
+
+def _remaining(remaining: "Duration") -> str:
+    from leasehold.basics.durations import FOREVER
+
+    if remaining is FOREVER:
+        return FOREVER_WORD
+    assert isinstance(remaining, float)
+    return "ended" if remaining < 0 else shown_remaining(remaining)
+
+
+def _seconds_json(duration: "Duration") -> float | None:
+    """Return a duration for JSON; None if it is endless."""
+    from leasehold.basics.durations import FOREVER
+
+    if duration is FOREVER:
+        return None
+    assert isinstance(duration, float)
+    return number(duration)
+
+
+def _set_json(info: "SetInfo") -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "remaining": _seconds_json(info.remaining),
+        "members": info.members,
+        "listeners": list(map(_listener_json, info.listeners)),
+        "last_error": info.last_error or None,
+    }
+
+
+def _listener_json(info: "ListenerInfo") -> dict[str, Any]:
+    return {
+        "event": {WARNING: "expiration_warning", FAILURE: "renewal_failure"}.get(info.kind),
+        "number": info.number,
+        "endpoint": info.endpoint or None,
+        "id": info.id or None,
+        "undelivered": info.undelivered,
+        "last_error": info.last_error or None,
+    }
+
+
+async def _list_members(renewals: "RenewalSet", *, is_json: bool) -> None:
+    from leasehold.errors import LeaseUnmarshalError
+    from leasehold.renewal.event_json import reference_as_json
+
+    info = await renewals.info()
+    undecodable: list[dict[str, Any]] = []
+    try:
+        leases = await renewals.leases()
+    except LeaseUnmarshalError as error:
+        leases = list(error.leases)
+        undecodable = [
+            {**reference_as_json(data), "undecodable": str(why)}
+            for data, why in zip(error.marshalled, error.exceptions, strict=True)
+        ]
+    members = [*map(_member_json, leases), *undecodable]
+    if is_json:
+        emit_json({"set": _set_json(info), "members": members})
+        return
+    shown = [
+        ("set", info.id),
+        ("remaining", _remaining(info.remaining)),
+        ("leases", info.members),
+        ("warnings to", _listener(info, WARNING)),
+        ("failures to", _listener(info, FAILURE)),
+        ("last error", shown_bytes(info.last_error.encode())),
+    ]
+    rows = [*map(_member_row, leases), *map(_undecodable_row, undecodable)]
+    emit_lines([*facts(shown), "", *table(_MEMBER_HEADS, rows)])
+
+
+def _member_json(lease: "Lease") -> dict[str, Any]:
+    from leasehold.renewal.event_json import reference_as_json
+    from leasehold.renewal.references import identity_of
+
+    return {
+        **reference_as_json(identity_of(lease).encode()),
+        "remaining": _seconds_json(lease.remaining),
+        "ttl": _seconds_json(lease.term),
+    }
+
+
+def _member_row(lease: "Lease") -> tuple[Any, ...]:
+    from leasehold.cli.renewal import shown_duration
+
+    shown = _member_json(lease)
+    name = shown.get("id") or shown.get("cookie") or shown.get("cookie_base64") or ""
+    ttl = shown["ttl"]
+    return (
+        shown_bytes(name.encode()),
+        _remaining(lease.remaining),
+        FOREVER_WORD if ttl is None else shown_duration(ttl),
+        shown_bytes(shown["grantor"].encode()),
+        shown["kind"],
+        shown_bytes(", ".join(shown["endpoints"]).encode()),
+    )
+
+
+def _undecodable_row(shown: dict[str, Any]) -> tuple[Any, ...]:
+    return ("(undecodable)", "", "", "", "", shown_bytes(shown["undecodable"].encode()))
+
+
+# Watch.
+
+
+def _add_watch(group: Commands) -> None:
+    parser = group.add_parser(
+        "watch",
+        help="print the events of a set, or start a command for each",
+        description=(
+            "Wait for events of a set: for each lease that could not be kept alive and, with "
+            "--warn, before the set ends. Print each event, or start a command with the event as "
+            "JSON on its standard input."
+        ),
+        epilog=epilog(
+            """
+            leasehold renewal watch $(leasehold renewal create --print-id-only) --warn 10m
+            """,
+            NOT_THERE,
+            LOST,
+            notes="A command that ends with exit code 0 acknowledges its event. After any other "
+            "code the command is started again with the same event, after 1s, 5s, 10s, 1m, 1m "
+            "and then every 5m, and later events wait. A set has one listener for "
+            "failures and one for warnings: a second watch takes over. Events that are not "
+            "acknowledged when the watch ends are lost unless --mailbox is given. The exit code "
+            "is 6 if the set has ended.",
+        ),
+        takes_command=True,
+        usage="leasehold renewal watch SET [options] [-- COMMAND...]",
+    )
+    add_set(parser)
+    parser.add_argument(
+        "--warn",
+        type=argument_types.term_or_0_s,
+        metavar="TIME",
+        help="send a warning this long before the set ends, such as 10m",
+    )
+    parser.add_argument(
+        "--mailbox",
+        type=MAILBOX_ID,
+        metavar="ID",
+        help="use this mailbox, which outlives the command, instead of a new one",
+    )
+    add_count(parser)
+    finish(parser, _watch)
+
+
+def add_count(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the number of events."""
+    assert isinstance(parser, Parser)
+    parser.add_argument(
+        "--count", type=argument_types.count, metavar="N", help="end after N events"
+    )
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from leasehold.cli.event_watch import MAILBOX_TERM_S, EventWatch, cannot_run, kept
+
+    if (code := cannot_run(arguments.command)) is not None:
+        return code
+
+    async def work(client: "Client") -> int:
+        renewals = await found_set(client, arguments.set)
+        if arguments.mailbox:
+            mailbox = await client.mailbox(id=arguments.mailbox)
+        else:
+            mailbox = await client.mailbox(MAILBOX_TERM_S)
+        try:
+            await renewals.set_failure_listener(mailbox)
+            if arguments.warn is not None:
+                await renewals.set_warning_listener(mailbox, arguments.warn)
+            print_note(f"watching renewal set {renewals.id} with mailbox {mailbox.id}")
+
+            async def still_there() -> "Duration":
+                return (await renewals.info()).remaining
+
+            async with kept(mailbox):
+                return await EventWatch(mailbox, arguments, still_there).run()
+        finally:
+            if not arguments.mailbox:
+                await _leave(renewals, mailbox)
+
+    return with_client(arguments, until_signal(work))
+
+
+async def _leave(renewals: "RenewalSet", mailbox: "Mailbox") -> None:
+    """Remove the listeners that are still the mailbox, and end the mailbox."""
+    with contextlib.suppress(LeaseholdError, OSError):  # both end with their leases
+        listeners = {
+            each.kind for each in (await renewals.info()).listeners if each.id == mailbox.id
+        }
+        if WARNING in listeners:
+            await renewals.clear_warning_listener()
+        if FAILURE in listeners:
+            await renewals.clear_failure_listener()
+    with contextlib.suppress(LeaseholdError, OSError):
+        await mailbox.lease.cancel()
+
+
+VIEWS: Final = (_add_list, _add_watch)
