@@ -56,25 +56,28 @@ def running(
     directory: Path,
     *,
     before: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Iterator[Server]:
     """Start a server in a new directory, and stop it; what it wrote stays until `directory` goes.
 
-    `before` is a command that is to run it, such as strace.
+    `before` is a command that is to run it, such as strace; `options` are added to its own.
     """
     made = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=directory))
-    with starting(Place(name, made / "data"), before=before) as server:
-        _wait_ready(server)
+    with starting(Place(name, made / "data"), before=before, options=options) as server:
+        wait_ready(server)
         yield replace(server, pid=_child_of(server.pid)) if before else server
 
 
 @contextmanager
-def starting(place: Place, *, before: Sequence[str] = ()) -> Iterator[Server]:
+def starting(
+    place: Place, *, before: Sequence[str] = (), options: Sequence[str] = ()
+) -> Iterator[Server]:
     """Start a server on what there is, without waiting for it, and stop it."""
     port = free_port()
     log = _log_of(place.data)
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603  our own command
-            [*before, *_command(place.name, place.data, port)],
+            [*before, *_command(place.name, place.data, port), *options],
             cwd=ROOT,
             env=_environment(place.name),
             stdin=subprocess.DEVNULL,
@@ -143,7 +146,8 @@ def free_port() -> int:
     return port
 
 
-def _wait_ready(server: Server) -> None:
+def wait_ready(server: Server) -> None:
+    """Wait until a server serves."""
     deadline = monotonic() + READY_S
     while monotonic() < deadline and not has_ended(server.pid):
         try:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from leasehold.cli.settings.options import BY_NAME, OPTIONS, Option
+from leasehold.cli.settings.options import BY_NAME, CLUSTER, OPTIONS, Option
 from leasehold.cli.settings.sources import read_settings
 from leasehold.server.settings import MAX_KEYS_PER_LEASE, MAX_QUOTA_BYTES, MIN_QUOTA_BYTES
 
@@ -33,7 +33,8 @@ def test_the_file_on_the_page_is_read_as_it_is(tmp_path: Path) -> None:
     reading = read_settings({"config": str(file)}, {})
     assert not reading.mistakes
     unsaid = {name for name, given in reading.values.items() if given.where == "default"}
-    assert unsaid == {"insecure"}, "it has everything but what nobody should copy"
+    of_cluster = {option.name for option in OPTIONS if option.group == CLUSTER}
+    assert unsaid == {"insecure", *of_cluster}, "it has everything that may be copied together"
 
 
 def test_the_variables_on_the_page_are_those_there_are() -> None:

@@ -74,7 +74,11 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["server.md", "engine.md", "transport.md", "gateway.md", "leases-service.md"]
+    "page",
+    [
+        *("server.md", "engine.md", "transport.md", "gateway.md", "leases-service.md"),
+        *("renewal.md", "events.md"),
+    ],
 )
 def test_the_limits_on_the_page_are_those_of_the_code(page: str) -> None:
     text = (REPOSITORY / "docs" / page).read_text()

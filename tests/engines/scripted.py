@@ -102,7 +102,7 @@ class ScriptedChannel:
         self.streams: list[ScriptedStream] = []
         self.opening: dict[str, asyncio.Queue[ScriptedStream]] = defaultdict(asyncio.Queue)
         self.answers: dict[str, Answer] = {
-            server_version.STATUS: lambda _: maintenance.StatusResponse(
+            caller.STATUS: lambda _: maintenance.StatusResponse(
                 header=header(), version=self.version
             ),
             server_version.RENEW_ALL_METHOD: self._renew_all,

@@ -163,6 +163,52 @@ def test_what_another_one_waits_for_is_sent() -> None:
     run_virtual(main)
 
 
+def test_a_lease_that_may_not_be_sent_any_more_is_not_sent() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+        over: set[int] = set()
+
+        def may_send(lease: int) -> None:
+            if lease in over:
+                raise RuntimeError(f"{lease} is over")
+
+        async with await channel.engine() as engine:
+            first = asyncio.ensure_future(engine.renew(5))
+            stream = await channel.opened(KEEP_ALIVE)
+            assert await heard(stream) == 5
+            later = asyncio.ensure_future(engine.renew_all([5, 6], may_send))
+            assert await heard(stream) == 6
+            over.add(5)  # while its turn has not come: an earlier renewal is outstanding
+            answer(stream, 5)
+            answer(stream, 6)
+            assert await first == 10.0
+            renewed = await later
+            assert renewed.terms == {6: 10.0}
+            assert str(renewed.failures[5]) == "5 is over"
+            assert stream.is_quiet
+
+    run_virtual(main)
+
+
+def test_a_lease_is_sent_if_one_of_its_callers_still_wants_it() -> None:
+    async def main() -> None:
+        channel = ScriptedChannel()
+
+        def refuse(lease: int) -> None:
+            raise RuntimeError(f"{lease} is over")
+
+        async with await channel.engine() as engine:
+            one = asyncio.ensure_future(engine.renew_all([5], refuse))
+            other = asyncio.ensure_future(engine.renew(5))
+            stream = await channel.opened(KEEP_ALIVE)
+            assert await heard(stream) == 5
+            answer(stream, 5)
+            assert (await one).terms == {5: 10.0}
+            assert await other == 10.0
+
+    run_virtual(main)
+
+
 def test_each_lease_has_its_own_answer() -> None:
     async def main() -> None:
         channel = ScriptedChannel()

@@ -7,11 +7,13 @@ import pytest
 
 import leasehold
 from leasehold import ClusterMismatch, ConnectionLost, HistoryLost
+from leasehold.engine.remote.caller import STATUS
 from leasehold.errors import Status
 from leasehold.grpc.protocol import RpcError
 from leasehold.testing import LocalServer
 from leasehold.testing.simulation import run_virtual
 from leasehold.wire import rpc_pb2 as pb
+from leasehold.wire.maintenance_pb2 import StatusResponse
 from tests.engines.scripted import CLUSTER, KEEP_ALIVE, RANGE, ScriptedChannel, header
 
 PUT = "/etcdserverpb.KV/Put"
@@ -147,3 +149,26 @@ def test_endpoints_of_two_clusters_are_refused_by_name() -> None:
                 assert await other.leases() == []
 
     asyncio.run(main())
+
+
+def test_a_server_without_keys_shows_the_id_of_its_cluster_instead() -> None:
+    """A Leasehold server on an etcd cluster serves no keys."""
+
+    async def main() -> None:
+        channel = ScriptedChannel("ours", has_others=False)
+
+        def refuse(_: bytes) -> pb.RangeResponse:
+            raise RpcError(Status.UNIMPLEMENTED, "its state is in the etcd cluster")
+
+        channel.answers[RANGE] = refuse
+        async with await channel.engine() as engine:
+            assert engine.cluster_id == CLUSTER
+            reconnected(channel, 1)
+            with pytest.raises(leasehold.CallRefused, match="its state is in the etcd cluster"):
+                await engine.range(b"a")
+            channel.answers[STATUS] = lambda _: StatusResponse(header=header(1, CLUSTER + 1))
+            reconnected(channel, 1)
+            with pytest.raises(HistoryLost):
+                await engine.renew_all([5])
+
+    run_virtual(main)

