@@ -19,7 +19,16 @@ def _current() -> dict[str, str]:
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the async modules that the tool reads from now on."""
-    for package in ("client", "locks", "sessions", "leases", "landlord", "engine", "renewal"):
+    for package in (
+        "client",
+        "locks",
+        "sessions",
+        "leases",
+        "landlord",
+        "engine",
+        "renewal",
+        "events",
+    ):
         shutil.copytree(SRC / "leasehold" / package, tmp_path / "leasehold" / package)
     monkeypatch.setattr(async_source, "SRC", tmp_path)
     return tmp_path / "leasehold"

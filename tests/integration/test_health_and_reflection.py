@@ -25,12 +25,15 @@ from leasehold.wire import (
     auth_pb2,
     cluster_pb2,
     election_pb2,
+    events_pb2,
     leases_pb2,
     lock_pb2,
     maintenance_pb2,
     reflection_v1_pb2,
     reflection_v1alpha_pb2,
+    renewal_pb2,
     rpc_pb2,
+    services_pb2,
 )
 from leasehold.wire import health_pb2 as our_health_pb2
 from leasehold.wire.pool import POOL
@@ -45,7 +48,16 @@ def _services(*modules: Any) -> list[str]:
 
 
 OURS: Final = _services(
-    auth_pb2, cluster_pb2, election_pb2, leases_pb2, lock_pb2, maintenance_pb2, rpc_pb2
+    auth_pb2,
+    cluster_pb2,
+    election_pb2,
+    events_pb2,
+    leases_pb2,
+    lock_pb2,
+    maintenance_pb2,
+    renewal_pb2,
+    rpc_pb2,
+    services_pb2,
 )
 """All that this server is there for."""
 

@@ -220,7 +220,7 @@ class RenewalCalls:
         await self.grantors.close()
 
     async def _renew_own(
-        self, grantor: str, wants: Sequence[tuple[Hashable, Requested]]
+        self, grantor: str, wants: Sequence[tuple[Hashable, Requested]], _check: object
     ) -> Sequence[Outcome]:
         now = self.clock.boottime()
         return await self.landlord.renew_all(

@@ -40,9 +40,11 @@ RECONNECT_MAX_S: Final = 1.0
 Wants: TypeAlias = Sequence[tuple[ReferencedLease, Requested]]
 
 RenewOwn: TypeAlias = Callable[
-    [str, Sequence[tuple[Hashable, Requested]]], Awaitable[Sequence[Outcome]]
+    [str, Sequence[tuple[Hashable, Requested]], Callable[[Hashable], object]],
+    Awaitable[Sequence[Outcome]],
 ]
-"""Renews leases of a service of this cluster: its grantor, and cookies with requested terms."""
+"""Renews leases of a service of this cluster: its grantor, and cookies with requested terms. The
+function is called with a cookie before its lease is renewed, and raises if it must not be."""
 
 CancelOwn: TypeAlias = Callable[[str, Sequence[Hashable]], Awaitable[Sequence[Outcome]]]
 
@@ -96,7 +98,8 @@ class OwnServices(Place):
         if self._renew is None:
             raise CallRefused("this process cannot renew leases of the services of its cluster")
         named = [(lease.cookie, requested) for lease, requested in wants]
-        return await self._renew(wants[0][0].grantor, named)
+        checks = {lease.cookie: lease.may_send for lease, _ in wants}
+        return await self._renew(wants[0][0].grantor, named, lambda cookie: checks[cookie]())
 
     async def cancel(self, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
         if self._cancel is None:

@@ -6,7 +6,7 @@ servers divide them.
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from leasehold.basics.durations import Requested
 from leasehold.basics.endpoint_list import EndpointList
@@ -62,12 +62,15 @@ class StandardServices:
         return Channel(address, tls=self._host.peer_tls)
 
     async def _renew_own(
-        self, grantor: str, wants: Sequence[tuple[Hashable, Requested]]
+        self,
+        grantor: str,
+        wants: Sequence[tuple[Hashable, Requested]],
+        check: Callable[[Hashable], object],
     ) -> Sequence[Outcome]:
         """Renew leases of these services that are members of sets."""
         for leases in self._leases:
             if leases.grantor == grantor:
-                return await leases.renew_all(wants)
+                return await leases.renew_all(wants, check)
         return [UnknownLease(cookie) for cookie, _ in wants]
 
     def methods(self) -> Mapping[str, Method]:

@@ -23,6 +23,7 @@ from random import Random, SystemRandom
 from typing import Final, Generic, TypeVar
 
 from leasehold.basics.backoff import Backoff
+from leasehold.basics.callbacks import ignore
 from leasehold.basics.durations import (
     NEVER,
     Duration,
@@ -110,8 +111,9 @@ class LeasedRecords(Generic[T]):
         )
         self._reaper = exact().reaper_for(self)
         self._removal = RecordRemoval(self._storage, name, self._random)
-        self._watching: asyncio.Task[None] | None = None
-        self._deleted = DeletedKeys(self._storage, name, self._records, self._gone, self._orphaned)
+        self._deleted = DeletedKeys(
+            self._storage, self._removal, self._records, self._gone, self._orphaned
+        )
         self._is_closed = False
 
     @property
@@ -173,6 +175,7 @@ class LeasedRecords(Generic[T]):
         raise ShardLost(0, "this server has no shard at present")
 
     async def _store_new(self, record: LeasedRecord[T], steps: Sequence[Step]) -> None:
+        await self._deleted.watching()
         await self._shards.store_count()
         record.lease_ttl_s = ttl_for(record.leased.term_s, self._engine.limits)
         record.lease = await self._storage.grant(record.lease_ttl_s, self._removal.revoke)
@@ -206,7 +209,9 @@ class LeasedRecords(Generic[T]):
         record.check()
         return record
 
-    async def renew(self, record_id: str, requested: DurationLike) -> Duration:
+    async def renew(
+        self, record_id: str, requested: DurationLike, check: Callable[[], object] = ignore
+    ) -> Duration:
         """Begin a new term, and return its length; a term of zero ends the record.
 
         Raises `UnknownLease`, `ShardLost`, and the `LeaseDenied` of the policy.
@@ -218,8 +223,8 @@ class LeasedRecords(Generic[T]):
         record = self._find_lease(record_id)
         async with record.key_lock:
             self._find_lease(record_id)
-            before = record.leased.term_s, record.leased.deadline
-            record.stored_deadline = record.leased.deadline
+            check()  # it may have waited
+            before = (_, record.stored_deadline) = record.leased.term_s, record.leased.deadline
             granted = self.table.renew(record_id, requested)
             record.is_renewing = True
             try:
@@ -436,14 +441,12 @@ class LeasedRecords(Generic[T]):
 
     async def shard_gained(self, ownership: Ownership) -> None:
         """Load the records of a shard; end those whose wall time has passed."""
-        if self._watching is None:
-            self._watching = self._removal.start(self._deleted.watch())
-        await self._deleted.is_watching.wait()
-        orphans = [
-            shard_prefix(self.name, ownership.number) + row.id.encode()
-            async for row in self._storage.rows_of_shard(ownership)
-            if not self._load(ownership, row)
-        ]
+        orphans: list[bytes] = []
+        if await self._storage.has_rows(ownership):
+            await self._deleted.watching()
+            async for row in self._storage.rows_of_shard(ownership):
+                if not self._load(ownership, row):
+                    orphans.append(shard_prefix(self.name, ownership.number) + row.id.encode())  # noqa: PERF401
         self._loaded[ownership.number] = ownership
         for key in orphans:
             self._removal.collect(key)
@@ -492,6 +495,5 @@ class LeasedRecords(Generic[T]):
         self.table.policy.detach(self.table)
         for ownership in list(self._loaded.values()):
             self.shard_lost(ownership)
-        if self._watching is not None:
-            self._watching.cancel()
+        self._deleted.close()
         await self._removal.close()

@@ -7,11 +7,13 @@ them, with `leasehold.v1.Records`, which is never passed on again.
 
 import asyncio
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from leasehold.basics.callbacks import ignore
 from leasehold.basics.durations import Requested
 from leasehold.errors import (
     CallFailed,
@@ -40,6 +42,7 @@ AT_ONCE: Final = 64
 """Records of a batch that are renewed at the same time: each is a transaction."""
 
 Wants = Sequence[tuple[Hashable, Requested]]
+Check = Callable[[Hashable], object]
 
 
 class RecordLeases:
@@ -54,8 +57,11 @@ class RecordLeases:
         """The name of their grantor."""
         return self._records.grantor
 
-    async def renew_all(self, wants: Wants) -> Sequence[Outcome]:
-        """Renew each record for the requested term, or end it for 0.0; return the outcomes."""
+    async def renew_all(self, wants: Wants, check: Check = ignore) -> Sequence[Outcome]:
+        """Renew each record for the requested term, or end it for 0.0; return the outcomes.
+
+        `check` is called with the cookie of each record right before it is renewed or sent.
+        """
         places: dict[str, list[int]] = {}
         outcomes: list[Outcome] = [0.0] * len(wants)
         for place, (cookie, _) in enumerate(wants):
@@ -66,16 +72,22 @@ class RecordLeases:
             else:
                 places.setdefault(address, []).append(place)
         parts = [[wants[place] for place in part] for part in places.values()]
-        answers = await asyncio.gather(*map(self._renew_at, places, parts))
+        renewals = (self._renew_at(*each, check) for each in zip(places, parts, strict=True))
+        answers = await asyncio.gather(*renewals)
         for part, answer in zip(places.values(), answers, strict=True):
             for place, outcome in zip(part, answer, strict=True):
                 outcomes[place] = outcome
         return outcomes
 
-    async def _renew_at(self, address: str, wants: Wants) -> Sequence[Outcome]:
+    async def _renew_at(self, address: str, wants: Wants, check: Check) -> Sequence[Outcome]:
         """Renew records of one server; its address is empty for this one."""
         if not address:
-            return await self.renew_here(wants)
+            return await self.renew_here(wants, check)
+        try:
+            for cookie, _ in wants:
+                check(cookie)
+        except LeaseholdError as error:
+            return [fresh(error) for _ in wants]
         request = pb.RenewAllRequest(grantor=self.grantor)
         request.cookies.extend(name_to_bytes(cookie) for cookie, _ in wants)
         put_terms(request, [requested for _, requested in wants])
@@ -91,19 +103,19 @@ class RecordLeases:
         except (DecodeError, ValueError, IndexError) as error:
             return [CallFailed(f"the answer of {address} is not valid: {error}") for _ in wants]
 
-    async def renew_here(self, wants: Wants) -> Sequence[Outcome]:
+    async def renew_here(self, wants: Wants, check: Check = ignore) -> Sequence[Outcome]:
         """Renew records that are served here, each independently."""
         turns = asyncio.Semaphore(AT_ONCE)
-        return await asyncio.gather(*(self._renew(turns, *want) for want in wants))
+        return await asyncio.gather(*(self._renew(turns, *want, check) for want in wants))
 
     async def _renew(
-        self, turns: asyncio.Semaphore, cookie: Hashable, requested: Requested
+        self, turns: asyncio.Semaphore, cookie: Hashable, requested: Requested, check: Check
     ) -> Outcome:
         if not isinstance(cookie, str):
             return UnknownLease(cookie)
         async with turns:
             try:
-                return await self._records.renew(cookie, requested)
+                return await self._records.renew(cookie, requested, partial(check, cookie))
             except LeaseholdError as error:
                 return error
             except Exception as error:

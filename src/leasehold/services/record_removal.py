@@ -36,7 +36,7 @@ class RecordRemoval:
 
     def __init__(self, storage: RecordStorage, service: str, random: Random) -> None:
         self._storage = storage
-        self._service = service
+        self.service = service
         self._random = random
         self._turns = asyncio.Semaphore(REMOVALS)
         self._keys: set[bytes] = set()
@@ -99,7 +99,7 @@ class RecordRemoval:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("service %s has failed in the background", self._service, exc_info=error)
+            logger.error("service %s has failed in the background", self.service, exc_info=error)
 
     async def close(self) -> None:
         """Wait a while for the tasks, then cancel them."""
@@ -117,28 +117,44 @@ class DeletedKeys(Generic[R]):
     def __init__(
         self,
         storage: RecordStorage,
-        name: str,
+        removal: RecordRemoval,
         records: Mapping[str, R],
         gone: Callable[[R], None],
         orphaned: Callable[[str, bytes], None],
     ) -> None:
         """Call `gone` with a record whose key is deleted, `orphaned` with one not in `records`."""
         self._storage = storage
-        self._name = name
+        self._removal = removal
+        self._name = removal.service
         self._records = records
         self._gone = gone
         self._orphaned = orphaned
-        self.is_watching = asyncio.Event()
+        self._is_watching = asyncio.Event()
         """Set while each deleted key is seen: records are loaded only then."""
+        self._task: asyncio.Task[None] | None = None
 
-    async def watch(self) -> None:
+    async def watching(self) -> None:
+        """Wait until each deleted key is seen; called before the first record is there.
+
+        A server without records watches nothing.
+        """
+        if self._task is None:
+            self._task = self._removal.start(self._watch())
+        await self._is_watching.wait()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _watch(self) -> None:
         """Watch until the engine is closed."""
         async for deleted in self._storage.watch_deletes():
             if deleted is not None:
                 self._see(*deleted)
                 continue
             # From now on all are seen, but some may have been missed before.
-            self.is_watching.set()
+            self._is_watching.set()
             try:
                 missing = await self._storage.missing(list(self._records.values()))
             except (LeaseholdError, OSError) as error:

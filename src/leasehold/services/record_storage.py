@@ -353,6 +353,13 @@ class RecordStorage:
                 return
             start = page.pairs[-1].key + b"\0"
 
+    async def has_rows(self, ownership: Ownership) -> bool:
+        """Return whether a shard has any keys."""
+        prefix = shard_prefix(self._service, ownership.number)
+        async for _ in self.pages(prefix, ownership.check):
+            return True
+        return False
+
     async def rows_of_shard(self, ownership: Ownership) -> AsyncIterator[RecordRows]:
         """Read the keys of all records of a shard, one record after the other."""
         rows = RecordRows("", None, {})

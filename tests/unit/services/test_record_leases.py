@@ -168,6 +168,30 @@ def test_records_of_this_server_need_no_call() -> None:
     play_services(scene)
 
 
+def test_a_renewal_that_waited_is_not_executed_if_it_is_not_wanted_any_more() -> None:
+    async def scene(world: World) -> None:
+        server = await start_local(world)
+        leases = RecordLeases(server.records, Forwarder(server.shards))
+        record = await server.create(10.0)
+        wanted = True
+
+        def check(_cookie: Hashable) -> None:
+            if not wanted:
+                raise ShardLost(0, "its set has ended")
+
+        async with record.key_lock:
+            renewing = asyncio.ensure_future(leases.renew_all([(record.id, 1000.0)], check))
+            await asyncio.sleep(1.0)
+            wanted = False
+        (outcome,) = await renewing
+        assert isinstance(outcome, ShardLost)
+        assert record.remaining_s < 10.0
+        await server.records.cancel(record.id)
+        await server.close()
+
+    play_services(scene)
+
+
 def test_a_denied_renewal_is_denied_wherever_the_record_is() -> None:
     async def scene(world: World) -> None:
         calls = ServerCalls()
@@ -375,7 +399,7 @@ def test_a_large_batch_is_renewed_in_bounded_parts(monkeypatch: pytest.MonkeyPat
         server = Server(ServerCalls(), await start_local(world))
         under_way, most = 0, 0
 
-        async def renew(record_id: str, requested: Requested) -> float:
+        async def renew(record_id: str, requested: Requested, check: object) -> float:
             nonlocal under_way, most
             under_way += 1
             most = max(most, under_way)
