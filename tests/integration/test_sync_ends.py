@@ -537,7 +537,7 @@ def test_a_grandchild_can_have_a_client_too(
         + """
 def family(generation):
     own = leasehold.sync.connect(sys.argv[1])
-    own.lease(60)
+    own.lease(60).detach()
     print(generation, len(own.leases()), flush=True)
     if generation < 3:
         child = os.fork()

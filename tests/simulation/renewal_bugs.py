@@ -252,7 +252,7 @@ _FOUND_BY: Sequence[tuple[Callable[[], Patch], Callable[[int], object]]] = (
     (_shards_are_kept_after_the_session, scenarios.several_servers),
     (_a_write_without_an_answer_is_taken_for_not_executed, scenarios.stragglers),
     (_the_state_before_a_reload_is_still_used, scenarios.reloads),
-    (_a_write_beside_a_renewal_is_dropped, scenarios.one_server),
+    (_a_write_beside_a_renewal_is_dropped, scenarios.eventful),
     (_a_lease_of_unknown_end_lasts_long_enough, scenarios.restarts),
 )
 

@@ -183,7 +183,7 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "Serv
             tune_interpreter()
             certified = names_in(settings.tls.cert, tls) if settings.tls and tls else []
             if (early := SIGNALS.received) is None:
-                runtime = server.runtime if isinstance(server, LeaseholdServer) else None
+                runtime = getattr(server, "runtime", None)  # one on a cluster has none
                 output.started(settings, bound, runtime, certified)
             if settings.tls is None:
                 await server.stopped.wait()
