@@ -90,6 +90,18 @@ def test_a_stream_without_an_end_is_ended(ending: OurServer, connect: Connect, n
     ending.notes.wait("cancelled", name)
 
 
+def _ask_elsewhere(caller: Caller, message: bytes) -> Outcome:
+    """Make a call while one of the servers is ending.
+
+    A call that grpcio had begun when the GOAWAY arrived, it makes again only once, and sometimes
+    not at all. It reports that the call was not sent, so the test makes it again.
+    """
+    outcome = caller.ask(demo.LATER, message, waits=True)
+    if not isinstance(caller, OurCaller) and "GOAWAY received" in outcome.message:
+        outcome = caller.ask(demo.LATER, message, waits=True)
+    return outcome
+
+
 def test_new_calls_go_to_another_server(
     ending: OurServer, our_server: OurServer, connect: Connect, name: str
 ) -> None:
@@ -98,7 +110,7 @@ def test_new_calls_go_to_another_server(
     ending.notes.wait("held", name)
     closing = ending.shut_down()
     for index in range(100):
-        assert client.ask(demo.LATER, b"%d" % index, waits=True).answer == b"%d" % index
+        assert _ask_elsewhere(client, b"%d" % index).answer == b"%d" % index
     ending.notes.say("released", name)
     assert held.outcome().answer == name.encode()
     closing.result(DEADLINE_S)

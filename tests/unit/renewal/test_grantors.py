@@ -366,7 +366,7 @@ async def test_a_shorter_request_does_not_shorten_a_lease_that_gets_full_terms()
 async def test_leases_of_services_of_this_cluster_are_renewed_by_the_owner() -> None:
     seen: list[Any] = []
 
-    async def renew_own(grantor: str, wants: Any) -> Any:
+    async def renew_own(grantor: str, wants: Any, _check: Any) -> Any:
         seen.append((grantor, list(wants)))
         return [40.0] * len(wants)
 
