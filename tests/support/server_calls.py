@@ -8,7 +8,7 @@ Each call is recorded. An error of a method is the `RpcError` that a client woul
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -42,6 +42,8 @@ class ServerCalls:
         """The addresses of the channels that are not closed, in the order of their opening."""
         self.failure: BaseException | None = None
         """Raised by each call, if it is set."""
+        self.connecting: Callable[[], object] | None = None
+        """Called once by the next call, which then has waited for its connection."""
 
     def channel(self, address: str) -> Channel:
         """Open a channel to a server."""
@@ -73,6 +75,10 @@ class _FakeChannel(Channel):
     async def unary(self, path: str, message: bytes, **options: Any) -> bytes:
         assert self._address in self._calls.open, "the channel was closed"
         metadata = as_pairs(options["metadata"])
+        connecting, self._calls.connecting = self._calls.connecting, None
+        if connecting is not None:
+            connecting()
+            await options["prepare"]()
         call = ServerCall(self._address, path, message, options["timeout"], metadata)
         making = asyncio.ensure_future(self._calls._call(call))
         self._under_way.add(making)

@@ -33,6 +33,7 @@ from leasehold.grpc.call_context import CallContext, Metadata, encode_metadata
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import REFUSED, detail_of
 from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.retries import Prepare
 from leasehold.grpc.routes import Answer, Exchange, Method
 from leasehold.services.shards import Shards
 
@@ -167,16 +168,25 @@ class Forwarder:
         return await self.call_at(address, path, message, context)
 
     async def call_at(
-        self, address: str, path: str, message: bytes, context: CallContext | None = None
+        self,
+        address: str,
+        path: str,
+        message: bytes,
+        context: CallContext | None = None,
+        prepare: Prepare | None = None,
     ) -> bytes:
-        """Make a call at a server, as `pass_on` does."""
+        """Make a call at a server, as `pass_on` does; `prepare` is as for `Channel.unary`."""
         metadata = self._metadata(context)
         try:
             channel = self._channel(address)
             self._calls[address] = self._calls.get(address, 0) + 1
             try:
                 return await channel.unary(
-                    path, message, timeout=_remaining_s(context), metadata=metadata
+                    path,
+                    message,
+                    timeout=_remaining_s(context),
+                    metadata=metadata,
+                    prepare=prepare,
                 )
             finally:
                 self._calls[address] -= 1

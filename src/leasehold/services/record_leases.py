@@ -8,6 +8,7 @@ them, with `leasehold.v1.Records`, which is never passed on again.
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -41,8 +42,15 @@ RENEW_ALL: Final = f"/{SERVICE}/RenewAll"
 AT_ONCE: Final = 64
 """Records of a batch that are renewed at the same time: each is a transaction."""
 
+COMPOSED: Final = 3
+"""How often a batch for another server is composed, if records in it may not be sent any more."""
+
 Wants = Sequence[tuple[Hashable, Requested]]
 Check = Callable[[Hashable], object]
+
+
+class _Withdrawn(Exception):
+    """A batch was not sent, because a record in it may not be renewed any more."""
 
 
 class RecordLeases:
@@ -83,17 +91,42 @@ class RecordLeases:
         """Renew records of one server; its address is empty for this one."""
         if not address:
             return await self.renew_here(wants, check)
-        try:
-            for cookie, _ in wants:
-                check(cookie)
-        except LeaseholdError as error:
-            return [fresh(error) for _ in wants]
+        late = CallFailed("the request was not sent: other leases in it were withdrawn too often")
+        outcomes: list[Outcome | None] = [None] * len(wants)
+        for _ in range(COMPOSED):
+            todo: list[int] = []
+            for place, (cookie, _requested) in enumerate(wants):
+                if outcomes[place] is None:
+                    try:
+                        check(cookie)
+                        todo.append(place)
+                    except LeaseholdError as error:
+                        outcomes[place] = error
+            with suppress(_Withdrawn):
+                found = await self._ask(address, [wants[place] for place in todo], check)
+                for place, outcome in zip(todo, found, strict=True):
+                    outcomes[place] = outcome
+                break
+        return [fresh(late) if outcome is None else outcome for outcome in outcomes]
+
+    async def _ask(self, address: str, wants: Wants, check: Check) -> Sequence[Outcome]:
+        """Make one call; raise `_Withdrawn` if one of the records may not be sent any more."""
+        if not wants:
+            return []
+
+        async def prepare() -> None:
+            try:
+                for cookie, _ in wants:
+                    check(cookie)
+            except LeaseholdError as error:
+                raise _Withdrawn from error
+
         request = pb.RenewAllRequest(grantor=self.grantor)
         request.cookies.extend(name_to_bytes(cookie) for cookie, _ in wants)
         put_terms(request, [requested for _, requested in wants])
         message = request.SerializeToString()
         try:
-            answer = await self._forwarder.call_at(address, RENEW_ALL, message)
+            answer = await self._forwarder.call_at(address, RENEW_ALL, message, prepare=prepare)
         except RpcError as error:
             return [_error_of(error, len(message)) for _ in wants]
         except LeaseholdError as error:

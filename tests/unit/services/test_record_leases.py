@@ -192,6 +192,35 @@ def test_a_renewal_that_waited_is_not_executed_if_it_is_not_wanted_any_more() ->
     play_services(scene)
 
 
+@pytest.mark.parametrize("while_connecting", [False, True])
+def test_a_renewal_that_is_not_wanted_any_more_is_left_out_of_a_call(
+    while_connecting: bool,
+) -> None:
+    async def scene(world: World) -> None:
+        calls = ServerCalls()
+        a, b = await start_pair(world, calls)
+        over, live = await b.create(2)
+        unwanted: set[Hashable] = set()
+
+        def check(cookie: Hashable) -> None:
+            if cookie in unwanted:
+                raise ShardLost(0, "its set has ended")
+
+        if while_connecting:
+            calls.connecting = lambda: unwanted.add(over.id)
+        else:
+            unwanted.add(over.id)
+        lost, renewed = await a.leases.renew_all([(over.id, 1000.0), (live.id, 60.0)], check)
+        assert isinstance(lost, ShardLost)
+        assert renewed == 60.0
+        assert over.remaining_s < 200.0
+        assert len(calls.made) == 1
+        await a.close()
+        await b.close()
+
+    play_services(scene)
+
+
 def test_a_denied_renewal_is_denied_wherever_the_record_is() -> None:
     async def scene(world: World) -> None:
         calls = ServerCalls()
