@@ -133,7 +133,7 @@ class Forwarder:
         if self._shards.owned(shard) is not None:
             return ""
         if not (address := self._address(shard)):
-            raise ShardLost(shard, "it has no owner at present")
+            raise self._without_owner(shard)
         return address
 
     def others(self) -> dict[str, int]:
@@ -164,7 +164,7 @@ class Forwarder:
             raise _refusal(ShardLost(shard, "the call was passed on to a server that has lost it"))
         address = self._address(shard)
         if not address:
-            raise _refusal(ShardLost(shard, "it has no owner at present"))
+            raise _refusal(self._without_owner(shard))
         return await self.call_at(address, path, message, context)
 
     async def call_at(
@@ -201,6 +201,15 @@ class Forwarder:
         """Return the address of another server."""
         address = self._shards.address_of(shard)
         return "" if address == self._shards.address else address
+
+    def _without_owner(self, shard: int) -> ShardLost:
+        if not self._shards.address_of(shard):
+            return ShardLost(shard, "it has no owner at present")
+        return ShardLost(
+            shard,
+            f"its owner has the address of this server, {self._shards.address}: this server was "
+            "restarted just now, or two servers have the same --advertise address",
+        )
 
     def _metadata(self, context: CallContext | None) -> Metadata:
         mine = (FORWARDED, self._shards.server)

@@ -176,6 +176,17 @@ async def test_the_server_of_an_object() -> None:
     assert forwarder.others() == {"b:1": 1}
 
 
+@asynchronous
+async def test_an_owner_with_the_address_of_this_server_is_named() -> None:
+    calls, a, _ = pair({0: "a:1"})
+    a.shards.disown(0)
+    with pytest.raises(ShardLost, match="two servers have the same --advertise address"):
+        a.forwarder.server_of(an_id(0))
+    error = await refusal_of(a, 0, a_context())
+    assert "its owner has the address of this server, a:1" in error.message
+    assert calls.made == []
+
+
 # What is passed on.
 
 
