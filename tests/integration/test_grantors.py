@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import leasehold as lh
 from leasehold import (
     ANY,
     FOREVER,
     CallFailed,
+    ConnectFailed,
     ConnectionLost,
     DurationPolicy,
     Landlord,
@@ -24,7 +27,8 @@ from leasehold import (
     serve_landlord,
 )
 from leasehold.basics.endpoint_list import EndpointList
-from leasehold.renewal.grantors import Grantors, MemberLease
+from leasehold.basics.tls import server_tls
+from leasehold.renewal.grantors import Credentials, Grantors, MemberLease
 from leasehold.renewal.references import GrantorKind, LeaseReference, reference_of
 from tests.support.asynchronous import asynchronous, until
 from tests.support.servers import (
@@ -146,6 +150,38 @@ async def test_leases_of_a_served_landlord_are_renewed_in_one_batch() -> None:
             await until(lambda: all(each.remaining > 30.0 for each in leases))  # type: ignore[operator]
         ends = [landlord.resource(each.cookie).remaining for each in granted]
         assert min(map(float, ends)) > 30.0  # type: ignore[arg-type]
+
+
+@asynchronous
+async def test_a_landlord_that_requires_certificates_is_reached_with_the_named_credentials(
+    tmp_path: Path,
+) -> None:
+    authority, landlord = trustme.CA(), Landlord[str](DurationPolicy(60.0, 30.0), name="vault")
+    issued = authority.issue_cert("127.0.0.1")
+    ca, cert, key = (str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    authority.cert_pem.write_to_path(ca)
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    entries = {
+        "vault": Credentials(EndpointList(["127.0.0.1"]), ca, cert, key),
+        "no certificate": Credentials(EndpointList(["127.0.0.1"]), ca),
+    }
+    tls = server_tls(cert, key, ca)
+    async with await serve_landlord(landlord, tls=tls) as served, pool(credentials=entries) as held:
+        granted = landlord.grant("safe", 20.0)
+
+        def kept(credentials: str) -> Lease:
+            named = reference_of(granted, endpoints=served.address, credentials=credentials)
+            return member(held, named, granted)
+
+        assert await kept("vault").renew(40.0) == 40.0
+        for other in ("no certificate", ""):
+            with pytest.raises((ConnectFailed, ConnectionLost)) as caught:
+                await kept(other).renew(50.0)
+            assert not is_definite(caught.value)
+        remaining = landlord.resource(granted.cookie).remaining
+        assert isinstance(remaining, float)
+        assert 30.0 < remaining <= 40.0
 
 
 @asynchronous
