@@ -24,6 +24,20 @@ async def _collected() -> None:
     await asyncio.sleep(0.01)
 
 
+class ServerWatches:
+    """The watches of a server, which runs in a thread of its own."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self._watchers = server._server.store.watchers
+
+    def __len__(self) -> int:
+        while True:
+            try:
+                return len(self._watchers)
+            except RuntimeError:  # the server has changed them meanwhile
+                continue
+
+
 MANY = 10_000
 
 
@@ -48,7 +62,7 @@ async def test_a_client_on_a_server_that_is_forgotten_is_reported() -> None:
 @asynchronous
 async def test_a_watch_on_a_server_that_is_forgotten_is_cancelled_there() -> None:
     with LocalServer() as server:
-        watchers = server._server.store.watchers
+        watchers = ServerWatches(server)
         async with leasehold.connect(server.endpoint) as client:
             hub = client.engine._hub  # type: ignore[attr-defined]
             watch = client.kv.watch("a")
@@ -72,7 +86,7 @@ async def test_a_watch_on_a_server_that_is_forgotten_is_cancelled_there() -> Non
 @asynchronous
 async def test_a_watch_that_is_left_by_break_is_cancelled_without_a_warning() -> None:
     with LocalServer() as server:
-        watchers = server._server.store.watchers
+        watchers = ServerWatches(server)
         async with leasehold.connect(server.endpoint) as client:
             start = (await client.kv.put("a", "1")).revision
             async for events in client.kv.watch("a", start=start):
@@ -80,7 +94,7 @@ async def test_a_watch_that_is_left_by_break_is_cancelled_without_a_warning() ->
                 assert len(watchers) == 1
                 break
             await _collected()  # warnings are errors
-            await until(lambda: not len(watchers))
+            await until(lambda: not watchers)
 
 
 def _memory_after(drop_many: Callable[[], None]) -> int:
@@ -100,7 +114,7 @@ def _memory_after(drop_many: Callable[[], None]) -> int:
 @pytest.mark.slow
 def test_many_watches_that_were_dropped_leave_nothing_behind() -> None:
     with LocalServer() as server, asyncio.Runner() as runner:
-        watchers = server._server.store.watchers
+        watchers = ServerWatches(server)
         client = runner.run(_connected(server))
         hub = client.engine._hub  # type: ignore[attr-defined]
 
@@ -109,7 +123,7 @@ def test_many_watches_that_were_dropped_leave_nothing_behind() -> None:
                 watch = client.kv.watch(f"a/{number}")
                 aiter(watch)  # so it is not reported
                 del watch
-            await until(lambda: not hub._watches and not len(watchers))
+            await until(lambda: not hub._watches and not watchers)
 
         assert _memory_after(lambda: runner.run(drop())) < KEPT_BYTES
         assert not hub._live
