@@ -34,6 +34,7 @@ PROTOS: Final = (  # each after those that it imports
     "services",
     "events",
     "renewal",
+    "registry",
     "health",
     "status",
     "reflection_v1",

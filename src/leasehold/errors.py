@@ -27,6 +27,7 @@
     │   └── ClusterMismatch DATA_LOSS           endpoints of a client belong to different clusters
     ├── Unhealthy          ABORTED              the holder's health check failed: no renewal
     ├── LeaseDenied        FAILED_PRECONDITION  the grantor's policy refused
+    ├── UnsupportedOperation FAILED_PRECONDITION an operation that this object does not have
     ├── LeaseBatchError    UNKNOWN              some leases of a batch failed, each with an error
     ├── Closed             FAILED_PRECONDITION  this landlord, manager or engine was closed
     ├── Forked             FAILED_PRECONDITION  this engine belongs to the parent process
@@ -480,6 +481,16 @@ class Unhealthy(LeaseholdError):
     """A lease was not renewed, because the health check of its holder has failed."""
 
     status = Status.ABORTED
+
+
+class UnsupportedOperation(LeaseholdError):
+    """The object does not have this operation in its present state. Nothing was changed.
+
+    Such as adding a group where all groups are wanted.
+    """
+
+    status = Status.FAILED_PRECONDITION
+    not_executed = True
 
 
 class LeaseDenied(LeaseholdError):

@@ -372,6 +372,13 @@ class EmbeddedEngine(Engine):
         steps = sort_steps(names, bytes)
         return tuple(await slicer.run(steps, self._runtime.reader.load))
 
+    def has_ended(self, lease: int) -> bool:
+        """Return whether a lease has ended in lease time; 0 is no lease."""
+        if not lease:
+            return False
+        self._store.leases.enter()
+        return not self._store.leases.is_live(lease)
+
     async def leases(self) -> Sequence[LeaseInfo]:
         """Return the leases, sorted by their ends."""
         await self._runtime.enter()

@@ -286,6 +286,14 @@ class Engine(ABC):
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
         """Return how long a lease has to run, and its keys. Raises `UnknownLease`."""
 
+    def has_ended(self, lease: int) -> bool:
+        """Return whether a lease is known to have ended, without a call.
+
+        False if that is not known here: its keys are deleted when it ends.
+        """
+        del lease
+        return False
+
     @abstractmethod
     async def leases(self) -> Sequence[LeaseInfo]:
         """Return the leases, sorted by their ends."""

@@ -10,15 +10,22 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from random import Random
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from leasehold.basics.backoff import Backoff
 from leasehold.basics.durations import FOREVER
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.errors import Closed, LeaseholdError, is_definite
-from leasehold.events.client import RETRIES, EventCallback, Mailbox, ReceivedEvent
+from leasehold.events.client import (
+    RETRIES,
+    EventCallback,
+    ListenerServer,
+    Mailbox,
+    ReceivedEvent,
+)
 from leasehold.events.state import RemoteEvent, Target
 from leasehold.leases.renewal_manager import RenewalManager
 
@@ -35,6 +42,46 @@ MAX_OPEN: Final = 1_000
 
 END_S: Final = 2.0
 """How long `close` tries to end the mailbox."""
+
+S = TypeVar("S")
+L = TypeVar("L")
+
+
+class EventRegistration(NamedTuple, Generic[S, L]):
+    """The registration of a listener, which lives as long as its lease."""
+
+    source: S
+    kind: int
+    lease: L
+    number: int
+    """The number of the last event of this kind: later events have higher ones."""
+
+
+Listener: TypeAlias = Target | Mailbox | ListenerServer
+"""The receiver of events in any process: a mailbox, or a listener that a process serves."""
+
+
+def target_of(listener: Listener) -> Target:
+    """Return the target of a listener that is not a function."""
+    match listener:
+        case Target():
+            return listener
+        case Mailbox():
+            return listener.target
+        case ListenerServer():
+            return listener.listener
+    raise TypeError(
+        f"listener must be a function, a mailbox or a served listener, not {listener!r}; to remove "
+        "one, clear it"
+    )
+
+
+def check_handback(handback: bytes) -> bytes:
+    """Return the bytes that are returned with each event; TypeError if they are not."""
+    if not isinstance(handback, bytes):
+        raise TypeError(f"handback must be bytes, not {handback!r}")
+    return handback
+
 
 Key = tuple[str, str, int]
 """A registration: service, source and kind."""
@@ -74,6 +121,9 @@ class Callbacks:
         self._queues: dict[Key, deque[tuple[ReceivedEvent, set[int]]]] = {}
         """Events whose callbacks are to be called, with the one that is running, and the positions
         that each is one of: there may be another mailbox when it returns."""
+        self._registering = 0
+        self._early: list[ReceivedEvent] = []
+        """Events without a callback that were received while registrations are under way."""
         self._read_up_to = 0
         self._changed = asyncio.Event()
         """Set when a callback has returned."""
@@ -97,8 +147,31 @@ class Callbacks:
             return self._mailbox.target
 
     def set(self, key: Key, callback: EventCallback) -> None:
-        """Set the callback of a registration; to be done before it is registered."""
+        """Set the callback of a registration; to be done before it is registered.
+
+        Or in a block of `registering`: it is called for the events that were received there.
+        """
         self._callbacks[key] = callback
+        early, self._early = self._early, []
+        for each in early:
+            self._dispatch(each)
+
+    @contextmanager
+    def registering(self) -> Iterator[None]:
+        """Keep events without a callback until the block ends.
+
+        For a registration whose id the service chooses: its first events may be received before its
+        callback is set. `set` is to be called in the block.
+        """
+        self._registering += 1
+        try:
+            yield
+        finally:
+            self._registering -= 1
+            if not self._registering:  # the others have no callback
+                self._open.difference_update(each.position for each in self._early)
+                self._early.clear()
+                self._changed.set()
 
     def clear(self, key: Key) -> None:
         """Forget the callback of a registration; one that runs goes on. Idempotent."""
@@ -122,6 +195,7 @@ class Callbacks:
 
     def _stop(self) -> None:
         self._mailbox = None
+        self._early.clear()
         self._changed.set()
         if self._manager is not None:
             self._manager.close()
@@ -194,6 +268,10 @@ class Callbacks:
     def _dispatch(self, received: ReceivedEvent) -> None:
         key = key_of(received.event)
         if key not in self._callbacks:
+            if self._registering:
+                self._open.add(received.position)
+                self._early.append(received)
+                return
             logger.debug("an event of %s has no callback any more", key)
             return
         self._open.add(received.position)

@@ -275,16 +275,30 @@ async def call_mailboxes(
     idempotent: bool = False,
 ) -> M:
     """Make a call of the service of mailboxes; raise errors of the library."""
+    return await call_service(
+        channel, _PATH + method, request, kind, timeout=timeout, idempotent=idempotent
+    )
+
+
+async def call_service(
+    channel: Channel,
+    path: str,
+    request: Message,
+    kind: type[M],
+    *,
+    timeout: float | None = None,  # noqa: ASYNC109  it is sent to the server
+    idempotent: bool = False,
+    known: Mapping[str, object] | None = None,
+) -> M:
+    """Make a call of any service; raise errors of the library. `known` is that of `as_ours`."""
     message = request.SerializeToString()
     try:
-        answer = await channel.unary(
-            _PATH + method, message, timeout=timeout, idempotent=idempotent
-        )
+        answer = await channel.unary(path, message, timeout=timeout, idempotent=idempotent)
         return kind.FromString(answer)
     except RpcError as error:
-        raise as_ours(error, len(message)) from error
+        raise as_ours(error, len(message), known or {}) from error
     except DecodeError as error:
-        raise CallFailed(f"invalid answer to {method}: {error}") from error
+        raise CallFailed(f"invalid answer to {path}: {error}") from error
 
 
 def _seconds(remaining_ms: int) -> float:

@@ -230,6 +230,21 @@ class EventQueue:
         self.changed()
         return event
 
+    def resync(self, payload: bytes, skipped: int = 0) -> list[int]:
+        """Queue an event in the place of those that wait; return the numbers of those.
+
+        For a listener that has to start over, because the queue is full or events were lost.
+        Events of a call under way stay. `skipped` numbers are left out before that of the event,
+        so that none of the lost events can have had it.
+        """
+        kept = 0 if self._sending is None else len(self._sending.events)
+        dropped: list[int] = []
+        while len(self._pending) > kept:
+            dropped.append(self._pending.pop().number)
+        self.number += skipped
+        self.append(payload)
+        return dropped[::-1]
+
     def replace(self, target: Target, handback: bytes) -> None:
         """Set the listener. It gets the events that were not received, without a wait."""
         self.target = target

@@ -15,15 +15,17 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
+from leasehold.basics.durations import check_seconds
 from leasehold.engine.interface import Engine
 from leasehold.engine.time_limits import CallTimeouts
 from leasehold.errors import Closed
 from leasehold.locks.lock_events import LockLog
 from leasehold.locks.lock_keys import MAX_WHO
 from leasehold.locks.watch_subscriptions import WatchSubscriptions
-from leasehold.sessions.client_session import Sessions
+from leasehold.sessions.client_session import SESSION_TTL_MIN_S, Sessions
 from leasehold.sessions.lease_keeper import END_S
 
 logger = logging.getLogger(__name__)
@@ -202,3 +204,15 @@ class DetachedTask(ABC, Generic[T]):
             if self.outcome.done():
                 logger.exception("the cleanup of an acquisition has failed")
             self._fail(error)
+
+
+def check_client(session_ttl: float | timedelta, name: str | None) -> tuple[float, str]:
+    """Check the TTL of a session, and the name of a client."""
+    who = this_process() if name is None else check_who(name)
+    ttl_s = check_seconds(session_ttl, "session_ttl")
+    if ttl_s < SESSION_TTL_MIN_S:
+        raise ValueError(
+            f"session_ttl must be at least {SESSION_TTL_MIN_S:g} s, not {ttl_s:g}: it has to be "
+            "renewed three times in that time"
+        )
+    return ttl_s, who

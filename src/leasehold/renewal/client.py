@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -33,11 +33,16 @@ from leasehold.errors import (
     NoSuchObject,
     UnknownLease,
 )
-from leasehold.events.callback_dispatch import Callbacks, Key
-from leasehold.events.client import ListenerServer, Mailbox
+from leasehold.events.callback_dispatch import (
+    Callbacks,
+    EventRegistration,
+    Key,
+    Listener,
+    check_handback,
+    target_of,
+)
+from leasehold.events.client import Mailbox, call_service
 from leasehold.events.state import RemoteEvent, Target
-from leasehold.grpc.error_details import as_ours
-from leasehold.grpc.protocol import RpcError
 from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease
 from leasehold.leases.lease import Lease, Outcome, check_answer
 from leasehold.renewal.arguments import desired_ms, min_warning_ms, renew_ms
@@ -52,8 +57,6 @@ _PATH: Final = "/leasehold.v1.Renewal/"
 _UNKNOWN_MS: Final = -1
 
 M = TypeVar("M", bound=Message)
-S = TypeVar("S")
-L = TypeVar("L")
 
 
 class ListenerInfo(NamedTuple):
@@ -79,16 +82,6 @@ class SetInfo:
     listeners: tuple[ListenerInfo, ...]
     last_error: str
     """Of the last renewal of any member that has failed; empty if there was none."""
-
-
-class EventRegistration(NamedTuple, Generic[S, L]):
-    """The registration of a listener, which lives as long as the lease of its set."""
-
-    source: S
-    kind: int
-    lease: L
-    number: int
-    """The number of the last event of this kind: later events have higher ones."""
 
 
 class RenewalCalls:
@@ -157,16 +150,8 @@ class RenewalCalls:
         again: bool = False,
     ) -> M:
         """Make a call; only with `again` it is repeated where it may have been executed."""
-        message = request.SerializeToString()
-        sending = self.channel.unary(_PATH + method, message, idempotent=again)
-        try:
-            answer = await self._patience.wait(sending, timeout)
-        except RpcError as error:
-            raise as_ours(error, len(message)) from error
-        try:
-            return kind.FromString(answer)
-        except DecodeError as error:
-            raise CallFailed(f"invalid answer to {method}: {error}") from error
+        sending = call_service(self.channel, _PATH + method, request, kind, idempotent=again)
+        return await self._patience.wait(sending, timeout)
 
     def lease_of(self, member: pb.SetMember) -> Lease:
         """Return a member of a set as a lease; ValueError if it cannot be decoded here."""
@@ -243,9 +228,6 @@ RenewalSetEvent: TypeAlias = Warned | Failed
 E = TypeVar("E")
 SetCallback: TypeAlias = Callable[[E], Awaitable[object] | object]
 """A plain function or a coroutine function that receives events of a set."""
-
-Listener: TypeAlias = Target | Mailbox | ListenerServer
-"""The receiver of events in any process: a mailbox, or a listener that a process serves."""
 
 
 class RenewalSet:
@@ -387,12 +369,11 @@ class RenewalSet:
         timeout: Timeout,  # noqa: ASYNC109
         warning_ms: int = 0,
     ) -> EventRegistration["RenewalSet", RemoteLease]:
-        if not isinstance(handback, bytes):
-            raise TypeError(f"handback must be bytes, not {handback!r}")
+        check_handback(handback)
         if callable(listener):
             target = await self._service.called_back(self, kind, listener)
         else:
-            target = _target_of(listener)
+            target = target_of(listener)
         request = pb.SetListenerRequest(
             set=self.id,
             kind=kind,
@@ -467,20 +448,6 @@ def info_of(found: pb.SetInfo) -> SetInfo:
     )
     remaining = _duration(found.remaining_ms)
     return SetInfo(found.id, remaining, found.members, listeners, found.last_error)
-
-
-def _target_of(listener: Target | Mailbox | ListenerServer) -> Target:
-    match listener:
-        case Target():
-            return listener
-        case Mailbox():
-            return listener.target
-        case ListenerServer():
-            return listener.listener
-    raise TypeError(
-        f"listener must be a function, a mailbox or a served listener, not {listener!r}; to remove "
-        "one, clear it"
-    )
 
 
 def _payload(kind: type[M], event: RemoteEvent) -> M:

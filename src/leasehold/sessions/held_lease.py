@@ -27,6 +27,7 @@ from leasehold.basics.durations import (
 from leasehold.basics.event_loop import post
 from leasehold.basics.forgotten import warn_forgotten
 from leasehold.basics.lease_ids import shown_lease
+from leasehold.engine.arguments import lease_id
 from leasehold.engine.time_limits import Timeout
 from leasehold.errors import LeaseholdError, LeaseLost
 from leasehold.leases.holder_view import Send
@@ -261,3 +262,10 @@ def callback_of(keeper: Keeper, callback: Callback | None) -> KeptCallback | Non
         callback(kept.handle() or HeldLease(keeper, kept, is_reported=False), error)
 
     return call
+
+
+def number_of(lease: HeldLease | int) -> int:
+    """Return the id of a lease, lost or not."""
+    if lease is None:
+        raise TypeError("lease must be a lease or a lease id, not None")
+    return lease.id if isinstance(lease, HeldLease) else lease_id(lease)
