@@ -1,0 +1,1 @@
+"""The registry: services that are found while they live."""
