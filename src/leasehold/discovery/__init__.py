@@ -1,0 +1,1 @@
+"""Discovery: registrars are found on the network by group, or by address."""
