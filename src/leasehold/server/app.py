@@ -24,7 +24,6 @@ from leasehold.server.engine_services import (
     EngineServices,
     MakeServices,
     ServiceHost,
-    advertised,
 )
 from leasehold.server.etcd.alarms import Alarms
 from leasehold.server.etcd.cluster import AuthService, ClusterService, client_urls
@@ -176,7 +175,7 @@ class LeaseholdServer:
         if self._is_started:
             return await self._server.start()
         self._is_started = True
-        self._host.address = advertised(self._host.settings, bound, is_tls=tls is not None)
+        self._host.listens_on(bound, is_tls=tls is not None)
         self.runtime.start()
         bound = await self._server.start()
         await self._services.start()

@@ -36,7 +36,6 @@ from leasehold.server.engine_services import (
     EngineServices,
     MakeServices,
     ServiceHost,
-    advertised,
 )
 from leasehold.server.etcd.not_served import StatusService, refused_methods
 from leasehold.server.gateway.gateway import Gateway
@@ -178,7 +177,7 @@ class ClusterServer:
         await server.bind(addresses, tls)
         bound = server.addresses
         self._access.listens_on(addresses, bound, is_tls=tls is not None)
-        self._host.address = advertised(self._settings, bound, is_tls=tls is not None)
+        self._host.listens_on(bound, is_tls=tls is not None)
         await server.start()
         self._probing = asyncio.get_running_loop().create_task(self._keep_probing())
         await self._services.start()

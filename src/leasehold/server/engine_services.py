@@ -34,16 +34,21 @@ class ServiceHost:
     engine: Engine
     settings: Settings
     address: str = ""
-    """Where other servers reach this one; set before the services are started."""
+    """Where other servers reach this one: as set, or the first address that is listened on."""
+    bound: Sequence[Address] = ()
+    """The addresses that the server listens on."""
+    is_tls: bool = False
     peer_tls: ssl.SSLContext | None = None
     """For calls to other servers; None without TLS."""
 
-
-def advertised(settings: Settings, bound: Sequence[Address], *, is_tls: bool) -> str:
-    """Return the address that other servers use: as set, or the first one that is listened on."""
-    if settings.advertise is not None:
-        return str(settings.advertise)
-    return client_urls(bound[:1], is_tls=is_tls)[0]
+    def listens_on(self, bound: Sequence[Address], *, is_tls: bool) -> None:
+        """Set the addresses of the server, before its services are started."""
+        self.bound, self.is_tls = bound, is_tls
+        advertise = self.settings.advertise
+        if advertise is None:
+            self.address = client_urls(bound[:1], is_tls=is_tls)[0]
+        else:
+            self.address = str(advertise)
 
 
 class EngineService(Protocol):

@@ -40,6 +40,8 @@ MAX_MAILBOX_BYTES: Final = 1024**3
 MAX_FIELD_BYTES: Final = 1024**2
 """Of a handback or a lease reference: a request has at most 1.5 MiB."""
 
+MAX_ANNOUNCEMENT_TTL_S: Final = 86_400
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("console", "json")
 
@@ -88,6 +90,18 @@ class ServiceSettings:
     """The longest term of a set, in seconds."""
     set_default: Duration = 3600.0
     """The term of a set whose creator leaves it to the service, in seconds."""
+    registry_maximum: Duration = 3600.0
+    """The longest term of an item of the registry, and of a registration for events, in seconds."""
+    registry_default: Duration = 60.0
+    """Their term if the client leaves it to the service, in seconds."""
+    dns: TcpAddress | None = None
+    """An IP address and a port for DNS, over UDP and TCP; it needs the extra `leasehold[dns]`."""
+    dns_domain: str = "leasehold"
+    """The domain of the names of services in DNS."""
+    groups: tuple[str, ...] = ()
+    """Groups of the registrar, for discovery; empty to leave them as they are."""
+    announcement_ttl_s: int = 120
+    """How long announcements of the registrar are valid; they are repeated within this time."""
     mailbox_events: int = 10_000
     mailbox_bytes: int = 16 * 1024**2
     handback_bytes: int = 64 * 1024
@@ -97,15 +111,17 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         _check("max_sets", self.max_sets, 1, MAX_RECORDS)
         _check("max_set_members", self.max_set_members, 1, MAX_RECORDS)
+        _check("announcement_ttl_s", self.announcement_ttl_s, 1, MAX_ANNOUNCEMENT_TTL_S)
         _check("mailbox_events", self.mailbox_events, 1, MAX_RECORDS)
         _check("mailbox_bytes", self.mailbox_bytes, 1024, MAX_MAILBOX_BYTES)
         _check("handback_bytes", self.handback_bytes, 0, MAX_FIELD_BYTES)
         _check("reference_bytes", self.reference_bytes, 1024, MAX_FIELD_BYTES)
-        if seconds_of(self.set_default) > seconds_of(self.set_maximum):
-            raise ValueError(
-                f"set_default ({self.set_default}) must not be more than set_maximum "
-                f"({self.set_maximum})"
-            )
+        for name in ("set", "registry"):
+            default, most = getattr(self, f"{name}_default"), getattr(self, f"{name}_maximum")
+            if seconds_of(default) > seconds_of(most):
+                raise ValueError(
+                    f"{name}_default ({default}) must not be more than {name}_maximum ({most})"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

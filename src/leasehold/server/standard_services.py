@@ -1,4 +1,4 @@
-"""The services of `leasehold serve` on an engine: mailboxes and the renewal service.
+"""The services of `leasehold serve` on an engine: mailboxes, the renewal service, the registry.
 
 They share the shards of the server, the way to other servers on the same cluster, and the calls to
 listeners. On an engine in this process there is one server, which owns all shards; on a cluster the
@@ -6,7 +6,9 @@ servers divide them.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from leasehold.basics.durations import Requested
 from leasehold.basics.endpoint_list import EndpointList
@@ -19,17 +21,31 @@ from leasehold.grpc.channel import Channel
 from leasehold.grpc.routes import Method
 from leasehold.leases.lease import Outcome
 from leasehold.leases.policies import DurationPolicy
+from leasehold.registry.item_events import ItemEvents
+from leasehold.registry.rpc import RegistryLeases, RegistryRpc
+from leasehold.registry.service import RegistryService
 from leasehold.renewal.grantors import Credentials, Grantors
 from leasehold.renewal.places import RenewOwn
 from leasehold.renewal.rpc import RenewalRpc
 from leasehold.renewal.service import RenewalLimits, RenewalService
+from leasehold.server.announcing import AnnouncementService
 from leasehold.server.engine_services import EngineService, ServiceHost
+from leasehold.server.leases.service_leases import ServiceLeases
 from leasehold.server.pages import Exposition
 from leasehold.server.settings import RemoteEndpoints, ServiceSettings
 from leasehold.services.elected_shards import ElectedShards
 from leasehold.services.forwarding import Forwarder, methods_of
 from leasehold.services.record_leases import SERVICE, RecordLeases, RecordsRpc
 from leasehold.services.shards import LocalShards, Shards
+
+if TYPE_CHECKING:  # they need dnspython, an extra
+    from leasehold.registry.dns_server import DnsServer
+
+logger = logging.getLogger("leasehold.server")
+
+
+class DnsAddressError(OSError):
+    """The address for DNS cannot be used."""
 
 
 class StandardServices:
@@ -50,13 +66,43 @@ class StandardServices:
         self._renewal = RenewalService(
             engine, self._shards, self._grantors, self._calls, _limits_of(settings)
         )
-        renewal = RenewalRpc(self._renewal, self._forwarder, CallbackPolicy(settings.callbacks))
-        self._leases = [
+        callbacks = CallbackPolicy(settings.callbacks)
+        renewal = RenewalRpc(self._renewal, self._forwarder, callbacks)
+        policy = DurationPolicy(settings.registry_maximum, settings.registry_default)
+        self._registry = RegistryService(engine, policy, endpoint=lambda: host.address)
+        self._item_events = ItemEvents(
+            engine,
+            self._shards,
+            self._registry.feed,
+            self._calls,
+            policy,
+            max_handback_bytes=settings.handback_bytes,
+        )
+        registry = RegistryRpc(
+            self._registry, self._item_events, self._forwarder, callbacks, self._endpoints
+        )
+        self._watches = registry.watches
+        of_mailboxes, of_sets, of_events = (
             RecordLeases(service.records, self._forwarder)
-            for service in (self._mailboxes, self._renewal)
-        ]
-        records = methods_of(SERVICE, {"RenewAll": RecordsRpc(self._leases).renew_all})
-        self._methods = {**mailboxes.methods(), **renewal.methods(), **records}
+            for service in (self._mailboxes, self._renewal, self._item_events)
+        )
+        of_items = RegistryLeases(self._registry.storage, of_events)
+        self._dns = None if settings.dns is None else _dns_of(settings.dns_domain, self._registry)
+        self._leases: list[RecordLeases | RegistryLeases] = [of_mailboxes, of_sets, of_items]
+        of_records = RecordsRpc([of_mailboxes, of_sets, of_events])
+        records = methods_of(SERVICE, {"RenewAll": of_records.renew_all})
+        self._methods = {
+            **mailboxes.methods(),
+            **renewal.methods(),
+            **registry.methods(),
+            **records,
+        }
+
+    def _endpoints(self) -> list[str]:
+        """Return where the servers of the cluster are reached, this one first."""
+        shards = self._shards
+        addresses = (shards.address_of(number) for number in range(shards.count))
+        return list(dict.fromkeys(filter(None, (self._host.address, *addresses))))
 
     def _channel_to_server(self, address: str) -> Channel:
         return Channel(address, tls=self._host.peer_tls)
@@ -77,29 +123,46 @@ class StandardServices:
         """The methods, by path."""
         return self._methods
 
-    def leases(self) -> Iterable[RecordLeases]:
-        """The leases of mailboxes and sets."""
+    def leases(self) -> Iterable[ServiceLeases]:
+        """The leases of mailboxes, sets, items and registrations for events."""
         return self._leases
 
     async def start(self) -> None:
         """Own shards, and load what is stored."""
         self._shards.address = self._host.address
         await self._renewal.start()
+        await self._item_events.start()
         # Sets first: their leases run.
-        await self._shards.start([self._renewal.records, self._mailboxes.records])
+        await self._shards.start(
+            [self._renewal.records, self._item_events.records, self._mailboxes.records]
+        )
+        await self._registry.start()
+        address = self._host.settings.services.dns
+        if self._dns is not None and address is not None:
+            self._registry.feed.begin()
+            try:
+                bound = await self._dns.start(address)
+            except OSError as error:
+                why = f"cannot answer DNS queries on {address}: {error.strerror or error}"
+                raise DnsAddressError(error.errno, why) from None
+            logger.info("DNS queries for services are answered on %s", bound)
 
     async def close(self) -> None:
         """Stop renewing and sending, then give up the shards."""
+        if self._dns is not None:
+            await self._dns.close()
+        await self._item_events.close()
+        await self._registry.close()
         await self._renewal.close()
         await self._shards.close()
-        for records in (self._renewal.records, self._mailboxes.records):
-            await records.close()
+        for service in (self._renewal, self._item_events, self._mailboxes):
+            await service.records.close()
         await asyncio.gather(self._calls.close(), self._grantors.close(), self._forwarder.close())
 
     def metrics(self, out: Exposition) -> None:
         """Add the metrics of the services to a scrape."""
         renewal, mailboxes = self._renewal, self._mailboxes
-        sender, renewals = renewal.sender, renewal.renewals
+        renewals, senders = renewal.renewals, (renewal.sender, self._item_events.sender)
         out.gauge(
             "leasehold_service_shards",
             "Shards of the services that this server owns.",
@@ -134,20 +197,50 @@ class StandardServices:
         out.gauge(
             "leasehold_events_undelivered",
             "Events that were not delivered to their listeners yet.",
-            sender.undelivered,
+            sum(each.undelivered for each in senders),
         )
-        for name, what, value in (
-            ("delivered", "Events that were delivered to listeners.", sender.events_delivered),
-            ("expired", "Events that were dropped after a day.", sender.events_expired),
-            ("failed_calls", "Calls to listeners that failed.", sender.failed_calls),
-            ("rejected", "Listeners that refused their events.", sender.listeners_rejected),
+        for name, what, attribute in (
+            ("delivered", "Events that were delivered to listeners.", "events_delivered"),
+            ("expired", "Events that were dropped after a day.", "events_expired"),
+            ("failed_calls", "Calls to listeners that failed.", "failed_calls"),
+            ("rejected", "Listeners that refused their events.", "listeners_rejected"),
         ):
+            value = sum(getattr(each, attribute) for each in senders)
             out.counter(f"leasehold_events_{name}_total", what, value)
+        self._registry_metrics(out)
+
+    def _registry_metrics(self, out: Exposition) -> None:
+        registry, events = self._registry, self._item_events
+        for name, what, value in (
+            ("items", "Items of the registry.", registry.feed.items),
+            (
+                "undecodable_items",
+                "Items of the registry that cannot be decoded.",
+                len(registry.feed.undecodable),
+            ),
+            ("listeners", "Registrations for events on this server.", len(events.records)),
+            ("watches", "Watches of items on this server.", self._watches.count),
+        ):
+            out.gauge(f"leasehold_registry_{name}", what, value)
+        out.counter("leasehold_registry_lookups_total", "Lookups of items.", registry.lookups)
+        out.counter(
+            "leasehold_registry_resyncs_total",
+            "Events that tell a listener to look up again: others were lost.",
+            events.resyncs,
+        )
 
 
 def standard_services(host: ServiceHost) -> Sequence[EngineService]:
     """Make the services of `leasehold serve`."""
-    return (StandardServices(host),)
+    return (StandardServices(host), AnnouncementService(host))
+
+
+def _dns_of(domain: str, registry: RegistryService) -> "DnsServer":
+    """Return the DNS server; ImportError without the extra `leasehold[dns]`."""
+    from leasehold.registry.dns_server import DnsServer, NamedLookup  # noqa: PLC0415
+    from leasehold.registry.dns_zone import DnsZone  # noqa: PLC0415
+
+    return DnsServer(DnsZone(NamedLookup(registry), domain))
 
 
 def _limits_of(settings: ServiceSettings) -> RenewalLimits:
