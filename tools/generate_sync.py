@@ -218,8 +218,8 @@ class Method:
         elif returns == self.class_name:
             yield self._call()
             yield "return self"
-        elif returns == "Mailbox":
-            yield f"return Mailbox(self._thread, {self._answer()})"
+        elif returns in {"Mailbox", "Registration"}:
+            yield f"return {returns}(self._thread, {self._answer()})"
         elif returns == "Lease":
             thread = "" if self.twin.is_locked else ", self._thread"
             yield f"return Lease({self._answer()}{thread})"

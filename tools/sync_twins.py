@@ -68,7 +68,7 @@ MODULES: Final[Mapping[str, Module]] = {
             "Client": Twin(
                 base="ClientBase",
                 on_loop="self._client",
-                by_hand=("close", "renewal_event"),
+                by_hand=("close", "renewal_event", "register", "services"),
                 internal=("engine", "who"),
                 undo={"lease": "granted", "keep": "adopted"},
             )
@@ -160,6 +160,27 @@ MODULES: Final[Mapping[str, Module]] = {
             )
         }
     ),
+    "leasehold.registry.client": Module(
+        classes={
+            "Registry": Twin(
+                base="RegistryBase",
+                by_hand=("lookup", "watch", "notify"),
+                internal=("change", "clock", "close", "passing", "watched"),
+            ),
+            "Registration": Twin(
+                base="RegistrationBase", attributes={"id": "str"}, by_hand=("lease",)
+            ),
+        }
+    ),
+    "leasehold.registry.everyday": Module(
+        classes={
+            "RegisteredService": Twin(
+                base="RegisteredServiceBase",
+                by_hand=("maintain", "update", "close"),
+                internal=("begin",),
+            )
+        }
+    ),
     "leasehold.locks.queued_locks": Module(
         classes={
             "RWLock": NAMED,
@@ -230,6 +251,9 @@ HELPERS: Final[Mapping[str, str]] = {
     "LoopThread": "leasehold.sync.loop_thread",
     "MailboxBase": "leasehold.sync.renewal_set",
     "PermitChecks": "leasehold.sync.lock",
+    "RegisteredServiceBase": "leasehold.sync.registry",
+    "RegistrationBase": "leasehold.sync.registry",
+    "RegistryBase": "leasehold.sync.registry",
     "RenewalBase": "leasehold.sync.client_base",
     "RenewalSetBase": "leasehold.sync.renewal_set",
     "Self": "typing",
@@ -259,6 +283,7 @@ ENDED_BY: Final[Mapping[str, str]] = {
 ARGUMENTS: Final[Mapping[str, str]] = {
     "HeldLease | Lease | LeaseReference": "referred({})",
     "HeldLease | int": "lease_on_loop({})",
+    "HeldLease | int | None": "None if {0} is None else lease_on_loop({0})",
     "Lease": "managed_on_loop({})",
     "Listener | None": "self._listener({}, RenewalNotice)",
     "Mapping[Lease, End] | None": "all_on_loop({})",

@@ -18,6 +18,9 @@ from leasehold.client.client import Client
 from leasehold.client.connecting import connect
 from leasehold.client.opening import open_client
 from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
+from leasehold.discovery.discovery import Discovery
+from leasehold.discovery.join import Join
+from leasehold.discovery.locators import Locator
 from leasehold.engine.embedded import open_engine
 from leasehold.engine.interface import Engine, Watch, prefix_end
 from leasehold.engine.key import Key
@@ -77,8 +80,10 @@ from leasehold.errors import (
     Unhealthy,
     UnknownKey,
     UnknownLease,
+    UnsupportedOperation,
     is_definite,
 )
+from leasehold.events.callback_dispatch import EventRegistration
 from leasehold.events.client import Mailbox
 from leasehold.fencing import Fence, FencedFile, fenced, make_fence_table
 from leasehold.fencing.token import Token
@@ -103,7 +108,25 @@ from leasehold.locks.lock_events import LockEvent, LockEventKind
 from leasehold.locks.ownership import Guard
 from leasehold.locks.permit import Permit
 from leasehold.locks.queued_locks import QueueGuard, RWLock, Semaphore
-from leasehold.renewal.client import EventRegistration, RenewalSet, SetInfo
+from leasehold.registry.client import LookupResult, Registration, Registry, ServiceEvent
+from leasehold.registry.codecs import (
+    decode_descriptor,
+    register_type,
+    service_item,
+    service_template,
+)
+from leasehold.registry.everyday import RegisteredService
+from leasehold.registry.health import (
+    CommandCheck,
+    FunctionCheck,
+    GrpcCheck,
+    HealthCheck,
+    HttpCheck,
+    TcpCheck,
+)
+from leasehold.registry.named_services import Service, ServiceChange, ServiceChangeKind
+from leasehold.registry.state import Health, Transition, attribute_set
+from leasehold.renewal.client import RenewalSet, SetInfo
 from leasehold.renewal.references import LeaseReference, reference_of
 from leasehold.renewal.set_events import ExpirationWarning, RenewalFailure
 from leasehold.sessions.held_lease import HeldLease
@@ -128,6 +151,7 @@ __all__ = [
     "Clock",
     "Closed",
     "ClusterMismatch",
+    "CommandCheck",
     "Compacted",
     "Compare",
     "ConnectFailed",
@@ -136,6 +160,7 @@ __all__ = [
     "Delete",
     "DeleteResult",
     "DirectoryInUse",
+    "Discovery",
     "DuplicateKey",
     "Duration",
     "DurationLike",
@@ -157,12 +182,18 @@ __all__ = [
     "ForeignJournal",
     "Forever",
     "Forked",
+    "FunctionCheck",
     "FutureRevision",
     "Grantor",
+    "GrpcCheck",
     "Guard",
+    "Health",
+    "HealthCheck",
     "HeldLease",
     "HistoryLost",
     "Holder",
+    "HttpCheck",
+    "Join",
     "JournalFailed",
     "Key",
     "KeyValue",
@@ -190,11 +221,13 @@ __all__ = [
     "Limits",
     "Listener",
     "LoadPolicy",
+    "Locator",
     "Lock",
     "LockDenied",
     "LockEvent",
     "LockEventKind",
     "LockLost",
+    "LookupResult",
     "Mailbox",
     "NoSpace",
     "NoSuchObject",
@@ -210,6 +243,9 @@ __all__ = [
     "RWLock",
     "Range",
     "RangeResult",
+    "RegisteredService",
+    "Registration",
+    "Registry",
     "Relation",
     "RemoteError",
     "RemoteLandlord",
@@ -221,6 +257,10 @@ __all__ = [
     "Renewed",
     "Requested",
     "Semaphore",
+    "Service",
+    "ServiceChange",
+    "ServiceChangeKind",
+    "ServiceEvent",
     "SessionExpired",
     "SetInfo",
     "ShardLost",
@@ -231,20 +271,25 @@ __all__ = [
     "StorageError",
     "SystemClock",
     "Target",
+    "TcpCheck",
     "Token",
     "TooBusy",
     "TooLarge",
     "TooManyOperations",
+    "Transition",
     "Txn",
     "TxnResult",
     "Uncounted",
     "Unhealthy",
     "UnknownKey",
     "UnknownLease",
+    "UnsupportedOperation",
     "UntilPolicy",
     "Watch",
+    "attribute_set",
     "client_tls",
     "connect",
+    "decode_descriptor",
     "exact",
     "fenced",
     "is_definite",
@@ -255,5 +300,8 @@ __all__ = [
     "polling",
     "prefix_end",
     "reference_of",
+    "register_type",
     "serve_landlord",
+    "service_item",
+    "service_template",
 ]

@@ -50,14 +50,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help="address of the server; several members of one etcd cluster separated by commas; may "
         f"be given several times (default: ${VARIABLE}, or {DEFAULT})",
     )
-    group.add_argument(
-        "--cacert",
-        type=_FILE,
-        metavar="FILE",
-        help="CA certificates that the server's certificate is checked against, in PEM",
-    )
-    group.add_argument("--cert", type=_FILE, metavar="FILE", help="client certificate, in PEM")
-    group.add_argument("--key", type=_FILE, metavar="FILE", help="key of the client certificate")
+    add_tls(group)
     group.add_argument(
         "--timeout",
         type=argument_types.term_s,
@@ -66,6 +59,18 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help="time limit of each call (default: 10s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_tls(group: "argparse._ArgumentGroup") -> None:
+    """Add the options for TLS."""
+    group.add_argument(
+        "--cacert",
+        type=_FILE,
+        metavar="FILE",
+        help="CA certificates that the server's certificate is checked against, in PEM",
+    )
+    group.add_argument("--cert", type=_FILE, metavar="FILE", help="client certificate, in PEM")
+    group.add_argument("--key", type=_FILE, metavar="FILE", help="key of the client certificate")
 
 
 def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:

@@ -26,6 +26,7 @@ from leasehold.cli.connection import error_text, print_note
 from leasehold.cli.lock import GRACE_S
 from leasehold.cli.output import emit_json, emit_lines, print_error, shown_bytes
 from leasehold.cli.parser import LOST, OK
+from leasehold.cli.registry_views import event_as_json as registry_event_as_json
 from leasehold.cli.settings.error_texts import shown
 from leasehold.cli.supervised_command import (
     NOT_FOUND,
@@ -37,6 +38,7 @@ from leasehold.errors import LeaseholdError, NoSuchObject, is_definite
 from leasehold.events.client import Mailbox, ReceivedEvent, event_as_json, register_decoder
 from leasehold.events.state import RETRIES_S
 from leasehold.leases.renewal_manager import RenewalManager
+from leasehold.registry.item_events import NAME as REGISTRY
 from leasehold.renewal.event_json import payload_as_json
 from leasehold.renewal.service import NAME as RENEWAL
 from leasehold.sessions.kept_lease import Signal
@@ -89,6 +91,7 @@ class EventWatch:
         still_there: StillThere | None = None,
     ) -> None:
         register_decoder(RENEWAL, payload_as_json)
+        register_decoder(REGISTRY, registry_event_as_json)
         self._mailbox = mailbox
         self._command: list[str] | None = arguments.command
         self._is_json: bool = arguments.json
@@ -208,6 +211,12 @@ def event_line(document: dict[str, Any]) -> str:
         case "expiration_warning":
             remaining = shown_remaining(payload["remaining"])
             line = f"warning {number} of renewal set {source}: it ends in {remaining}"
+        case "item":
+            line = (
+                f"event {number} of the registry: {payload['transition']} of item {payload['id']}"
+            )
+        case "resync":
+            line = f"event {number} of the registry: events were lost, look up again"
         case _:
             line = f"event {number} of {document['service']} {source}, kind {document['kind']}"
     return shown_bytes(line.encode(), most=1000)

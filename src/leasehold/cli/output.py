@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self, TextIO
 
 from leasehold.cli.parser import FAILURE
-from leasehold.cli.settings.error_texts import one_line
+from leasehold.cli.settings.error_texts import escaped, one_line
 from leasehold.cli.signals import SIGNALS
 from leasehold.errors import LeaseholdError
 
@@ -82,9 +82,13 @@ def emit(data: bytes) -> None:
 
 
 def emit_lines(lines: Iterable[str]) -> None:
-    """Write lines for people. Characters that the terminal cannot show are escaped."""
+    """Write lines for people.
+
+    Control characters, which may come from other programs, and characters that the terminal cannot
+    show are escaped.
+    """
     encoding = (sys.stdout and sys.stdout.encoding) or "utf-8"
-    emit("".join(f"{line}\n" for line in lines).encode(encoding, "backslashreplace"))
+    emit("".join(f"{escaped(line)}\n" for line in lines).encode(encoding, "backslashreplace"))
 
 
 def emit_json(*documents: object) -> None:

@@ -29,7 +29,7 @@ MEANINGS: Final = {
     OK: "success",
     FAILURE: "failure, or the server refused the request",
     USAGE_ERROR: "the command line is wrong; nothing was sent",
-    NOT_THERE: "no such key, lease, permit, renewal set or mailbox",
+    NOT_THERE: "no such key, lease, permit, service, renewal set or mailbox",
     NO_SERVER: "cannot connect to a server, or no answer within the time limit",
     NOT_MET: "the conditions do not hold; the --else steps were executed",
     LOST: "a lease or lock was lost while it was held",
@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
         arguments = {str(each.metavar) for each in self._get_positional_actions()}
         argument = name.lstrip("-").upper()
         for metavar in (argument, argument.removesuffix("S")):
-            if metavar in arguments:
+            if metavar in arguments and not (advice and "etcdctl" in advice):
                 return f"unknown option {name}: write {metavar} as an argument, without {name}"
         if advice is None and "VALUE" in arguments:
             return f"unknown option {name}: if it is a value, write -- before the key"

@@ -128,7 +128,7 @@ async def hold(held: HeldWithToken, what: str) -> int:
     losing = asyncio.ensure_future(held.lost.wait())
     ending = asyncio.ensure_future(ended.wait())
     try:
-        with _listening_for_end(ended):
+        with listening_for_end(ended):
             await asyncio.wait([losing, ending], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         if SIGNALS.received is None:
@@ -151,7 +151,7 @@ def _why_lost(held: HeldWithToken, what: str, why: str) -> str:
 
 
 @contextmanager
-def _listening_for_end(ended: asyncio.Event) -> Iterator[None]:
+def listening_for_end(ended: asyncio.Event) -> Iterator[None]:
     """Set `ended` when standard input ends, if that is a terminal, a pipe or a socket.
 
     Others, such as /dev/null, are at their end from the beginning.

@@ -15,12 +15,13 @@ import signal
 import ssl
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.basics.addresses import Address, TcpAddress, is_local
 from leasehold.cli.output import count, print_error, print_line
 from leasehold.cli.parser import FAILURE, USAGE_ERROR, Commands
-from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, OPTIONS
+from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, OPTIONS, Mistake
 from leasehold.cli.settings.sources import OF_OWN_DATA, Reading, add_flags, flags_of, read_settings
 from leasehold.cli.settings.toml_file import credential_lines, toml_of
 from leasehold.cli.settings.value_types import shown_terms
@@ -59,9 +60,9 @@ then:
 
 _ADVICE: Final = {
     errno.EADDRINUSE: "stop the process that uses it, or choose another address "
-    "with --listen, such as {free}",
-    errno.EADDRNOTAVAIL: "this machine does not have that address; choose another with --listen",
-    errno.EACCES: "choose a port of at least 1024 with --listen, or a writable path",
+    "with {option}, such as {free}",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; choose another with {option}",
+    errno.EACCES: "choose a port of at least 1024 with {option}, or a writable path",
 }
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  not bound here
 
@@ -116,9 +117,18 @@ def run(arguments: argparse.Namespace) -> int:
     reading = read_settings(flags_of(arguments), os.environ)
     tls = read_tls(reading)
     check_remote_tls(reading)
+    _check_extras(reading)
     for mistake in reading.mistakes:
         print_error(mistake.text)
     return USAGE_ERROR if reading.mistakes else _run(reading, tls)
+
+
+def _check_extras(reading: Reading) -> None:
+    """Record a mistake for an option that needs a package which is not installed."""
+    given = reading.values["dns"]
+    if given.value and find_spec("dns") is None:
+        why = "dns requires the package dnspython: install it with pip install 'leasehold[dns]'"
+        reading.mistakes.append(Mistake(f"{given.where}: {why}", "dns"))
 
 
 def _run(reading: Reading, tls: ssl.SSLContext | None) -> int:
@@ -151,6 +161,7 @@ def _run_on_best_loop(main: "Coroutine[object, object, int]") -> int:
 
 async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "ServerOutput") -> int:
     from leasehold.server.app import LeaseholdServer, tune_interpreter
+    from leasehold.server.standard_services import DnsAddressError
     from leasehold.serving.admission import (
         MAX_CONNECTIONS,
         connections_for,
@@ -178,6 +189,8 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "Serv
                 return output.error(f"the server has not started: {error}")
             except Closed:
                 return exit_code(SIGNALS.received or signal.SIGTERM)
+            except DnsAddressError as error:
+                return output.error(taken(error, [settings.services.dns], "--dns"))
             except OSError as error:
                 return output.error(taken(error, settings.listen))
             tune_interpreter()
@@ -344,12 +357,12 @@ def _host(address: TcpAddress, certified: Sequence[str]) -> str:
     return host
 
 
-def taken(error: OSError, listen: Sequence[Address]) -> str:
-    """Explain why an address could not be bound, and how to fix it."""
+def taken(error: OSError, listen: Sequence[Address | None], option: str = "--listen") -> str:
+    """Explain why an address of an option could not be bound, and how to fix it."""
     hosts = [each.host for each in listen if isinstance(each, TcpAddress)] or ["127.0.0.1"]
     free = TcpAddress(hosts[0], 0)
-    advice = _ADVICE.get(error.errno or 0, "choose another address with --listen").format(free=free)
-    return f"{error.strerror or error}: {advice}"
+    advice = _ADVICE.get(error.errno or 0, "choose another address with {option}")
+    return f"{error.strerror or error}: {advice.format(free=free, option=option)}"
 
 
 # The effective settings.
@@ -360,6 +373,7 @@ def run_config(arguments: argparse.Namespace) -> int:
     reading = read_settings(flags_of(arguments), os.environ)
     read_tls(reading)
     check_remote_tls(reading)
+    _check_extras(reading)
     for line in (*reading.warnings, *(mistake.text for mistake in reading.mistakes)):
         print_error(line)
     if reading.mistakes:

@@ -1,11 +1,11 @@
 """`Client`: the main API of Leasehold, on any engine."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from random import Random
-from typing import Self
+from typing import Any, Self
 
 from leasehold.basics.callbacks import check_callable, check_plain_callback
 from leasehold.basics.durations import ANY, FOREVER, DurationLike, Forever, check_seconds
@@ -14,7 +14,6 @@ from leasehold.basics.forgotten import warn_forgotten
 from leasehold.basics.pending import Pending
 from leasehold.client.kv import KV
 from leasehold.clock import SYSTEM_CLOCK, Clock
-from leasehold.engine.arguments import lease_id
 from leasehold.engine.interface import Engine
 from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
@@ -31,11 +30,27 @@ from leasehold.locks.lock_keys import counter_key, name_of, stored_count
 from leasehold.locks.permit_grants import extension_of
 from leasehold.locks.permits import Permits
 from leasehold.locks.queued_locks import RWLock, Semaphore
-from leasehold.locks.recipe_context import RecipeContext, check_who, this_process
+from leasehold.locks.recipe_context import RecipeContext, check_client
+from leasehold.registry.client import Registry
+from leasehold.registry.everyday import (
+    TTL_S,
+    NamedServices,
+    RegisteredService,
+    SharedLease,
+    check_shared,
+)
+from leasehold.registry.health import HealthCheck
+from leasehold.registry.named_services import (
+    Service,
+    ServiceChange,
+    Strategy,
+    named_item,
+    named_template,
+)
 from leasehold.renewal.arguments import check_leased
 from leasehold.renewal.client import RenewalCalls, RenewalSet, RenewalSetEvent, SetInfo
-from leasehold.sessions.client_session import SESSION_TTL_MIN_S, SESSION_TTL_S, Sessions
-from leasehold.sessions.held_lease import Callback, HeldLease, callback_of
+from leasehold.sessions.client_session import SESSION_TTL_S, Sessions
+from leasehold.sessions.held_lease import Callback, HeldLease, callback_of, number_of
 from leasehold.sessions.kept_lease import Check, KeptLease
 from leasehold.sessions.lease_keeper import Keeper
 
@@ -81,7 +96,11 @@ class Client:
         self.permits = Permits(engine, self._keeper, self._patience, who)
         """Rights of subjects on resources, for as long as a lease lasts."""
         self._clock = clock
-        self._renewal: RenewalCalls | None = None
+        # Without a reference to this client: it must be collected as soon as it is forgotten.
+        self._renewal = renewal = cache(partial(RenewalCalls, engine, self._patience, clock))
+        self.registry = Registry(engine, self._patience, lambda: renewal().callbacks, clock)
+        """Services that are found while they live, by types and attributes."""
+        self._services = NamedServices(self.registry, self._keeper, self._sessions, self._patience)
         self._is_open = True
 
     def lease(
@@ -146,7 +165,7 @@ class Client:
         """
         check_plain_callback(on_jeopardy, "on_jeopardy")
         check_plain_callback(on_loss, "on_loss")
-        number = _number_of(lease)
+        number = number_of(lease)
         keep = partial(self._keep, number, on_jeopardy, on_loss)
 
         async def make() -> HeldLease:
@@ -179,7 +198,7 @@ class Client:
         if isinstance(lease, HeldLease):
             await self._patience.wait(lease.end(), timeout)
         else:
-            await self._patience.wait(self.engine.revoke(_number_of(lease)), timeout)
+            await self._patience.wait(self.engine.revoke(number_of(lease)), timeout)
 
     async def lease_info(
         self,
@@ -189,7 +208,7 @@ class Client:
         timeout: Timeout = None,  # noqa: ASYNC109
     ) -> LeaseInfo:
         """Return the remaining time and the keys of a lease; `UnknownLease` if it is over."""
-        call = self.engine.time_to_live(_number_of(lease), keys=keys)
+        call = self.engine.time_to_live(number_of(lease), keys=keys)
         return await self._patience.wait(call, timeout)
 
     async def leases(self, *, timeout: Timeout = None) -> Sequence[LeaseInfo]:  # noqa: ASYNC109
@@ -381,11 +400,56 @@ class Client:
             return await Mailbox.create(channel, requested, timeout=limit_s, clock=self._clock)
         return await Mailbox.find(channel, id, timeout=limit_s, clock=self._clock)
 
+    def register(
+        self,
+        name: str,
+        endpoint: str,
+        *,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        check: HealthCheck | None = None,
+        ttl: float | timedelta = TTL_S,
+        lease: SharedLease | None = None,
+    ) -> Pending[RegisteredService]:
+        """Register a service by name, and keep it registered: to be awaited, or entered.
+
+            async with client.register("web", "10.0.0.7:8080", tags=["v2"]):
+                ...
+
+        It has a lease of its own with this TTL, or `lease`: one that is held, or "session" for that
+        of this client. If its lease is lost it is registered again. At the end of the block it is
+        removed. `check` is a health check that this process makes.
+        """
+        item, ttl_s = named_item(name, endpoint, tags, metadata), check_seconds(ttl, "ttl")
+        check_shared(lease, check)
+        register = partial(self._services.register, item, check, ttl_s, lease)
+        return Pending(register, "client.register()")
+
+    def services(self, name: str, *, tag: str | None = None) -> AsyncGenerator[ServiceChange, None]:
+        """Iterate over the services with a name: first the present ones, then each change.
+
+        Only passing services count. It continues after a lost connection.
+        """
+        return self._services.services(named_template(name, tag), name)
+
+    async def pick(
+        self,
+        name: str,
+        *,
+        tag: str | None = None,
+        strategy: Strategy = "round_robin",
+        timeout: Timeout = None,  # noqa: ASYNC109
+    ) -> Service | None:
+        """Return one of the passing services with a name, or None if there is none."""
+        return await self._services.pick(name, tag, strategy, timeout)
+
+    def report_failure(self, service: Service) -> None:
+        """Report that a service has failed, for the strategy `least_recently_failed`."""
+        self._services.failed(service)
+
     def _renewal_calls(self) -> RenewalCalls:
         self._patience.check()
-        if self._renewal is None:
-            self._renewal = RenewalCalls(self.engine, self._patience, self._clock)
-        return self._renewal
+        return self._renewal()
 
     async def close(self) -> None:
         """End all leases of this client, then close the engine.
@@ -402,8 +466,10 @@ class Client:
 
     async def _close(self) -> None:
         try:
-            if self._renewal is not None:
-                await self._renewal.close()
+            await self._services.close()
+            await self.registry.close()
+            if self._renewal.cache_info().currsize:
+                await self._renewal().close()
             await self._recipes.end_tasks()
             await self._locks.close()
             await self.permits.cache.close()
@@ -428,22 +494,3 @@ def report_forgotten(engine: Engine, who: str, then: str) -> None:
     """Report a client that was garbage-collected; it is not closed, see `forgotten`."""
     if engine.is_open:
         warn_forgotten(f"client {who!r} was garbage-collected without being closed", then)
-
-
-def check_client(session_ttl: float | timedelta, name: str | None) -> tuple[float, str]:
-    """Check the TTL of a session, and the name of a client."""
-    who = this_process() if name is None else check_who(name)
-    ttl_s = check_seconds(session_ttl, "session_ttl")
-    if ttl_s < SESSION_TTL_MIN_S:
-        raise ValueError(
-            f"session_ttl must be at least {SESSION_TTL_MIN_S:g} s, not {ttl_s:g}: it has to be "
-            "renewed three times in that time"
-        )
-    return ttl_s, who
-
-
-def _number_of(lease: HeldLease | int) -> int:
-    """Return the id of a lease, lost or not."""
-    if lease is None:
-        raise TypeError("lease must be a lease or a lease id, not None")
-    return lease.id if isinstance(lease, HeldLease) else lease_id(lease)

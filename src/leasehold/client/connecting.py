@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.basics.durations import check_seconds
 from leasehold.basics.pending import Pending
-from leasehold.client.client import Client, check_client
+from leasehold.client.client import Client
 from leasehold.engine.remote.caller import RANGE
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.engine.time_limits import TIMEOUT_S
@@ -20,6 +20,7 @@ from leasehold.errors import ClusterMismatch, LeaseholdError
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.endpoints import Endpoints
 from leasehold.grpc.protocol import RpcError
+from leasehold.locks.recipe_context import check_client
 from leasehold.sessions.client_session import SESSION_TTL_S
 from leasehold.wire import rpc_pb2 as pb
 

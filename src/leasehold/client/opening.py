@@ -9,9 +9,10 @@ from os import PathLike
 
 from leasehold.basics.durations import check_seconds
 from leasehold.basics.pending import Pending
-from leasehold.client.client import Client, check_client
+from leasehold.client.client import Client
 from leasehold.engine.embedded import open_engine
 from leasehold.engine.time_limits import TIMEOUT_S
+from leasehold.locks.recipe_context import check_client
 from leasehold.sessions.client_session import SESSION_TTL_S
 from leasehold.store.housekeeping import AutoCompaction
 from leasehold.store.store import DEFAULT_QUOTA_BYTES

@@ -17,12 +17,14 @@ from leasehold.sync.generated.client import Client
 from leasehold.sync.generated.connecting import connect
 from leasehold.sync.generated.election import Election, Leadership
 from leasehold.sync.generated.events_client import Mailbox
+from leasehold.sync.generated.everyday import RegisteredService
 from leasehold.sync.generated.held_lease import HeldLease
 from leasehold.sync.generated.kv import KV, TxnBuilder
 from leasehold.sync.generated.landlord import Landlord
 from leasehold.sync.generated.lease import Lease
 from leasehold.sync.generated.permits import Permits
 from leasehold.sync.generated.queued_locks import RWLock, Semaphore
+from leasehold.sync.generated.registry_client import Registration, Registry
 from leasehold.sync.generated.remote_landlord import RemoteLandlord
 from leasehold.sync.generated.renewal_client import RenewalSet
 from leasehold.sync.generated.renewal_manager import RenewalManager, RenewalNotice
@@ -59,6 +61,9 @@ __all__ = [
     "Observation",
     "Permits",
     "RWLock",
+    "RegisteredService",
+    "Registration",
+    "Registry",
     "RemoteLandlord",
     "RenewalManager",
     "RenewalNotice",

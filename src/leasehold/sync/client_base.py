@@ -4,10 +4,11 @@ These are the parts of `Client`, `RemoteLandlord` and `RenewalManager` that are 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import End
@@ -17,12 +18,19 @@ from leasehold.client.client import report_forgotten
 from leasehold.events.state import RemoteEvent
 from leasehold.leases import renewal_manager
 from leasehold.leases.lease import Lease as AsyncLease
+from leasehold.registry.everyday import TTL_S
+from leasehold.registry.everyday import RegisteredService as AsyncRegisteredService
+from leasehold.registry.health import HealthCheck
+from leasehold.registry.named_services import ServiceChange
 from leasehold.renewal.set_events import ExpirationWarning, RenewalFailure
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall
+from leasehold.sync.generated.everyday import RegisteredService
 from leasehold.sync.generated.lease import Lease
 from leasehold.sync.generated.renewal_client import RenewalSet
+from leasehold.sync.lease_base import LeaseBase
 from leasehold.sync.loop_thread import LoopThread, SerialExecutor, loop_thread
+from leasehold.sync.registry import Changes
 from leasehold.sync.renewal_set import blocking_event
 
 logger = logging.getLogger(__name__)
@@ -61,6 +69,44 @@ class ClientBase:
             return blocking_event(RenewalSet, self._thread, self._client.renewal_event(event))
 
         return self._thread.run(decode)
+
+    def register(
+        self,
+        name: str,
+        endpoint: str,
+        *,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        check: HealthCheck | None = None,
+        ttl: float | timedelta = TTL_S,
+        lease: "LeaseBase | int | Literal['session'] | None" = None,
+    ) -> RegisteredService:
+        """Register a service by name, and keep it registered: to be closed, or entered.
+
+            with client.register("web", "10.0.0.7:8080", tags=["v2"]):
+                ...
+
+        It has a lease of its own with this TTL, or `lease`: one that is held, or "session" for that
+        of this client. If its lease is lost it is registered again. At the end of the block it is
+        removed. `check` is a health check that this process makes.
+        """
+        ours: Any = lease.held if isinstance(lease, LeaseBase) else lease
+
+        async def make() -> AsyncRegisteredService:
+            return await self._client.register(
+                name, endpoint, tags=tags, metadata=metadata, check=check, ttl=ttl, lease=ours
+            )
+
+        made = self._thread.run(make, undo=AsyncRegisteredService.close)
+        return RegisteredService(self._thread, made)
+
+    def services(self, name: str, *, tag: str | None = None) -> Changes[ServiceChange]:
+        """Iterate over the services with a name: first the present ones, then each change.
+
+        Only passing services count. It continues after a lost connection.
+        """
+        self._thread.check()
+        return Changes(self._thread, self._client.services(name, tag=tag))
 
     def __enter__(self) -> Self:
         self._thread.check_process()

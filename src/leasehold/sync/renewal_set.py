@@ -14,6 +14,7 @@ from leasehold.basics.pending import Pending
 from leasehold.engine.time_limits import Timeout
 from leasehold.errors import LeaseUnmarshalError
 from leasehold.events import client as mailboxes
+from leasehold.events.callback_dispatch import EventRegistration, Listener
 from leasehold.events.state import RemoteEvent, Target
 from leasehold.leases.lease import Lease as AsyncLease
 from leasehold.renewal import client as on_loop
@@ -65,12 +66,12 @@ class RenewalSetBase:
 
     def set_warning_listener(
         self,
-        listener: "Callable[[Warned], object] | MailboxBase | on_loop.Listener",
+        listener: "Callable[[Warned], object] | MailboxBase | Listener",
         min_warning: float | timedelta,
         handback: bytes = b"",
         *,
         timeout: Timeout = None,
-    ) -> on_loop.EventRegistration[Self, Lease]:
+    ) -> EventRegistration[Self, Lease]:
         """Send a warning to `listener`, `min_warning` seconds before the lease of the set ends.
 
         `listener` is a function of this process, called in a separate thread with an
@@ -83,15 +84,15 @@ class RenewalSetBase:
             lambda: self._on_loop.set_warning_listener(ours, min_warning, handback, timeout=timeout)
         )
         lease = Lease(made.lease, self._thread)
-        return on_loop.EventRegistration(self, made.kind, lease, made.number)
+        return EventRegistration(self, made.kind, lease, made.number)
 
     def set_failure_listener(
         self,
-        listener: "Callable[[Failed], object] | MailboxBase | on_loop.Listener",
+        listener: "Callable[[Failed], object] | MailboxBase | Listener",
         handback: bytes = b"",
         *,
         timeout: Timeout = None,
-    ) -> on_loop.EventRegistration[Self, Lease]:
+    ) -> EventRegistration[Self, Lease]:
         """Send an event to `listener` when a lease could not be kept alive, and has left the set.
 
         `listener` is as for warnings; a function is called with a `RenewalFailure`. It replaces the
@@ -102,7 +103,7 @@ class RenewalSetBase:
             lambda: self._on_loop.set_failure_listener(ours, handback, timeout=timeout)
         )
         lease = Lease(made.lease, self._thread)
-        return on_loop.EventRegistration(self, made.kind, lease, made.number)
+        return EventRegistration(self, made.kind, lease, made.number)
 
     def _listener(self, listener: Any) -> Any:
         if isinstance(listener, MailboxBase):

@@ -52,6 +52,11 @@ def one_line(text: str) -> str:
     """Return any text as one line."""
     if len(text) > MAX_LINE:
         text = f"{text[: MAX_LINE // 2]} ... {text[-MAX_LINE // 2 :]}"
+    return escaped(text)
+
+
+def escaped(text: str) -> str:
+    """Return a text with its control characters, line ends and surrogates escaped."""
     return _NEVER_SHOWN.sub(lambda found: repr(found[0])[1:-1], text)
 
 

@@ -13,10 +13,13 @@ from leasehold.cli.settings.error_texts import is_shown, shown
 from leasehold.cli.settings.value_types import (
     ADDRESS,
     DIRECTORY,
+    DNS_ADDRESS,
+    DOMAIN,
     ENDPOINT,
     ENGINE,
     FILE,
     FOREVER_WORD,
+    GROUPS,
     HOST,
     OFF,
     ONE_ADDRESS,
@@ -33,6 +36,7 @@ from leasehold.server.etcd.lease import MAX_TTL_S
 from leasehold.server.settings import (
     LOG_FORMATS,
     LOG_LEVELS,
+    MAX_ANNOUNCEMENT_TTL_S,
     MAX_FIELD_BYTES,
     MAX_KEYS_PER_LEASE,
     MAX_MAILBOX_BYTES,
@@ -293,6 +297,36 @@ OPTIONS: Final = (
         SERVICES,
     ),
     Option(
+        "registry-term-max",
+        term("1h", 1, 100 * _YEAR_MS, none=FOREVER_WORD),
+        _SERVICES.registry_maximum,
+        "longest term of an item of the registry, and of a registration for its events",
+        SERVICES,
+    ),
+    Option(
+        "registry-term-default",
+        term("1m", 1, 100 * _YEAR_MS, none=FOREVER_WORD),
+        _SERVICES.registry_default,
+        "term of an item of the registry if the client leaves it to the service",
+        SERVICES,
+    ),
+    Option(
+        "groups",
+        GROUPS,
+        (),
+        "groups of this registrar, which is then announced on the network: NAME,NAME; the empty "
+        "name is the public group",
+        SERVICES,
+    ),
+    Option(
+        "announcement-ttl",
+        term("2m", 1000, MAX_ANNOUNCEMENT_TTL_S * 1000, unit_ms=1000),
+        float(_SERVICES.announcement_ttl_s),
+        "how long announcements are valid, in whole seconds; clients notice the end of a killed "
+        "server within twice this time",
+        SERVICES,
+    ),
+    Option(
         "mailbox-events",
         count("10000", 1, MAX_RECORDS),
         _SERVICES.mailbox_events,
@@ -318,6 +352,21 @@ OPTIONS: Final = (
         size("16KiB", 1024, MAX_FIELD_BYTES),
         _SERVICES.reference_bytes,
         "maximum size of a lease reference in a renewal set",
+        SERVICES,
+    ),
+    Option(
+        "dns",
+        DNS_ADDRESS,
+        (),
+        "IP address and port to answer DNS queries for services on, over UDP and TCP; needs the "
+        "extra leasehold[dns]",
+        SERVICES,
+    ),
+    Option(
+        "dns-domain",
+        DOMAIN,
+        _SERVICES.dns_domain,
+        "domain of the names of services in DNS: NAME.service.DOMAIN",
         SERVICES,
     ),
     Option("log-level", choice(LOG_LEVELS), _STANDARD.log_level, "lowest level to log", LOG),

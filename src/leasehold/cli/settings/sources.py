@@ -111,6 +111,12 @@ def _services_of(values: dict[str, Any]) -> ServiceSettings:
         max_set_members=values["max-set-members"],
         set_maximum=_duration(values["set-term-max"]),
         set_default=_duration(values["set-term-default"]),
+        registry_maximum=_duration(values["registry-term-max"]),
+        registry_default=_duration(values["registry-term-default"]),
+        dns=values["dns"] or None,
+        dns_domain=values["dns-domain"],
+        groups=values["groups"],
+        announcement_ttl_s=int(values["announcement-ttl"]),
         mailbox_events=values["mailbox-events"],
         mailbox_bytes=values["mailbox-bytes"],
         handback_bytes=values["max-handback"],
@@ -198,7 +204,7 @@ def _contradictions(values: Mapping[str, Given]) -> list[Mistake]:
         *_open_to_all(values),
         *_not_for_engine(values),
         *_only_for_engine(values),
-        *_set_terms(values),
+        *_terms(values),
     ]
 
 
@@ -261,17 +267,21 @@ def _only_for_engine(values: Mapping[str, Given]) -> list[Mistake]:
     return []
 
 
-def _set_terms(values: Mapping[str, Given]) -> list[Mistake]:
-    most, usual = values["set-term-max"], values["set-term-default"]
+def _terms(values: Mapping[str, Given]) -> list[Mistake]:
+    return [mistake for name in ("set-term", "registry-term") for mistake in _term_of(name, values)]
+
+
+def _term_of(name: str, values: Mapping[str, Given]) -> list[Mistake]:
+    most, usual = values[f"{name}-max"], values[f"{name}-default"]
     if most.value is None or (usual.value is not None and usual.value <= most.value):
         return []
-    show = BY_NAME["set-term-max"].kind.show
+    show = BY_NAME[f"{name}-max"].kind.show
     where = most.where if usual.where == DEFAULT else usual.where
     why = (
-        f"set-term-default is {show(usual.value)} and set-term-max is {show(most.value)}: write a "
+        f"{name}-default is {show(usual.value)} and {name}-max is {show(most.value)}: write a "
         "default that is at most the maximum"
     )
-    return [Mistake(f"{where}: {why}", "set-term-default")]
+    return [Mistake(f"{where}: {why}", f"{name}-default")]
 
 
 def _about_addresses(

@@ -14,14 +14,16 @@ each is a table:
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
-from leasehold.basics.addresses import Address, parse_address
+from leasehold.basics.addresses import Address, TcpAddress, parse_address
 from leasehold.basics.endpoint_list import EndpointList
 from leasehold.cli.settings.error_texts import shown
 from leasehold.http1.authority import ANY, parse_origin
 from leasehold.leases.policies import DEFAULT_TERM_MS, MAX_TERM_MS, MIN_TERM_MS, TermPolicy
+from leasehold.registry.state import check_groups
 
 OFF: Final = "off"
 
@@ -31,6 +33,8 @@ MAX_ADDRESS_CHARS: Final = 300
 _ANY_ADDRESS: Final = "127.0.0.1:2379"
 _ANY_HOST: Final = "leasehold.example.org"
 _ANY_ORIGIN: Final = "https://app.example.org"
+
+_ANY_DNS_ADDRESS: Final = "127.0.0.1:8600"
 
 _ANY_ENDPOINT: Final = "db.example.org:2379"
 _ETCD: Final = "etcd://"
@@ -43,6 +47,10 @@ MAX_ENGINE_CHARS: Final = 2048
 FOREVER_WORD: Final = "forever"
 
 _HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_DOMAIN: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
+
+MAX_DOMAIN_CHARS: Final = 190
+"""Names of services are in front of it, and a name in DNS has at most 253."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,18}) ?([A-Za-z]*)")
 _SIZE_UNITS: Final = {
@@ -183,6 +191,33 @@ def _host(text: str) -> str:
     return host
 
 
+def _dns_address(text: str) -> TcpAddress:
+    """Parse an address for DNS: a name might stand for several, and UDP listens on one."""
+    address = parse_address(text) if len(text) <= MAX_ADDRESS_CHARS else None
+    try:
+        if isinstance(address, TcpAddress) and address.is_tls is None:
+            ip_address(address.host)
+            return address
+    except ValueError:
+        pass  # the host is a name
+    raise ValueError(f"{shown(text)} is not IP:PORT, such as {_ANY_DNS_ADDRESS}")
+
+
+def _domain(text: str) -> str:
+    domain = text.lower().removesuffix(".")
+    if not _DOMAIN.fullmatch(domain) or len(domain) > MAX_DOMAIN_CHARS:
+        why = f"is not a domain of at most {MAX_DOMAIN_CHARS} characters"
+        raise ValueError(f"{shown(text)} {why}: write one such as service.example.org")
+    return domain
+
+
+def _groups(text: str) -> tuple[str, ...]:
+    try:
+        return check_groups(text.split(","))
+    except ValueError as error:
+        raise ValueError(f"{shown(text)}: {error}; write NAME,NAME, such as payments") from None
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in _SWITCH:
         raise ValueError(f"{shown(text)} is not a boolean: write true or false")
@@ -197,8 +232,11 @@ ADDRESS: Final = Kind("ADDRESS", _ANY_ADDRESS, _address, is_list=True)
 ONE_ADDRESS: Final = Kind("ADDRESS", _ANY_ENDPOINT, _address)
 ENDPOINT: Final = Kind("ENDPOINT", _ANY_ENDPOINT, _list_entry, is_list=True)
 ENGINE: Final = Kind("URL", _ANY_ENGINE, _engine, lambda value: _ETCD + ",".join(value))
+GROUPS: Final = Kind("NAMES", "payments,orders", _groups, ",".join)
 ORIGIN: Final = Kind("ORIGIN", _ANY_ORIGIN, _origin, is_list=True)
 HOST: Final = Kind("HOST", _ANY_HOST, _host, is_list=True)
+DNS_ADDRESS: Final = Kind("ADDRESS", _ANY_DNS_ADDRESS, _dns_address)
+DOMAIN: Final = Kind("DOMAIN", "service.example.org", _domain)
 SWITCH: Final = Kind(
     "", "true", _switch, lambda value: str(value).lower(), takes=(bool,), is_bare=True
 )
@@ -265,9 +303,8 @@ def term(
     example: str, least_ms: int, most_ms: int, *, none: str | None = None, unit_ms: int = 1
 ) -> Kind:
     """A duration in seconds, or None for the word `none`, if there is one."""
-    form = f"write a number with ms, s, m, h or d, such as {example}" + (
-        f", or {none}" if none else ""
-    )
+    units = "a number with ms, s, m, h or d" if unit_ms == 1 else "whole seconds with s, m, h or d"
+    form = f"write {units}, such as {example}" + (f", or {none}" if none else "")
 
     def parse(text: str) -> float | None:
         if none and text.lower() == none:

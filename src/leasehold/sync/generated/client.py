@@ -13,6 +13,7 @@ from leasehold.engine.values import LeaseInfo
 from leasehold.locks.guards import RECALL_S
 from leasehold.locks.lock_count import AcquisitionCounts
 from leasehold.locks.lock_events import Listener as LockListener
+from leasehold.registry.named_services import Service, Strategy
 from leasehold.renewal.client import SetInfo
 from leasehold.sync.client_base import ClientBase
 from leasehold.sync.generated.barrier import Barrier
@@ -22,6 +23,7 @@ from leasehold.sync.generated.held_lease import Callback, HeldLease
 from leasehold.sync.generated.kv import KV
 from leasehold.sync.generated.permits import Permits
 from leasehold.sync.generated.queued_locks import RWLock, Semaphore
+from leasehold.sync.generated.registry_client import Registry
 from leasehold.sync.generated.renewal_client import RenewalSet
 from leasehold.sync.guard import OnLoss, report_loss
 from leasehold.sync.lease_base import Check, check_in_thread, lease_on_loop
@@ -43,6 +45,8 @@ class Client(ClientBase):
         """Keys and values."""
         self.permits = Permits(thread, twin.permits)
         """Rights of subjects on resources, for as long as a lease lasts."""
+        self.registry = Registry(thread, twin.registry)
+        """Services that are found while they live, by types and attributes."""
 
     def lease(
         self,
@@ -292,3 +296,20 @@ class Client(ClientBase):
         return Mailbox(
             self._thread, self._thread.run(lambda: self._client.mailbox(duration, id=id))
         )
+
+    def pick(
+        self,
+        name: str,
+        *,
+        tag: str | None = None,
+        strategy: Strategy = "round_robin",
+        timeout: Timeout = None,
+    ) -> Service | None:
+        """Return one of the passing services with a name, or None if there is none."""
+        return self._thread.run(
+            lambda: self._client.pick(name, tag=tag, strategy=strategy, timeout=timeout)
+        )
+
+    def report_failure(self, service: Service) -> None:
+        """Report that a service has failed, for the strategy `least_recently_failed`."""
+        self._client.report_failure(service)

@@ -1,0 +1,157 @@
+"""`leasehold discover`: the registrars on the network, by group and by locator."""
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.cli import argument_types
+from leasehold.cli.connection import ConnectOptions, add_tls, print_note, with_connect_options
+from leasehold.cli.output import emit_json, emit_lines, print_error, table
+from leasehold.cli.parser import NO_SERVER, OK, USAGE_ERROR, Commands, epilog
+
+if TYPE_CHECKING:
+    from leasehold.discovery.announced import Registrar
+    from leasehold.discovery.discovery import Discovery
+    from leasehold.discovery.locators import Locator
+    from leasehold.discovery.state import DiscoveryEvent
+
+TIMEOUT_S: Final = 5.0
+POLL_S: Final = 0.05
+
+_HEADS: Final = ("REGISTRAR", "GROUPS", "ENDPOINTS")
+_PUBLIC: Final = '""'
+
+
+def add_command(commands: Commands) -> None:
+    """Add `discover` to the commands."""
+    parser = commands.add_parser(
+        "discover",
+        help="find registrars on the network",
+        description="Find registrars by group, which servers announce on the local network, and by "
+        "locator, the address of a server. Without both, registrars of all groups are looked for.",
+        epilog=epilog(
+            """
+            leasehold discover --locator leasehold://127.0.0.1:2379
+            leasehold discover --locator leasehold://127.0.0.1:2379 --json
+            """,
+            notes="The exit code is 4 if nothing was found in the time. Groups need the package "
+            "zeroconf: install leasehold[discovery].",
+        ),
+    )
+    parser.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help='group whose registrars are wanted; "" is the public group; may be given several '
+        "times",
+    )
+    parser.add_argument(
+        "--locator",
+        type=_locator,
+        action="append",
+        default=[],
+        metavar="LOCATOR",
+        help="address of a registrar: leasehold://HOST or leasehold://HOST:PORT, with "
+        "leaseholds:// for TLS; may be given several times",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=argument_types.term_s,
+        default=TIMEOUT_S,
+        metavar="TIME",
+        help="how long to look (default: 5s); it ends earlier if all locators were found and no "
+        "group is wanted",
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="print events about discovered, discarded and changed registrars, until a signal",
+    )
+    add_tls(parser.add_argument_group("server"))
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run, endpoint=None)
+
+
+def _locator(text: str) -> "Locator":
+    from leasehold.discovery.locators import Locator
+
+    try:
+        return Locator.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look for registrars; return the exit code."""
+    import asyncio
+
+    from leasehold.cli.signals import SIGNALS
+    from leasehold.discovery.discovery import Discovery
+    from leasehold.discovery.state import ALL_GROUPS
+
+    async def main(server: ConnectOptions) -> int:
+        is_all = not arguments.group and not arguments.locator
+        try:
+            groups = ALL_GROUPS if is_all else arguments.group
+            discovery = Discovery(groups, arguments.locator, tls=server.tls)
+        except (ImportError, ValueError) as error:
+            print_error(str(error))
+            return USAGE_ERROR
+        async with discovery:
+            if not arguments.watch:
+                return await _look(discovery, arguments)
+            discovery.add_listener(lambda event: _print(event, arguments), changes=True)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if SIGNALS.received is None:
+                    raise
+        return OK
+
+    return with_connect_options(arguments, main)
+
+
+async def _look(discovery: "Discovery", arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    until = loop.time() + arguments.timeout
+    while loop.time() < until:
+        if discovery.groups() == [] and not discovery.undiscovered_locators():
+            break
+        await asyncio.sleep(min(POLL_S, arguments.timeout))
+    found = discovery.registrars()
+    if arguments.json:
+        emit_json({"registrars": [_json(each) for each in found]})
+    elif found:
+        emit_lines(table(_HEADS, map(_cells, found)))
+    else:
+        print_note("no registrar was found")
+    errors = discovery.locator_errors()
+    for locator in discovery.undiscovered_locators():
+        error = errors.get(locator, "there was not enough time")
+        print_error(f"no registrar has answered at {locator}: {error}")
+    return OK if found else NO_SERVER
+
+
+def _print(event: "DiscoveryEvent", arguments: argparse.Namespace) -> None:
+    for each in event.registrars:
+        if arguments.json:
+            emit_json({"event": event.kind.value, **_json(each)})
+        else:
+            emit_lines(["  ".join((event.kind.value, *_cells(each)))])
+
+
+def _cells(registrar: "Registrar") -> tuple[str, str, str]:
+    groups = ",".join(name or _PUBLIC for name in sorted(registrar.groups)) or "-"
+    return registrar.id, groups, ",".join(registrar.endpoints)
+
+
+def _json(registrar: "Registrar") -> dict[str, Any]:
+    return {
+        "id": registrar.id,
+        "groups": sorted(registrar.groups),
+        "groups_number": registrar.groups_number,
+        "endpoints": list(registrar.endpoints),
+        "cluster": registrar.cluster,
+    }
