@@ -28,9 +28,23 @@ MEMBERS = "10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
 EXAMPLES = re.compile(r"^(?:example|examples|then):\n((?:  .*\n?)+)", re.MULTILINE)
 ENDLESS = re.compile(
     r"leasehold (serve|lease keep|lease watch|kv watch (?!.*--count)|lease grant .*--keep|"
-    r"(renewal|events) watch|top(?!.*--(count|once))|(lock|elect) (?!.* -- |.*--listen))"
+    r"(renewal|events|registry) watch|registry register (?!.* -- )|top(?!.*--(count|once))|"
+    r"(lock|elect) (?!.* -- |.*--listen))"
 )
-CLIENTS = ("lease ", "kv ", "lock", "elect", "permit ", "renewal ", "events ", "status", "top")
+CLIENTS = (
+    "lease ",
+    "kv ",
+    "lock",
+    "elect",
+    "permit ",
+    "registry ",
+    "renewal ",
+    "events ",
+    "admin ",
+    "discover",
+    "status",
+    "top",
+)
 
 
 def _helps(
@@ -157,7 +171,15 @@ def _goes_on(line: str, place: Path, endpoint: str) -> None:
             assert process.stderr is not None
             said = (process.stderr if " watch" in line else process.stdout).readline()
             assert said.startswith(
-                ("leasehold serves", "lease ", "watching ", "Leasehold (etcd", "deploy/", "chief/")
+                (
+                    "leasehold serves",
+                    "lease ",
+                    "service ",
+                    "watching ",
+                    "Leasehold (etcd",
+                    "deploy/",
+                    "chief/",
+                )
             ), (line, said)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=WITHIN_S)

@@ -265,6 +265,26 @@ def test_a_client_connects_and_its_leases_work_and_keys_are_refused(pair: Pair) 
     main()
 
 
+def test_services_are_shared_with_clients_of_the_cluster_itself(pair: Pair) -> None:
+    @asynchronous
+    async def main() -> None:
+        async with (
+            leasehold.connect(pair.endpoint) as client,
+            leasehold.connect(pair.etcd) as other,
+        ):
+            changes = other.services("web")
+            async with client.register("web", "a:1"), other.register("web", "b:1"):
+                joined = {(await anext(changes)).service.endpoint for _ in range(2)}
+                assert joined == {"a:1", "b:1"}
+                found = [await client.pick("web") for _ in range(2)]
+                assert {each.endpoint for each in found if each is not None} == joined
+            left = {(await anext(changes)).kind for _ in range(2)}
+            assert left == {leasehold.ServiceChangeKind.LEFT}
+            await changes.aclose()
+
+    main()
+
+
 def test_a_batch_of_many_leases_is_renewed_and_revoked(pair: Pair) -> None:
     @asynchronous
     async def main() -> None:

@@ -27,6 +27,8 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "landlord",
         "engine",
         "renewal",
+        "registry",
+        "discovery",
         "events",
     ):
         shutil.copytree(SRC / "leasehold" / package, tmp_path / "leasehold" / package)

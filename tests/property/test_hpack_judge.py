@@ -61,7 +61,7 @@ class Peers:
         except HeaderListTooLarge:
             assert list_bytes > MAX_LIST_BYTES
         except HeaderError as error:
-            if f"more than {MAX_SIZE_UPDATES} table size updates" in str(error):
+            if f"at most {MAX_SIZE_UPDATES} table size updates" in str(error):
                 return None  # RFC 7541, 4.2; the judge has no such limit
             raise
         else:

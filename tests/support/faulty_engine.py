@@ -148,6 +148,9 @@ class FaultyEngine(Engine):
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseInfo:
         return await self._call("time_to_live", lambda: self._shared.time_to_live(lease, keys=keys))
 
+    def has_ended(self, lease: int) -> bool:
+        return self._shared.has_ended(lease)
+
     async def leases(self) -> Sequence[LeaseInfo]:
         return await self._call("leases", self._shared.leases)
 
@@ -174,8 +177,12 @@ class FaultyEngine(Engine):
             raise ConnectionLost("the connection was lost")
         try:
             answer = await call()
-        finally:
+        except GeneratorExit:  # its host has crashed
+            raise
+        except BaseException:
             await asyncio.sleep(self.delay_s / 2)
+            raise
+        await asyncio.sleep(self.delay_s / 2)
         if fault is Fault.ANSWER_LOST:
             raise ConnectionLost("the answer was lost")
         if fault is Fault.EXHAUSTED:
@@ -215,7 +222,8 @@ class FaultyWatch(Watch):
                 if not self._engine.is_deaf or told.exception() is not None:
                     return told.result()
             finally:
-                told.cancel()
+                with suppress(RuntimeError):  # the loop of a host that has crashed is closed
+                    told.cancel()
 
     def request_progress(self) -> None:
         self._watch.request_progress()

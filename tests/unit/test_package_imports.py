@@ -40,26 +40,34 @@ ALLOWED: Final[dict[str, str]] = {
         "basics errors clock keyspace leases wire grpc landlord engine engine.remote sessions "
         "services events"
     ),
+    "registry": (
+        "basics errors clock keyspace leases wire grpc http1 serving landlord engine engine.remote "
+        "sessions services events"
+    ),
+    "discovery": (
+        "basics errors clock keyspace leases wire grpc serving landlord engine engine.remote "
+        "sessions services events registry"
+    ),
     "server": (
         "basics errors clock keyspace leases http2 wire grpc journal http1 store serving landlord "
-        "engine engine.remote sessions services events renewal"
+        "engine engine.remote sessions services events renewal registry discovery"
     ),
     "client": (
         "basics errors clock keyspace wire grpc store engine engine.remote sessions locks events "
-        "renewal"
+        "renewal registry discovery"
     ),
     "api": (
         "basics errors clock keyspace leases store landlord engine fencing sessions locks events "
-        "renewal client"
+        "renewal registry discovery client"
     ),
     "leasehold": "basics api",
     "sync": (
         "basics errors clock keyspace leases grpc store landlord engine fencing sessions locks "
-        "events renewal client"
+        "events renewal registry discovery client"
     ),
     "cli": (
         "basics errors clock keyspace leases wire grpc http1 store serving engine engine.remote "
-        "fencing sessions locks events renewal server client leasehold"
+        "fencing sessions locks events renewal registry discovery server client leasehold"
     ),
     "testing": "basics errors engine engine.remote sessions server client sync",
     "pytest_plugin": "basics leasehold sync testing",

@@ -17,6 +17,7 @@ ROOT: Final = Path(leasehold.__file__).parent
 PACKAGES: Final = (
     *("basics", "client", "engine", "fencing", "grpc", "http1", "http2"),
     *("locks", "serving", "sessions", "sync"),
+    *("services", "events", "renewal", "registry", "discovery"),
 )
 """Packages that make calls to a server."""
 

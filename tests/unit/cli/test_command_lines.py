@@ -25,6 +25,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("--json kv get a", "leasehold: unknown option --json: write it after the command"),
         ("lease --endpoint a:1 list", "leasehold lease: unknown option --endpoint: write it"),
         ("kv get a --endpoints b:1", "--endpoints: this is an option of etcdctl; use --endpoint "),
+        ("registry register a b --endpoints c:1", "this is an option of etcdctl; use --endpoint "),
         ("kv get a -w json", "unknown option -w: this is an option of etcdctl; use --json "),
         ("kv get a --command-timeout=1s", "this is an option of etcdctl; use --timeout "),
         ("kv get a --name b", "leasehold kv get: unknown option --name (see `leasehold "),

@@ -51,3 +51,10 @@ def test_what_a_person_sees_harms_no_terminal(
     assert output.raw_or_shown(b"\x1b[2J") == b"\x1b[2J\n"
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     assert output.raw_or_shown(b"\x1b[2J") == b"\\x1b[2J\n"
+
+
+def test_each_line_is_one_line_without_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.emit_lines(["a\nb\x1b[2J\u2028\x9b", "plain ümlaut"])
+    assert capsys.readouterr().out == "a\\nb\\x1b[2J\\u2028\\x9b\nplain ümlaut\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.basics.addresses import TcpAddress, parse_address
+from leasehold.cli import main
 from leasehold.cli.serve import ServerOutput, taken, try_it
 from leasehold.server.settings import Settings, TlsFiles
 
@@ -84,3 +85,23 @@ def test_nobody_who_listens_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(sys, "stderr", stream)
         ServerOutput("console").line("hello")
         assert ServerOutput("console").error("alas") == 1
+
+
+@pytest.mark.parametrize(("command", "code"), [("serve", 2), ("config", 1)])
+def test_dns_without_its_package_is_refused(
+    command: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("leasehold.cli.serve.find_spec", lambda _name: None)
+    assert main([command, "--data-dir", "memory:", "--dns", "127.0.0.1:8600"]) == code
+    assert capsys.readouterr().err == (
+        "leasehold: --dns: dns requires the package dnspython: install it with "
+        "pip install 'leasehold[dns]'\n"
+    )
+
+
+def test_an_address_for_dns_that_is_taken_names_its_option() -> None:
+    error = OSError(errno.EADDRINUSE, "cannot answer DNS queries on [::1]:53: in use")
+    assert taken(error, [TcpAddress("::1", 53)], "--dns") == (
+        "cannot answer DNS queries on [::1]:53: in use: stop the process that uses it, or choose "
+        "another address with --dns, such as [::1]:0"
+    )

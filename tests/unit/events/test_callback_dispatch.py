@@ -228,6 +228,26 @@ async def test_events_that_wait_for_callbacks_are_bounded(stage: Stage) -> None:
 
 
 @virtual
+async def test_events_before_the_callback_is_set_are_kept_while_it_is_registered(
+    stage: Stage,
+) -> None:
+    await stage.callbacks.target()
+    with stage.callbacks.registering():
+        stage.mailbox.put(event(1), event(1, "t"), event(2))
+        await asyncio.sleep(1)
+        assert stage.mailbox.acknowledged == []
+        with stage.callbacks.registering():
+            stage.callbacks.set(KEY, stage.note)
+            stage.mailbox.put(event(3))
+            await asyncio.sleep(1)
+        assert stage.got == [("s", 1), ("s", 2), ("s", 3)]
+        assert stage.mailbox.acknowledged[-1:] == [1]
+    await asyncio.sleep(1)
+    assert stage.mailbox.kept == []
+    assert stage.got == [("s", 1), ("s", 2), ("s", 3)]
+
+
+@virtual
 async def test_a_cleared_callback_is_not_called(stage: Stage) -> None:
     await stage.callbacks.target()
     stage.callbacks.set(KEY, stage.note)

@@ -245,3 +245,42 @@ def test_changes_are_reported_to_the_sender() -> None:
     events.clear()
     events.append(b"b")  # counted only: there is nothing to do
     assert changes == [QueueState.READY, QueueState.READY, QueueState.NO_LISTENER]
+
+
+def test_a_resync_takes_the_place_of_what_waits_and_shows_as_a_gap() -> None:
+    events = queue(b"1", b"2", b"3", max_events=3)
+    assert events.resync(b"again") == [1, 2, 3]
+    assert events.pending == [4]
+    assert events.begin().events[0].payload == b"again"
+
+
+def test_a_resync_leaves_the_events_of_a_call_under_way() -> None:
+    events = queue(b"1", b"2")
+    attempt = events.begin()
+    events.append(b"3")
+    assert events.resync(b"again") == [3]
+    assert events.pending == [1, 2, 4]
+    assert events.succeeded(attempt)
+    assert numbers(events.begin()) == [4]
+
+
+def test_a_resync_can_leave_numbers_out() -> None:
+    events = queue(b"1")
+    events.resync(b"again", 100)
+    events.append(b"next")
+    assert events.pending == [102, 103]
+
+
+def test_a_resync_waits_for_the_retry_of_a_listener_that_fails() -> None:
+    events = queue(b"1")
+    events.failed(events.begin(), 0.0, "no")
+    events.resync(b"again")
+    assert events.state is QueueState.WAITING
+    events.retry(1.0)
+    assert numbers(events.begin()) == [2]
+
+
+def test_a_resync_without_a_listener_is_only_counted() -> None:
+    events = queue(target=None)
+    assert events.resync(b"again", 5) == []
+    assert (events.number, len(events)) == (6, 0)

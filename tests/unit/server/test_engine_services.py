@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from leasehold.grpc.routes import Answer, Exchange, Method
 from leasehold.leases.lease import Outcome
 from leasehold.leases.lease_codec import name_to_bytes
 from leasehold.server import engine_services
-from leasehold.server.engine_services import EngineServices, advertised
+from leasehold.server.engine_services import EngineServices, ServiceHost
 from leasehold.server.leases.service_leases import ServiceLeases
 from leasehold.server.pages import Exposition
 from leasehold.server.settings import Settings
@@ -136,10 +137,16 @@ def test_two_services_with_one_grantor_are_refused() -> None:
 
 def test_the_advertised_address_is_the_set_one_or_the_first_that_is_bound() -> None:
     bound = [TcpAddress("127.0.0.1", 7), TcpAddress("127.0.0.1", 8)]
-    assert advertised(Settings(), bound, is_tls=False) == "http://127.0.0.1:7"
-    assert advertised(Settings(), bound, is_tls=True) == "https://127.0.0.1:7"
     chosen = Settings(directory=Path("x"), advertise=TcpAddress("a.example", 9))
-    assert advertised(chosen, bound, is_tls=True) == "a.example:9"
+    no_engine: Any = None
+    for settings, is_tls, address in (
+        (Settings(), False, "http://127.0.0.1:7"),
+        (Settings(), True, "https://127.0.0.1:7"),
+        (chosen, True, "a.example:9"),
+    ):
+        host = ServiceHost(no_engine, settings)
+        host.listens_on(bound, is_tls=is_tls)
+        assert host.address == address
 
 
 # Leases of services in batches of `leasehold.v1.Leases`.

@@ -42,6 +42,9 @@ TWINS += [
     (leasehold.RenewalManager, leasehold.sync.RenewalManager),
     (leasehold.RenewalSet, leasehold.sync.RenewalSet),
     (leasehold.events.client.Mailbox, leasehold.sync.Mailbox),
+    (leasehold.Registry, leasehold.sync.Registry),
+    (leasehold.Registration, leasehold.sync.Registration),
+    (leasehold.RegisteredService, leasehold.sync.RegisteredService),
 ]
 
 OF_GUARDS = {
@@ -55,6 +58,8 @@ INTERNAL: dict[type, set[str]] = {
         *("call_limit_key", "holding", "lasts_until", "send", "settle", "unwatch", "watch"),
     },
     leasehold.Landlord: {"expire_one", "reap"},
+    leasehold.Registry: {"change", "close", "passing", "watched"},
+    leasehold.RegisteredService: {"begin"},
     leasehold.events.client.Mailbox: {"create", "find"},
     leasehold.RemoteLandlord: {"cancel_all", "endpoints", "renew_all"},
     leasehold.HeldLease: {
@@ -119,6 +124,8 @@ def test_each_method_gives_the_same_unless_it_gives_a_twin(
     twins = {kind.__name__ for kind, _ in TWINS}
     if inspect.isasyncgenfunction(on_loop):
         assert inspect.isgeneratorfunction(twin)
+    elif str(theirs).startswith("collections.abc.AsyncGenerator"):
+        assert str(ours).startswith("leasehold.sync.registry.Changes")
     elif any(name in str(theirs) for name in twins):
         assert any(name in str(ours) for name in (*twins, "Self"))
     else:

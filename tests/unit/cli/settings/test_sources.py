@@ -54,10 +54,16 @@ RIGHT: dict[str, list[str]] = {
     "max-set-members": ["1", "2", "3"],
     "set-term-max": ["1h", "forever", "3h"],
     "set-term-default": ["1m", "2m", "3m"],
+    "registry-term-max": ["1h", "forever", "3h"],
+    "registry-term-default": ["1m", "2m", "3m"],
+    "groups": ["a", "b,c", ",d"],
+    "announcement-ttl": ["1s", "3s", "1m"],
     "mailbox-events": ["1", "2", "3"],
     "mailbox-bytes": ["1KiB", "2KiB", "3MiB"],
     "max-handback": ["0", "2KiB", "1MiB"],
     "max-lease-reference": ["1KiB", "2KiB", "1MiB"],
+    "dns": ["127.0.0.1:8600", "[::1]:53", "10.0.0.1:0"],
+    "dns-domain": ["a", "b.example.org", "c"],
     "log-level": ["debug", "warning", "error"],
     "log-format": ["json", "console", "json"],
 }
@@ -104,10 +110,16 @@ WRONG: dict[str, list[str]] = {
     "max-set-members": ["0", "many"],
     "set-term-max": ["off", "5"],
     "set-term-default": ["never", "5"],
+    "registry-term-max": ["off", "5"],
+    "registry-term-default": ["never", "5"],
+    "groups": ["x" * 257, f"a,{'y' * 257}"],
+    "announcement-ttl": ["2", "0s", "500ms", "1500ms", "2d"],
     "mailbox-events": ["0", "-1"],
     "mailbox-bytes": ["5", "2GiB"],
     "max-handback": ["-1", "2MiB"],
     "max-lease-reference": ["5", "2MiB"],
+    "dns": ["8600", "127.0.0.1", "localhost:53", "http://127.0.0.1:53", "unix:/x", "x" * 400],
+    "dns-domain": [".", "a..b", "a b", "x" * 64, ".".join(["x" * 60] * 4)],
     "log-level": ["loud"],
     "log-format": ["xml"],
 }
@@ -143,10 +155,16 @@ WRONG_IN_TOML: dict[str, list[str]] = {
     "max-set-members": ['"5"', "0"],
     "set-term-max": ["5", '"off"'],
     "set-term-default": ["5", '"off"'],
+    "registry-term-max": ["5", '"off"'],
+    "registry-term-default": ["5", '"off"'],
+    "groups": ["1", '["a"]'],
+    "announcement-ttl": ["2", '"2"'],
     "mailbox-events": ['"5"', "0"],
     "mailbox-bytes": ["5", "true"],
     "max-handback": ["-1", "true"],
     "max-lease-reference": ["5", "true"],
+    "dns": ["53", '["127.0.0.1:53"]', '"localhost:53"'],
+    "dns-domain": ["1", '""', '"a/b"'],
     "log-level": ["1", '"loud"'],
     "log-format": ["1", '"xml"'],
 }  # fmt: skip
@@ -329,6 +347,13 @@ def test_settings_of_own_data_are_refused_with_an_engine(name: str) -> None:
             (
                 "set-term-default is forever and set-term-max is 2h: write a default that is at "
                 "most the maximum"
+            ),
+        ),
+        (
+            {"registry-term-max": "30s"},
+            (
+                "registry-term-default is 1m and registry-term-max is 30s: write a default that "
+                "is at most the maximum"
             ),
         ),
     ],

@@ -111,6 +111,9 @@ def test_a_bound_that_is_missed_is_told() -> None:
 def test_whole_seconds_are_asked_for_where_only_these_will_do() -> None:
     with pytest.raises(ValueError, match="'2500ms' is not a whole number of seconds: write one"):
         term("2s", 1000, 10**6, unit_ms=1000).parse("2500ms")
+    form = "'0.5' is not a duration: write whole seconds with s, m, h or d, such as 2s"
+    with pytest.raises(ValueError, match=form):
+        term("2s", 1000, 10**6, unit_ms=1000).parse("0.5")
 
 
 def test_memory_is_no_directory() -> None:

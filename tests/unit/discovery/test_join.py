@@ -1,0 +1,475 @@
+"""`Join`: a service at every registrar, through loss and return of registrars; in virtual time."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
+
+import pytest
+
+from leasehold.basics.durations import Duration, DurationLike, Requested
+from leasehold.discovery.announced import Registrar
+from leasehold.discovery.discovery import Discovery
+from leasehold.discovery.join import CLOSE_S, MAX_CHANGES, Join
+from leasehold.discovery.state import EventKind
+from leasehold.errors import CallRefused, ConnectionLost, LeaseDenied, UnknownLease
+from leasehold.leases.lease import Lease
+from leasehold.registry.codecs import AttributesLike, attributes_of
+from leasehold.registry.state import (
+    MAX_ITEM_BYTES,
+    MAX_NAME,
+    MAX_SETS,
+    MAX_UPDATES,
+    AttributeSet,
+    Health,
+    Item,
+    add_attributes,
+    attribute_set,
+    modify_attributes,
+    set_attributes,
+)
+from leasehold.testing import current_host
+from tests.support.fake_network import FakeNetwork, virtually
+
+TERM_S = 60.0
+
+
+def id_of(name: str) -> str:
+    """Return the id that a registrar chooses."""
+    return str(uuid5(NAMESPACE_DNS, name))
+
+
+MINE = id_of("mine")
+
+
+def tag(name: str) -> AttributeSet:
+    return attribute_set("Tag", {"tag": name})
+
+
+class FakeLease(Lease):
+    def __init__(self, registrar: "FakeRegistrar", cookie: str) -> None:
+        super().__init__(TERM_S, clock=current_host().clock)
+        self._registrar = registrar
+        self._cookie = cookie
+
+    @property
+    def grantor(self) -> str:
+        return self._registrar.name
+
+    @property
+    def cookie(self) -> Hashable:
+        return self._cookie
+
+    async def ask_renew(self, requested: Requested) -> Duration:
+        await self._registrar.reply("renew")
+        self._registrar.check(self._cookie)
+        return TERM_S
+
+    async def ask_cancel(self) -> None:
+        await self._registrar.reply("cancel")
+        self._registrar.check(self._cookie)
+        self._registrar.item = None
+
+
+class FakeRegistration:
+    def __init__(self, registrar: "FakeRegistrar", cookie: str, item_id: str) -> None:
+        self._registrar, self._cookie, self.id = registrar, cookie, item_id
+        self.lease: Lease | None = FakeLease(registrar, cookie)
+
+    async def _change(self, what: str, change: Callable[[Item], Item]) -> None:
+        await self._registrar.reply(what)
+        item = self._registrar.check(self._cookie)
+        self._registrar.item = change(item)
+
+    async def add_attributes(self, attributes: Iterable[AttributesLike]) -> None:
+        sets = [attributes_of(each) for each in attributes]
+        await self._change("add", lambda item: add_attributes(item, sets))
+
+    async def set_attributes(self, attributes: Iterable[AttributesLike]) -> None:
+        sets = [attributes_of(each) for each in attributes]
+        await self._change("set", lambda item: set_attributes(item, sets))
+
+    async def modify_attributes(
+        self, templates: Sequence[AttributesLike], updates: Sequence[AttributesLike | None]
+    ) -> None:
+        wanted = [attributes_of(each) for each in templates]
+        new = [None if each is None else attributes_of(each) for each in updates]
+        await self._change("modify", lambda item: modify_attributes(item, wanted, new))
+
+    async def set_health(self, health: Health) -> None:
+        await self._change("health", lambda item: replace(item, health=health))
+
+    async def cancel(self) -> None:
+        assert self.lease is not None
+        await self.lease.cancel()
+
+
+class FakeRegistrar:
+    """A registrar with one service."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.item: Item | None = None
+        self.calls: list[str] = []
+        self.times: list[float] = []
+        """When the service was registered."""
+        self.errors: dict[str, list[BaseException]] = {}
+        """What the next calls of a kind raise; they are not executed."""
+        self.is_hanging = False
+        self._cookies = itertools.count()
+        self._cookie = ""
+
+    async def reply(self, what: str) -> None:
+        self.calls.append(what)
+        await asyncio.sleep(0.01)
+        if self.is_hanging:
+            await asyncio.Event().wait()
+        if errors := self.errors.get(what):
+            raise errors.pop(0)
+
+    def check(self, cookie: str) -> Item:
+        if self.item is None or cookie != self._cookie:
+            raise UnknownLease(cookie)
+        return self.item
+
+    async def register(self, item: Item, duration: DurationLike) -> FakeRegistration:
+        self.times.append(asyncio.get_running_loop().time())
+        await self.reply("register")
+        self.item = item if item.id else replace(item, id=id_of(self.name))
+        self._cookie = f"{self.name}-{next(self._cookies)}"
+        return FakeRegistration(self, self._cookie, self.item.id)
+
+    async def close(self) -> None:
+        self.calls.append("disconnect")
+
+
+class World:
+    """Registrars R and S of group a, which are found when they are announced."""
+
+    def __init__(self, item: Item | None = None, **options: Any) -> None:
+        self.network = FakeNetwork()
+        self.registrars = {name: FakeRegistrar(name) for name in "RS"}
+        self.ids: list[str] = []
+        self.discovery = Discovery(["a"], network=self.network)
+        for name in self.registrars:
+            self.network.serve(name, name)
+        self.join = Join(
+            Item("", attributes=(tag("first"),)) if item is None else item,
+            discovery=self.discovery,
+            connect=self.connect,
+            on_id=self.ids.append,
+            clock=current_host().clock,
+            **options,
+        )
+
+    async def connect(self, registrar: Registrar) -> FakeRegistrar:
+        return self.registrars[registrar.id]
+
+    def announce(self, *names: str) -> None:
+        for name in names:
+            self.network.announce(name, name)
+
+    def tags(self, name: str) -> list[str]:
+        item = self.registrars[name].item
+        assert item is not None
+        return [dict(each.fields)["tag"].strip('"') for each in item.attributes]
+
+    async def close(self) -> None:
+        await self.join.close()
+        await self.discovery.close()
+
+
+@virtually
+async def test_a_service_is_registered_with_present_and_future_registrars_with_one_id() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    assert world.ids == [id_of("R")]
+    world.announce("S")
+    await asyncio.sleep(1)
+    assert world.tags("R") == world.tags("S") == ["first"]
+    assert world.registrars["S"].item is not None
+    assert world.registrars["S"].item.id == id_of("R")
+    assert {each.id for each in world.join.registrars()} == {"R", "S"}
+    await world.close()
+
+
+@virtually
+async def test_registrars_that_are_found_together_get_one_id_which_is_told_once() -> None:
+    world = World()
+    world.announce("R", "S")
+    await asyncio.sleep(1)
+    assert len(world.ids) == 1
+    found = {each.item.id for each in world.registrars.values() if each.item is not None}
+    assert found == set(world.ids) == {world.join.item.id}
+    await world.close()
+
+
+@virtually
+async def test_an_id_that_the_service_has_is_used() -> None:
+    world = World(Item(MINE))
+    world.announce("R", "S")
+    await asyncio.sleep(1)
+    assert world.ids == [MINE]
+    assert world.registrars["S"].item == Item(MINE)
+    await world.close()
+
+
+@virtually
+async def test_leases_are_renewed() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(10 * TERM_S)
+    registrar = world.registrars["R"]
+    assert registrar.calls.count("register") == 1
+    assert registrar.calls.count("renew") >= 9
+    await world.close()
+
+
+@virtually
+async def test_a_service_whose_lease_is_unknown_is_registered_again_with_its_changes() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    world.join.add_attributes([tag("second")])
+    await asyncio.sleep(1)
+    world.registrars["R"].item = None  # it was lost, such as by an operator
+    await asyncio.sleep(TERM_S)
+    assert world.tags("R") == ["first", "second"]
+    assert world.ids == [id_of("R")]
+    await world.close()
+
+
+@virtually
+async def test_registering_again_waits_up_to_a_second_and_then_up_to_a_minute_if_it_recurs() -> (
+    None
+):
+    world = World(Item(MINE))
+    registrar = world.registrars["R"]
+    world.announce("R")
+    await asyncio.sleep(1)
+    for _ in range(200):  # it forgets the service after each registration
+        registrar.item = None
+        world.join.add_attributes([tag("again")])
+        await asyncio.sleep(5)
+    waits = [later - earlier for earlier, later in itertools.pairwise(registrar.times)]
+    assert waits[0] < 2.0  # the first one comes immediately
+    assert max(waits) <= 60.0 + 5.0 + 1.0
+    assert max(waits[1:4]) < 15.0
+    assert 20 < len(registrar.times) < 190
+    await world.close()
+
+
+@virtually
+async def test_another_definite_error_discards_the_registrar_which_is_tried_again_later() -> None:
+    world = World()
+    registrar = world.registrars["R"]
+    registrar.errors["register"] = [CallRefused("no")]
+    world.announce("R")
+    await asyncio.sleep(1)
+    assert world.discovery.registrars() == []
+    assert world.join.registrars() == []
+    await asyncio.sleep(10)
+    assert world.tags("R") == ["first"]
+    await world.close()
+
+
+@virtually
+async def test_a_renewal_that_is_denied_discards_the_registrar() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    world.registrars["R"].errors["renew"] = [LeaseDenied("no more")]
+    gone = asyncio.Event()
+    world.discovery.add_listener(
+        lambda event: gone.set() if event.kind is EventKind.DISCARDED else None
+    )
+    await gone.wait()
+    assert world.join.registrars() == []
+    await world.close()
+
+
+@virtually
+async def test_an_indefinite_error_is_retried() -> None:
+    world = World()
+    world.registrars["R"].errors["register"] = [ConnectionLost("lost")] * 5
+    world.announce("R")
+    await asyncio.sleep(60)
+    assert world.tags("R") == ["first"]
+    assert world.discovery.registrars() == [Registrar("R")]
+    await world.close()
+
+
+@virtually
+async def test_changes_reach_each_registrar_in_the_order_of_the_calls() -> None:
+    world = World()
+    world.announce("R", "S")
+    await asyncio.sleep(1)
+    world.join.add_attributes([tag("second")])
+    world.join.modify_attributes([tag("second")], [tag("third")])
+    world.join.add_attributes([tag("fourth")])
+    world.join.modify_attributes([tag("first")], [None])
+    world.join.set_health(Health.MAINTENANCE)
+    await asyncio.sleep(1)
+    for name, registrar in world.registrars.items():
+        changes = [each for each in registrar.calls if each not in ("register", "renew")]
+        assert changes == ["add", "modify", "add", "modify", "health"]
+        assert world.tags(name) == ["third", "fourth"]
+        assert registrar.item == world.join.item
+    await world.close()
+
+
+@virtually
+async def test_a_change_whose_outcome_is_unknown_is_followed_by_the_whole_state() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    world.registrars["R"].errors["add"] = [ConnectionLost("lost")]
+    world.join.add_attributes([tag("second")])
+    world.join.add_attributes([tag("third")])
+    await asyncio.sleep(5)
+    assert world.tags("R") == ["first", "second", "third"]
+    assert world.registrars["R"].calls == ["register", "add", "set", "health"]
+    await world.close()
+
+
+@virtually
+async def test_many_changes_that_wait_are_replaced_by_the_whole_state() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    for number in range(3 * MAX_CHANGES):
+        world.join.set_attributes([tag(str(number))])
+    world.join.add_attributes([tag("last")])
+    await asyncio.sleep(10)
+    assert world.registrars["R"].item == world.join.item
+    assert len(world.registrars["R"].calls) < MAX_CHANGES + 10
+    await world.close()
+
+
+@virtually
+async def test_a_change_that_is_not_valid_is_refused_and_changes_nothing() -> None:
+    world = World()
+    with pytest.raises(ValueError, match="same length"):
+        world.join.modify_attributes([tag("first")], [])
+    assert world.join.item.attributes == (tag("first"),)
+    await world.close()
+
+
+@virtually
+async def test_a_registrar_that_is_not_wanted_any_more_loses_the_service() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    world.discovery.set_groups([])
+    await asyncio.sleep(1)
+    assert world.registrars["R"].item is None
+    assert world.registrars["R"].calls[-2:] == ["cancel", "disconnect"]
+    world.discovery.set_groups(["a"])
+    await asyncio.sleep(1)
+    assert world.tags("R") == ["first"]
+    await world.close()
+
+
+@virtually
+async def test_close_cancels_all_leases_and_later_calls_fail() -> None:
+    world = World()
+    world.announce("R", "S")
+    await asyncio.sleep(1)
+    await world.join.close()
+    await world.join.close()
+    assert [each.item for each in world.registrars.values()] == [None, None]
+    for change in (
+        lambda: world.join.add_attributes([tag("late")]),
+        lambda: world.join.set_attributes([]),
+        lambda: world.join.modify_attributes([], []),
+        lambda: world.join.set_health(Health.PASSING),
+        world.join.registrars,
+    ):
+        with pytest.raises(RuntimeError, match="was closed"):
+            change()
+    assert world.discovery.registrars()  # it is the program's
+    await world.discovery.close()
+
+
+@virtually
+async def test_close_waits_at_most_5_s() -> None:
+    world = World()
+    world.announce("R", "S")
+    await asyncio.sleep(1)
+    world.registrars["R"].is_hanging = True
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await world.join.close()
+    assert loop.time() - began <= CLOSE_S + 0.1
+    assert world.registrars["S"].item is None
+    await world.discovery.close()
+
+
+@virtually
+async def test_a_callback_for_the_id_that_raises_does_no_harm() -> None:
+    def fail(name: str) -> None:
+        raise ValueError(name)
+
+    world = World()
+    world.join._on_id = fail
+    world.announce("R")
+    await asyncio.sleep(1)
+    assert world.tags("R") == ["first"]
+    await world.close()
+    async with (
+        Discovery(["a"], network=FakeNetwork()) as discovery,
+        Join(Item(MINE), discovery=discovery, on_id=fail) as join,
+    ):
+        assert join.item.id == MINE
+
+
+@virtually
+async def test_an_item_must_be_given() -> None:
+    with pytest.raises(TypeError, match="item must be an Item"):
+        Join(None)  # type: ignore[arg-type]
+
+
+TOO_MANY = [attribute_set("Number", {"n": number}) for number in range(MAX_SETS + 1)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda join: join.add_attributes(TOO_MANY),
+        lambda join: join.add_attributes(TOO_MANY[:-1]),  # with the one that is there
+        lambda join: join.add_attributes([tag("same")] * (MAX_SETS + 1)),
+        lambda join: join.set_attributes(TOO_MANY),
+        lambda join: join.set_attributes([tag("x" * MAX_ITEM_BYTES)]),
+        lambda join: join.add_attributes([attribute_set("k" * (MAX_NAME + 1), {})]),
+        lambda join: join.modify_attributes([tag("first")], [tag("x" * MAX_ITEM_BYTES)]),
+        lambda join: join.modify_attributes(
+            TOO_MANY[: MAX_UPDATES + 1], [None] * (MAX_UPDATES + 1)
+        ),
+    ],
+)
+@virtually
+async def test_a_change_that_registrars_refuse_raises_and_changes_nothing(
+    change: Callable[[Join], None],
+) -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    before, calls = world.join.item, list(world.registrars["R"].calls)
+    with pytest.raises(ValueError, match=r"at most|must have 1 to"):
+        change(world.join)
+    await asyncio.sleep(1)
+    assert world.join.item == before
+    assert world.registrars["R"].calls == calls
+    assert [each.id for each in world.join.registrars()] == ["R"]
+    await world.close()
+
+
+@virtually
+async def test_an_item_that_registrars_refuse_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        Join(Item("", attributes=tuple(TOO_MANY)))
+    with pytest.raises(ValueError, match="must be a UUID"):
+        Join(Item("mine"))
