@@ -119,7 +119,7 @@ class EventWatch:
                 after = received.position
                 await self._retried(lambda: self._mailbox.acknowledge(after))  # noqa: B023
                 self._left = None if self._left is None else self._left - 1
-                if self._left == 0:
+                if self._left == 0 or self._stop.is_requested:
                     return OK
             if not batch and self._still_there is not None:
                 remaining = await self._retried(self._still_there)
@@ -158,6 +158,8 @@ class EventWatch:
                 return outcome.code
             if outcome.end is CommandEnd.EXITED and outcome.code == 0:
                 return None
+            if self._stop.is_requested:  # by a signal that came while the command ended
+                return OK
             print_note(
                 f"event {document['number']}: exit code {outcome.code}; again in "
                 f"{shown_term(wait_s)}"
@@ -182,16 +184,16 @@ class _StopRequest:
     def __init__(self) -> None:
         self.lost = Signal()
         self._loop = asyncio.get_running_loop()
-        self._is_requested = False
+        self.is_requested = False
 
     @property
     def remaining(self) -> Duration:
         """How long the command may run."""
-        return 0.0 if self._is_requested else FOREVER
+        return 0.0 if self.is_requested else FOREVER
 
     def request(self, _number: int) -> None:
         """End the command; called in a signal handler."""
-        self._is_requested = True
+        self.is_requested = True
         self._loop.call_soon_threadsafe(self.lost.set)
 
 

@@ -179,14 +179,17 @@ class Announcer:
         await sent
 
     async def _repeat(self, made: AsyncZeroconf) -> None:
-        inner = made.zeroconf
         while True:
             await asyncio.sleep(self._ttl_s / REPEATS)
             if self._info is not None:
-                try:
-                    inner.async_send(inner.generate_service_broadcast(self._info, None))
-                except Exception as error:  # noqa: BLE001  the next one may be sent
-                    logger.warning("the announcement of the registrar was not sent: %r", error)
+                self._send(made, self._info)
+
+    def _send(self, made: AsyncZeroconf, info: ServiceInfo) -> None:
+        """Send an announcement; if that fails the next one follows."""
+        try:
+            made.zeroconf.async_send(made.zeroconf.generate_service_broadcast(info, None))
+        except Exception as error:  # noqa: BLE001  whatever the network reports
+            logger.warning("the announcement of the registrar was not sent: %r", error)
 
     async def close(self) -> None:
         """Send a goodbye."""
