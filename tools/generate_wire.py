@@ -35,6 +35,7 @@ PROTOS: Final = (  # each after those that it imports
     "events",
     "renewal",
     "registry",
+    "discovery",
     "health",
     "status",
     "reflection_v1",

@@ -40,6 +40,7 @@
     ├── PermissionDenied   PERMISSION_DENIED    the operator of the server does not allow it
     ├── RemoteError        UNKNOWN              an error of another process, without a class here
     ├── LeaseUnmarshalError FAILED_PRECONDITION some leases of a renewal set cannot be decoded
+    ├── LookupUnmarshalError FAILED_PRECONDITION some registrars cannot be decoded
     └── StorageError       INTERNAL             the data directory cannot be used
         ├── DirectoryInUse UNAVAILABLE          another process uses it
         ├── ForeignJournal FAILED_PRECONDITION  the file is not ours, or of a newer format
@@ -641,6 +642,39 @@ class LeaseUnmarshalError(LeaseholdError):
     def __str__(self) -> str:
         first = f"; the first: {self.exceptions[0]}" if self.exceptions else ""
         return f"{len(self.marshalled)} leases of the set cannot be decoded{first}"
+
+
+class LookupUnmarshalError(LeaseholdError):
+    """Some registrars cannot be decoded here.
+
+    `registrars` has the others. `marshalled` has the bytes of each that cannot be decoded, and
+    `exceptions` the reasons, in the same order. `message` is a text of the caller, or None.
+    """
+
+    status = Status.FAILED_PRECONDITION
+
+    def __init__(
+        self,
+        registrars: Sequence[Any],
+        marshalled: Sequence[bytes],
+        exceptions: Sequence[BaseException],
+        message: str | None = None,
+    ) -> None:
+        if len(marshalled) != len(exceptions):
+            raise ValueError(
+                "marshalled and exceptions must have the same length, got "
+                f"{len(marshalled)} and {len(exceptions)}"
+            )
+        super().__init__(registrars, marshalled, exceptions, message)
+        self.registrars = list(registrars)
+        self.marshalled = list(marshalled)
+        self.exceptions = list(exceptions)
+        self.message = message
+
+    def __str__(self) -> str:
+        first = f"; the first: {self.exceptions[0]}" if self.exceptions else ""
+        text = f"{len(self.marshalled)} registrars cannot be decoded{first}"
+        return text if self.message is None else f"{self.message}: {text}"
 
 
 class StorageError(LeaseholdError):

@@ -9,7 +9,7 @@ import pytest
 
 import leasehold
 from leasehold.discovery.announced import Registrar
-from leasehold.discovery.discovery import RealNetwork
+from leasehold.discovery.searching import RealNetwork
 from leasehold.registry.messages import item_key
 from leasehold.registry.state import Item, ServiceType, Template, attribute_set
 from leasehold.server.app import LeaseholdServer

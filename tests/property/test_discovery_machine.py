@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from leasehold.basics.durations import NEVER
 from leasehold.discovery.announced import Announcement, Registrar
-from leasehold.discovery.state import NO_GROUPS, Call, DiscoveryState, EventKind
+from leasehold.discovery.searches import Call
+from leasehold.discovery.state import NO_GROUPS, DiscoveryState, EventKind
 
 NAMES = ("R", "S")
 SERVERS = {"r1": "R", "r2": "R", "s1": "S"}

@@ -19,6 +19,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Callable
+from typing import Protocol
 
 from leasehold.basics.event_loop import post
 
@@ -29,6 +30,19 @@ def warn_forgotten(text: str, then: str) -> None:
     """Report a forgotten object, and in the log what happens `then`; on the loop."""
     logger.warning("%s; %s", text, then)
     warnings.warn(text, ResourceWarning, stacklevel=1)
+
+
+class _Opened(Protocol):
+    """An engine."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+
+def report_forgotten_client(engine: _Opened, who: str, then: str) -> None:
+    """Report a client that was garbage-collected; it is not closed."""
+    if engine.is_open:
+        warn_forgotten(f"client {who!r} was garbage-collected without being closed", then)
 
 
 def post_forgotten(

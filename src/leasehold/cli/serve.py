@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.addresses import Address, TcpAddress, is_local
 from leasehold.cli.output import count, print_error, print_line
 from leasehold.cli.parser import FAILURE, USAGE_ERROR, Commands
-from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, OPTIONS, Mistake
+from leasehold.cli.settings.given_values import Mistake
+from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, OPTIONS
 from leasehold.cli.settings.sources import OF_OWN_DATA, Reading, add_flags, flags_of, read_settings
 from leasehold.cli.settings.toml_file import credential_lines, toml_of
 from leasehold.cli.settings.value_types import shown_terms

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leasehold.basics.tls import server_tls
-from leasehold.cli.settings.options import Mistake
+from leasehold.cli.settings.given_values import Mistake
 from leasehold.cli.settings.sources import Reading
 from leasehold.server.settings import TlsFiles
 

@@ -10,10 +10,11 @@ from typing import Any, Self
 from leasehold.basics.callbacks import check_callable, check_plain_callback
 from leasehold.basics.durations import ANY, FOREVER, DurationLike, Forever, check_seconds
 from leasehold.basics.event_loop import post
-from leasehold.basics.forgotten import warn_forgotten
+from leasehold.basics.forgotten import report_forgotten_client
 from leasehold.basics.pending import Pending
 from leasehold.client.kv import KV
 from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.discovery.client import RemoteDiscovery
 from leasehold.engine.interface import Engine
 from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
@@ -100,6 +101,9 @@ class Client:
         self._renewal = renewal = cache(partial(RenewalCalls, engine, self._patience, clock))
         self.registry = Registry(engine, self._patience, lambda: renewal().callbacks, clock)
         """Services that are found while they live, by types and attributes."""
+        self._discovery = cache(
+            partial(RemoteDiscovery, engine, self._patience, lambda: renewal().callbacks, clock)
+        )
         self._services = NamedServices(self.registry, self._keeper, self._sessions, self._patience)
         self._is_open = True
 
@@ -379,6 +383,12 @@ class Client:
         """Return the state of all renewal sets of the cluster, for its operator."""
         return await self._renewal_calls().sets()
 
+    @property
+    def discovery_service(self) -> RemoteDiscovery:
+        """The discovery service of the server, which finds registrars on behalf of clients."""
+        self._patience.check()
+        return self._discovery()
+
     async def mailbox(
         self,
         duration: DurationLike = ANY,
@@ -487,10 +497,4 @@ class Client:
     def __del__(self) -> None:
         if self._is_open and self.engine.is_open:
             then = "its resources stay open until its event loop ends"
-            post(self._patience.owner.loop, report_forgotten, self.engine, self.who, then)
-
-
-def report_forgotten(engine: Engine, who: str, then: str) -> None:
-    """Report a client that was garbage-collected; it is not closed, see `forgotten`."""
-    if engine.is_open:
-        warn_forgotten(f"client {who!r} was garbage-collected without being closed", then)
+            post(self._patience.owner.loop, report_forgotten_client, self.engine, self.who, then)

@@ -19,6 +19,7 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from leasehold.basics.durations import NEVER
+from leasehold.discovery.searches import Search
 
 MIN_TTL_S: Final = 1.0
 MAX_TTL_S: Final = 86_400.0
@@ -63,20 +64,6 @@ class Announcement(NamedTuple):
     endpoints: tuple[str, ...]
     groups_number: int
     ttl_s: float
-
-
-@dataclass(slots=True, eq=False)
-class Search:
-    """Calls, one at a time, until there is an answer."""
-
-    next_at: float = NEVER
-    """When the next call is due."""
-    attempts: int = 0
-    """Calls that have failed, one after the other."""
-    calling: int = 0
-    """The number of the call whose result is awaited; 0 if there is none."""
-    under_way: int = 0
-    """The number of the call that has not ended, also if its result has no effect any more."""
 
 
 @dataclass(slots=True)
@@ -213,6 +200,18 @@ class AnnouncedRegistrars:
         search.add(announcement, now)
         self._of_servers[server] = registrar
         return search
+
+    def adopt(self, registrar: Registrar, now: float) -> bool:
+        """Record a registrar that was found before, to be called now; False without room for it."""
+        if registrar.id in self.searches:
+            return True
+        if len(self.searches) >= MAX_REGISTRARS and not self._make_room():
+            return False
+        search = AnnouncedSearch(registrar=registrar.id, endpoints=registrar.endpoints)
+        search.known, search.has_news, search.next_at = registrar, False, now
+        search.ttl_s = UNCONFIRMED_TTL_S
+        self.searches[registrar.id] = search
+        return True
 
     def _make_room(self) -> bool:
         """Forget a registrar that has not answered."""

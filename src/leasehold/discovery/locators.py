@@ -8,10 +8,12 @@ A locator is a value: no name is resolved before discovery.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from leasehold.basics.addresses import EXAMPLE_PORT, MAX_PORT, TcpAddress, parse_address
 from leasehold.discovery.state import ALL_GROUPS, Groups
+from leasehold.errors import UnsupportedOperation
 
 MAX_GROUP_CHARS: Final = 256
 """Characters in the name of a group."""
@@ -77,7 +79,7 @@ def groups_of(groups: Iterable[str] | None) -> Groups:
     return ALL_GROUPS if groups is None else names_of(groups)
 
 
-def names_of(groups: Iterable[str]) -> frozenset[str]:
+def names_of(groups: Iterable[str] | None) -> frozenset[str]:
     """Return names of groups, each once. TypeError: it is None, or one of them is not a str."""
     names = _listed(groups, "groups", "str")
     for name in names:
@@ -104,7 +106,47 @@ def locators_of(locators: Iterable[LocatorLike]) -> tuple[Locator, ...]:
     return tuple(found.values())
 
 
-def _listed(given: Iterable[Any], what: str, kind: str) -> list[Any]:
+# Changes of what is wanted.
+
+
+class Change(Enum):
+    """How wanted groups or locators are changed."""
+
+    ADD = "added to"
+    SET = "set to"
+    REMOVE = "removed from"
+
+
+def changed_groups(groups: Groups, change: Change, given: Iterable[str] | None) -> Groups:
+    """Return wanted groups after a change; duplicates and unknown names are ignored.
+
+    TypeError: None is given to add or remove. `UnsupportedOperation`: all groups are wanted, so
+    none can be added or removed.
+    """
+    if change is Change.SET:
+        return groups_of(given)
+    names = names_of(given)
+    if groups is None:
+        raise UnsupportedOperation(
+            f"groups cannot be {change.value} all groups: name the wanted ones with set_groups"
+        )
+    return groups | names if change is Change.ADD else groups - names
+
+
+def changed_locators(
+    locators: Iterable[Locator], change: Change, given: Iterable[LocatorLike]
+) -> tuple[Locator, ...]:
+    """Return wanted locators after a change. TypeError: None is given, or not a locator."""
+    wanted = locators_of(given)
+    match change:
+        case Change.ADD:
+            return locators_of((*locators, *wanted))
+        case Change.REMOVE:
+            return tuple(each for each in locators if each not in wanted)
+    return wanted
+
+
+def _listed(given: Iterable[Any] | None, what: str, kind: str) -> list[Any]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"{what} must be several {kind}, such as a list, not {given!r}")
     return list(given)

@@ -29,6 +29,8 @@ Times are seconds. A result of a call has no effect after a change such as a dis
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from leasehold.basics.durations import NEVER
@@ -38,8 +40,9 @@ from leasehold.discovery.announced import (
     AnnouncedSearch,
     Announcement,
     Registrar,
-    Search,
 )
+from leasehold.discovery.discard_waits import DiscardWaits
+from leasehold.discovery.searches import Call, LocatorSearch, Search
 
 L = TypeVar("L", bound=Hashable)
 """A locator."""
@@ -64,11 +67,6 @@ DISCARDED_LOCATOR_S: Final = 20.0
 DISCARDED_GROUP_S: Final = 10.0
 """The first waits after a discard."""
 
-AGAIN_S: Final = 60.0
-"""A registrar that is discarded again within this time of its return waits twice as long."""
-
-MAX_WAIT_S: Final = 900.0
-
 UNANSWERED_CALLS: Final = 6
 """A registrar that was announced and never answered is forgotten after this many failed calls."""
 
@@ -78,8 +76,9 @@ MAX_CALLS: Final = 32
 UNCONFIRMED_CALLS: Final = 16
 """Those of them to registrars that were announced and have never answered."""
 
-MAX_DISCARDED: Final = 1_000
-"""Registrars whose waits after a discard are remembered."""
+
+UNANSWERED: Final = float("-inf")
+"""The time of the last answer of a registrar that has not answered in this process."""
 
 
 class EventKind(Enum):
@@ -98,40 +97,14 @@ class DiscoveryEvent(NamedTuple):
     registrars: tuple[Registrar, ...]
 
 
-class Call(NamedTuple):
-    """A call to make; its result is passed to `answered` or `failed`."""
-
-    search: Search
-    number: int
-    endpoints: tuple[str, ...]
-    """One of these has to answer."""
-    registrar: str
-    """The id that must answer; empty for any."""
-
-
-@dataclass(slots=True, eq=False)
-class LocatorSearch(Search):
-    """The search at a wanted locator."""
-
-    endpoint: str = ""
-    registrar: str = ""
-    """The id of the registrar that has answered; empty while there is none."""
-    error: Exception | None = None
-    """Why the last call has failed."""
-
-
 @dataclass(slots=True)
-class _Found:
+class Found:
+    """A registrar that is found."""
+
     registrar: Registrar
-    since: float
-    discards: int
-    """How often it was discarded, each time soon after its return; -1 if it never was."""
+    answered_at: float
+    """When the last call that it has answered was made."""
     by_group: bool = False
-
-
-class _Discarded(NamedTuple):
-    times: int
-    at: float
 
 
 class DiscoveryState(Generic[L]):
@@ -146,8 +119,10 @@ class DiscoveryState(Generic[L]):
         """The wanted groups."""
         self._locators: dict[L, LocatorSearch] = {}
         self._announced = AnnouncedRegistrars()
-        self._found: dict[str, _Found] = {}
-        self._discarded: dict[str, _Discarded] = {}
+        self._found: dict[str, Found] = {}
+        self._waits = DiscardWaits()
+        self._touched: set[str] = set()
+        """Registrars whose state may have changed since `take_touched`."""
         self._events: list[tuple[EventKind, Registrar]] = []
         self._last_call = 0
         self._under_way: dict[int, bool] = {}
@@ -170,6 +145,19 @@ class DiscoveryState(Generic[L]):
     def registrars(self) -> list[Registrar]:
         """The registrars that are found, in the order in which they were."""
         return [found.registrar for found in self._found.values()]
+
+    def found(self, registrar: str) -> Found | None:
+        """Return a registrar that is found, and how, not to be changed; None if it is not."""
+        return self._found.get(registrar)
+
+    def at(self, locator: L) -> str:
+        """Return the id of the registrar that was found at a wanted locator; empty if none was."""
+        search = self._locators.get(locator)
+        return "" if search is None else search.registrar
+
+    def locators_of(self, registrar: str) -> list[L]:
+        """Return the wanted locators at which a registrar was found."""
+        return [each for each, search in self._locators.items() if search.registrar == registrar]
 
     def set_groups(self, groups: Groups, now: float) -> None:
         """Replace the wanted groups."""
@@ -196,22 +184,19 @@ class DiscoveryState(Generic[L]):
             self._locators[locator] = before.pop(locator) if is_same else made
         for search in before.values():
             search.calling = 0
+            self._touched.add(search.registrar)
             self._go_if_uncovered(search.registrar)
 
     def discard(self, registrar: str, now: float) -> None:
         """Drop a registrar, which did not work for the client. One that is not found is ignored.
 
         It is found again when it answers a call after a wait, which doubles each time it is
-        discarded within `AGAIN_S` of its return.
+        discarded soon after its return.
         """
         found = self._found.get(registrar)
         if found is None:
             return
-        is_soon = found.discards >= 0 and now - found.since <= AGAIN_S
-        times = found.discards + 1 if is_soon else 0
-        self._discarded[registrar] = _Discarded(times, now)
-        if len(self._discarded) > MAX_DISCARDED:
-            del self._discarded[next(iter(self._discarded))]
+        self._waits.discard(registrar, now)
         self._drop(registrar)
         for search in self._searches_at(registrar):
             search.registrar, search.calling = "", 0
@@ -225,6 +210,23 @@ class DiscoveryState(Generic[L]):
                 self._plan(announced, now)
             else:
                 self._announced.forget(announced)
+
+    def check_at(self, registrar: str, at: float) -> None:
+        """Call a registrar that is found again at a time, and repeat that until it answers."""
+        announced = self._announced.searches.get(registrar)
+        for search in (*self._searches_at(registrar), *([announced] if announced else [])):
+            search.check_at = min(search.check_at, at)
+
+    def adopt(self, registrar: Registrar, now: float) -> None:
+        """Take a registrar as found by group: another process has found it, perhaps long ago.
+
+        It is called immediately, and lost if it does not answer.
+        """
+        self._touched.add(registrar.id)
+        if not self._announced.adopt(registrar, now):
+            return
+        found = self._found.setdefault(registrar.id, Found(registrar, UNANSWERED))
+        found.by_group = True
 
     # Announcements.
 
@@ -258,7 +260,7 @@ class DiscoveryState(Generic[L]):
         searches = self._announced.searches.values()
         for search in (*self._locators.values(), *searches):
             if self._may_call(search):
-                yield search.next_at
+                yield search.due_at
         for announced in searches:
             for server in announced.servers.values():
                 yield server.until
@@ -284,26 +286,27 @@ class DiscoveryState(Generic[L]):
         for name in ended:
             self.withdrawn(name, now)
         calls = [
-            self._call(search, (search.endpoint,), "")
+            self._call(search, (search.endpoint,), "", now)
             for search in self._locators.values()
-            if search.next_at <= now and self._may_call(search)
+            if search.due_at <= now and self._may_call(search)
         ]
-        waiting = [each for each in self._announced.searches.values() if each.next_at <= now]
+        waiting = [each for each in self._announced.searches.values() if each.due_at <= now]
         waiting.reverse()
         waiting.sort(key=lambda each: (each.known is None, each.attempts))
         for announced in waiting:
             if self._may_call(announced):
                 endpoints = announced.choose_endpoints()
                 announced.is_outdated = False
-                calls.append(self._call(announced, endpoints, announced.registrar))
+                calls.append(self._call(announced, endpoints, announced.registrar, now))
         return calls
 
-    def _call(self, search: Search, endpoints: tuple[str, ...], registrar: str) -> Call:
+    def _call(self, search: Search, endpoints: tuple[str, ...], registrar: str, now: float) -> Call:
         self._last_call += 1
         search.calling = search.under_way = self._last_call
-        search.next_at = NEVER
+        search.is_checking = search.check_at <= now
+        search.next_at = search.check_at = NEVER
         self._under_way[self._last_call] = _is_unconfirmed(search)
-        return Call(search, self._last_call, endpoints, registrar)
+        return Call(search, self._last_call, endpoints, registrar, now, search.is_checking)
 
     def _ended(self, call: Call) -> bool:
         """Record the end of a call; return whether its result counts."""
@@ -313,7 +316,7 @@ class DiscoveryState(Generic[L]):
             search.under_way = 0
         if search.calling != call.number:
             return False
-        search.calling = 0
+        search.calling, search.is_checking = 0, False
         return True
 
     def answered(self, call: Call, registrar: Registrar, now: float) -> None:
@@ -329,6 +332,8 @@ class DiscoveryState(Generic[L]):
             self._answered_at_locator(search, registrar, now)
         elif isinstance(search, AnnouncedSearch):
             self._answered_by_group(search, registrar, now)
+        if (found := self._found.get(registrar.id)) is not None:
+            found.answered_at = max(found.answered_at, call.at)
 
     def _answered_at_locator(self, search: LocatorSearch, registrar: Registrar, now: float) -> None:
         search.error = None
@@ -336,8 +341,11 @@ class DiscoveryState(Generic[L]):
         if registrar.id not in self._found and now < allowed_at:
             search.next_at = allowed_at  # it was discarded, under another spelling
             return
-        search.registrar = registrar.id
+        earlier, search.registrar = search.registrar, registrar.id
         self._take(registrar, now)
+        if earlier != registrar.id:  # another registrar has taken its place
+            self._touched.add(earlier)
+            self._go_if_uncovered(earlier)
         if not self._wants(registrar):
             self._uncover_group(registrar.id)
 
@@ -372,24 +380,30 @@ class DiscoveryState(Generic[L]):
                 return
             if search.has_untried:
                 search.next_at = search.not_before
+                search.check_at = search.not_before if call.is_check else NEVER
                 return
         wait_s = LOCATOR_WAITS_S[min(search.attempts, len(LOCATOR_WAITS_S) - 1)]
         search.attempts += 1
-        search.next_at = now + self._shorten(wait_s)
+        again_at = now + self._shorten(wait_s)
+        if call.is_check:
+            search.check_at = again_at
+            return
+        search.next_at = again_at
         is_useless = search.attempts >= UNANSWERED_CALLS
         if isinstance(search, AnnouncedSearch) and search.known is None and is_useless:
             self._announced.forget(search)
 
     def take_events(self) -> list[DiscoveryEvent]:
         """Return the events since the last call, in order; those of one kind together."""
-        taken: list[DiscoveryEvent] = []
-        for kind, registrar in self._events:
-            if taken and taken[-1].kind is kind:
-                taken[-1] = DiscoveryEvent(kind, (*taken[-1].registrars, registrar))
-            else:
-                taken.append(DiscoveryEvent(kind, (registrar,)))
+        together = groupby(self._events, itemgetter(0))
+        taken = [DiscoveryEvent(kind, tuple(each for _, each in some)) for kind, some in together]
         self._events.clear()
         return taken
+
+    def take_touched(self) -> set[str]:
+        """Return the ids of registrars that may be found in another way than at the last call."""
+        touched, self._touched = self._touched - {""}, set()
+        return touched
 
     # Covers.
 
@@ -403,13 +417,13 @@ class DiscoveryState(Generic[L]):
         """Return the searches at locators that cover a registrar."""
         return [each for each in self._locators.values() if each.registrar == registrar]
 
-    def _take(self, registrar: Registrar, now: float) -> _Found:
+    def _take(self, registrar: Registrar, now: float) -> Found:
         """Record an answer of a registrar, which may be the first one."""
+        self._touched.add(registrar.id)
         found = self._found.get(registrar.id)
         if found is None:
-            earlier = self._discarded.pop(registrar.id, None)
-            discards = -1 if earlier is None else earlier.times
-            found = self._found[registrar.id] = _Found(registrar, now, discards)
+            self._waits.found(registrar.id, now)
+            found = self._found[registrar.id] = Found(registrar, UNANSWERED)
             self._events.append((EventKind.DISCOVERED, registrar))
             return found
         is_changed = found.registrar.groups != registrar.groups
@@ -421,6 +435,7 @@ class DiscoveryState(Generic[L]):
     def _uncover_group(self, registrar: str) -> None:
         if self._is_by_group(registrar):
             self._found[registrar].by_group = False
+            self._touched.add(registrar)
             self._go_if_uncovered(registrar)
 
     def _go_if_uncovered(self, registrar: str) -> None:
@@ -429,6 +444,7 @@ class DiscoveryState(Generic[L]):
             self._drop(registrar)
 
     def _drop(self, registrar: str) -> None:
+        self._touched.add(registrar)
         self._events.append((EventKind.DISCARDED, self._found.pop(registrar).registrar))
 
     def _lose(self, search: AnnouncedSearch, now: float) -> None:
@@ -448,17 +464,16 @@ class DiscoveryState(Generic[L]):
             self._wants(known) and not self._is_by_group(search.registrar)
         )
         if self.groups == NO_GROUPS or not (search.has_news or is_wanted):
-            search.calling, search.next_at = 0, NEVER
+            search.next_at = NEVER
+            if not search.is_checking:
+                search.calling = 0
         elif not search.calling and search.next_at == NEVER:
             allowed_at = self._wait_end(search.registrar, DISCARDED_GROUP_S, now)
             search.next_at = max(allowed_at, search.not_before)
 
     def _wait_end(self, registrar: str, first_s: float, now: float) -> float:
         """Return when a registrar may be taken again: now, or after its wait."""
-        discarded = self._discarded.get(registrar)
-        if discarded is None:
-            return now
-        return max(now, discarded.at + min(MAX_WAIT_S, first_s * 2.0 ** min(discarded.times, 10)))
+        return max(now, self._waits.end(registrar, first_s))
 
 
 def _is_unconfirmed(search: Search) -> bool:

@@ -211,6 +211,11 @@ class EventQueue:
         return [event.number for event in self._pending]
 
     @property
+    def undelivered(self) -> list[tuple[int, bytes]]:
+        """The numbers and payloads of the events that were not received."""
+        return [(event.number, event.payload) for event in self._pending]
+
+    @property
     def keeps_next(self) -> bool:
         """Whether the next event will be kept: there are a listener and room."""
         return self.target is not None and len(self._pending) < self.max_events
@@ -244,6 +249,18 @@ class EventQueue:
         self.number += skipped
         self.append(payload)
         return dropped[::-1]
+
+    def drop_first(self) -> int:
+        """Drop the first event that is not in a call under way; return its number, or 0.
+
+        For a source that makes room for later events.
+        """
+        place = 0 if self._sending is None else len(self._sending.events)
+        if place >= len(self._pending):
+            return 0
+        number = self._pending[place].number
+        del self._pending[place]
+        return number
 
     def replace(self, target: Target, handback: bytes) -> None:
         """Set the listener. It gets the events that were not received, without a wait."""

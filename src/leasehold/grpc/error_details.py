@@ -65,6 +65,7 @@ from leasehold.errors import (
     TooManyOperations,
     UnknownKey,
     UnknownLease,
+    UnsupportedOperation,
 )
 from leasehold.grpc.protocol import ErrorDetail, RpcError
 from leasehold.http2.inbound import BufferFull
@@ -170,6 +171,7 @@ _TABLE: Final = (
     _ErrorRow("NO_SPACE", NoSpace, (_number("used_bytes"), _number("quota_bytes"))),
     _ErrorRow("TOO_BUSY", TooBusy, (_TEXT,), is_text=True),
     _ErrorRow("PERMISSION_DENIED", PermissionDenied, (_TEXT,), is_text=True),
+    _ErrorRow("UNSUPPORTED_OPERATION", UnsupportedOperation, (_TEXT,), is_text=True),
 )
 _BY_KIND: Final = {row.kind: row for row in _TABLE}
 _BY_REASON: Final = {row.reason: row for row in _TABLE}

@@ -31,6 +31,9 @@ REGISTRAR_TYPE: Final = "leasehold.Registrar"
 RENEWAL_TYPE: Final = "leasehold.RenewalService"
 """The type of the item that the renewal service is."""
 
+DISCOVERY_TYPE: Final = "leasehold.DiscoveryService"
+"""The type of the item that the discovery service is."""
+
 NAMESPACE: Final = UUID("6f0b7c1e-58a5-5c0e-9d0e-2d4b3a1c7f10")
 """Of ids that are derived from other values."""
 
@@ -55,7 +58,12 @@ def registrar_id(cluster: int) -> str:
 def own_items(cluster: int, endpoint: str = "") -> tuple[Item, ...]:
     """Return the items of the services of a cluster's servers; the first is the registrar."""
     renewal = derived_id(b"renewal", b"%016x" % cluster)
-    types = {registrar_id(cluster): REGISTRAR_TYPE, renewal: RENEWAL_TYPE}
+    discovery = derived_id(b"discovery", b"%016x" % cluster)
+    types = {
+        registrar_id(cluster): REGISTRAR_TYPE,
+        renewal: RENEWAL_TYPE,
+        discovery: DISCOVERY_TYPE,
+    }
     return tuple(
         Item(item_id, (ServiceType(name),), endpoint=endpoint) for item_id, name in types.items()
     )

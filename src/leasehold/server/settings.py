@@ -94,6 +94,14 @@ class ServiceSettings:
     """The longest term of an item of the registry, and of a registration for events, in seconds."""
     registry_default: Duration = 60.0
     """Their term if the client leaves it to the service, in seconds."""
+    max_discoveries: int = 10_000
+    """Registrations of the discovery service."""
+    discovery_maximum: Duration = 7200.0
+    """The longest term of a registration of the discovery service, in seconds."""
+    discovery_default: Duration = 3600.0
+    """Their term if the client leaves it to the service, in seconds."""
+    discover_at: tuple[str, ...] = ("*",)
+    """Endpoints that the discovery service may call as locators of its clients."""
     dns: TcpAddress | None = None
     """An IP address and a port for DNS, over UDP and TCP; it needs the extra `leasehold[dns]`."""
     dns_domain: str = "leasehold"
@@ -110,13 +118,14 @@ class ServiceSettings:
 
     def __post_init__(self) -> None:
         _check("max_sets", self.max_sets, 1, MAX_RECORDS)
+        _check("max_discoveries", self.max_discoveries, 1, MAX_RECORDS)
         _check("max_set_members", self.max_set_members, 1, MAX_RECORDS)
         _check("announcement_ttl_s", self.announcement_ttl_s, 1, MAX_ANNOUNCEMENT_TTL_S)
         _check("mailbox_events", self.mailbox_events, 1, MAX_RECORDS)
         _check("mailbox_bytes", self.mailbox_bytes, 1024, MAX_MAILBOX_BYTES)
         _check("handback_bytes", self.handback_bytes, 0, MAX_FIELD_BYTES)
         _check("reference_bytes", self.reference_bytes, 1024, MAX_FIELD_BYTES)
-        for name in ("set", "registry"):
+        for name in ("set", "registry", "discovery"):
             default, most = getattr(self, f"{name}_default"), getattr(self, f"{name}_maximum")
             if seconds_of(default) > seconds_of(most):
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""The services of `leasehold serve` on an engine: mailboxes, the renewal service, the registry.
+"""The services of `leasehold serve` on an engine: mailboxes, renewal, registry and discovery.
 
 They share the shards of the server, the way to other servers on the same cluster, and the calls to
 listeners. On an engine in this process there is one server, which owns all shards; on a cluster the
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from leasehold.basics.durations import Requested
 from leasehold.basics.endpoint_list import EndpointList
+from leasehold.discovery.rpc import DiscoveryRpc
+from leasehold.discovery.searching import RealNetwork
+from leasehold.discovery.service import DiscoveryLimits, DiscoveryService
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.errors import UnknownLease
 from leasehold.events.listeners import CallbackPolicy, ListenerCalls
@@ -82,19 +85,35 @@ class StandardServices:
             self._registry, self._item_events, self._forwarder, callbacks, self._endpoints
         )
         self._watches = registry.watches
-        of_mailboxes, of_sets, of_events = (
+        self._discovery = DiscoveryService(
+            engine,
+            self._shards,
+            RealNetwork(host.peer_tls),
+            self._calls,
+            DurationPolicy(settings.discovery_maximum, settings.discovery_default),
+            DiscoveryLimits(
+                registrations=settings.max_discoveries,
+                handback_bytes=settings.handback_bytes,
+                locators_allowed=EndpointList(settings.discover_at),
+            ),
+        )
+        discovery = DiscoveryRpc(self._discovery, self._forwarder, callbacks)
+        of_mailboxes, of_sets, of_events, of_discovery = (
             RecordLeases(service.records, self._forwarder)
-            for service in (self._mailboxes, self._renewal, self._item_events)
+            for service in (self._mailboxes, self._renewal, self._item_events, self._discovery)
         )
         of_items = RegistryLeases(self._registry.storage, of_events)
         self._dns = None if settings.dns is None else _dns_of(settings.dns_domain, self._registry)
-        self._leases: list[RecordLeases | RegistryLeases] = [of_mailboxes, of_sets, of_items]
-        of_records = RecordsRpc([of_mailboxes, of_sets, of_events])
+        self._leases: list[RecordLeases | RegistryLeases] = [
+            *(of_mailboxes, of_sets, of_items, of_discovery)
+        ]
+        of_records = RecordsRpc([of_mailboxes, of_sets, of_events, of_discovery])
         records = methods_of(SERVICE, {"RenewAll": of_records.renew_all})
         self._methods = {
             **mailboxes.methods(),
             **renewal.methods(),
             **registry.methods(),
+            **discovery.methods(),
             **records,
         }
 
@@ -132,9 +151,15 @@ class StandardServices:
         self._shards.address = self._host.address
         await self._renewal.start()
         await self._item_events.start()
+        await self._discovery.start()
         # Sets first: their leases run.
         await self._shards.start(
-            [self._renewal.records, self._item_events.records, self._mailboxes.records]
+            [
+                self._renewal.records,
+                self._item_events.records,
+                self._mailboxes.records,
+                self._discovery,
+            ]
         )
         await self._registry.start()
         address = self._host.settings.services.dns
@@ -151,18 +176,25 @@ class StandardServices:
         """Stop renewing and sending, then give up the shards."""
         if self._dns is not None:
             await self._dns.close()
+        await self._discovery.close()
         await self._item_events.close()
         await self._registry.close()
         await self._renewal.close()
         await self._shards.close()
-        for service in (self._renewal, self._item_events, self._mailboxes):
-            await service.records.close()
+        for records in (
+            self._renewal.records,
+            self._item_events.records,
+            self._mailboxes.records,
+            self._discovery.records,
+        ):
+            await records.close()
         await asyncio.gather(self._calls.close(), self._grantors.close(), self._forwarder.close())
 
     def metrics(self, out: Exposition) -> None:
         """Add the metrics of the services to a scrape."""
         renewal, mailboxes = self._renewal, self._mailboxes
-        renewals, senders = renewal.renewals, (renewal.sender, self._item_events.sender)
+        renewals = renewal.renewals
+        senders = (renewal.sender, self._item_events.sender, self._discovery.sender)
         out.gauge(
             "leasehold_service_shards",
             "Shards of the services that this server owns.",
@@ -208,6 +240,26 @@ class StandardServices:
             value = sum(getattr(each, attribute) for each in senders)
             out.counter(f"leasehold_events_{name}_total", what, value)
         self._registry_metrics(out)
+
+        self._discovery_metrics(out)
+
+    def _discovery_metrics(self, out: Exposition) -> None:
+        discovery = self._discovery
+        out.gauge(
+            "leasehold_discovery_registrations",
+            "Registrations of the discovery service on this server.",
+            len(discovery.records),
+        )
+        out.gauge(
+            "leasehold_discovery_registrars",
+            "Registrars that these registrations have.",
+            discovery.registrars,
+        )
+        out.counter(
+            "leasehold_discovery_dropped_events_total",
+            "Events that were dropped because too many were not delivered.",
+            discovery.dropped,
+        )
 
     def _registry_metrics(self, out: Exposition) -> None:
         registry, events = self._registry, self._item_events

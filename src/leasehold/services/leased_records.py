@@ -22,7 +22,6 @@ from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Final, Generic, TypeVar
 
-from leasehold.basics.backoff import Backoff
 from leasehold.basics.callbacks import ignore
 from leasehold.basics.durations import (
     NEVER,
@@ -43,6 +42,7 @@ from leasehold.errors import (
     ShardLost,
     TooBusy,
     UnknownLease,
+    fresh,
 )
 from leasehold.keyspace.operations import Compare, Step
 from leasehold.leases.expiry_strategies import exact
@@ -50,6 +50,7 @@ from leasehold.leases.lease_clock import LeaseClock
 from leasehold.leases.lease_table import LeasedResource, LeaseTable
 from leasehold.leases.policies import LeasePolicy
 from leasehold.services.leased_record import LeasedRecord, RecordOwner
+from leasehold.services.record_recovery import RecordRecovery, in_doubt
 from leasehold.services.record_removal import DeletedKeys, RecordRemoval
 from leasehold.services.record_storage import (
     SURPLUS,
@@ -57,12 +58,12 @@ from leasehold.services.record_storage import (
     RecordStorage,
     StoredEnd,
     is_id,
+    is_refused,
     shard_prefix,
     ttl_for,
     was_not_executed,
 )
 from leasehold.services.shards import Ownership, Shards
-from leasehold.sessions.session import OVER, RETRIES
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,9 @@ class LeasedRecords(Generic[T]):
         )
         self._reaper = exact().reaper_for(self)
         self._removal = RecordRemoval(self._storage, name, self._random)
+        self._recovery = RecordRecovery(
+            self._storage, self._removal, self._random, self._rewrite, self._gone, self._reload
+        )
         self._deleted = DeletedKeys(
             self._storage, self._removal, self._records, self._gone, self._orphaned
         )
@@ -250,7 +254,6 @@ class LeasedRecords(Generic[T]):
         return granted
 
     def _find_lease(self, record_id: str) -> LeasedRecord[T]:
-        """Return a record by its lease."""
         try:
             return self.find(record_id)
         except NoSuchObject:
@@ -298,7 +301,7 @@ class LeasedRecords(Generic[T]):
             if not isinstance(error, NoSuchObject):
                 self._call(self._owner.renewed, record)
             if not was_not_executed(error):
-                self._recover(record, reads=False)
+                self._recovery.begin(record, reads=False)
 
     async def cancel(self, record_id: str) -> None:
         """End a record; return when its key is deleted. Raises `UnknownLease`, `ShardLost`."""
@@ -318,57 +321,55 @@ class LeasedRecords(Generic[T]):
         """
         if record.recovery is not None:  # that of an earlier caller, which was cancelled
             await asyncio.shield(record.recovery)
-            error = ConnectionLost("the state was read again after a write without an answer")
-            error.not_executed = True
-            raise error
+            lost = ConnectionLost("the state was read again after a write without an answer")
+            lost.not_executed = True
+            raise lost
         try:
             return await self._storage.write(record, success, compares)
         except NoSuchObject:
             self._gone(record)
             raise
         except BaseException as error:
-            if was_not_executed(error) or isinstance(error, (*OVER, ValueError, TypeError)):
-                raise  # the last two are for wrong arguments: nothing was sent
-            recovery = self._recover(record)
+            if is_refused(error):
+                raise
+            recovery = self._recovery.begin(record)
             if not isinstance(error, LeaseholdError | OSError):
                 raise
             await asyncio.shield(recovery)
-            if record.is_ended:
-                raise NoSuchObject(self.name, record.id) from error
-            raise ConnectionLost(f"a write of {record.id} had no answer") from error
+            raise in_doubt(record) from error
 
-    def _recover(self, record: LeasedRecord[T], *, reads: bool = True) -> asyncio.Task[None]:
-        """Make sure that earlier writes are not executed late; then read the state again."""
-        task = self._removal.start(self._begin_epoch(record, reads=reads))
-        if reads:
-            record.recovery = task
-        return task
+    async def write_together(
+        self, writes: Sequence[tuple[LeasedRecord[T], Sequence[Step]]]
+    ) -> list[Exception | None]:
+        """Execute the writes of several records in one transaction; return their errors.
 
-    async def _begin_epoch(self, record: LeasedRecord[T], *, reads: bool) -> None:
-        backoff = Backoff(RETRIES, self._random)
+        If not all are served here, each is executed for itself, as `write` does.
+        """
+        records = [record for record, _ in writes]
+        if any(record.is_over or record.recovery is not None for record in records):
+            return [await self._written(*each) for each in writes]
+        steps = [step for _, some in writes for step in some]
         try:
-            while not record.is_over:
-                try:
-                    async with record.key_lock:
-                        await self._rewrite(record)
-                    if reads:
-                        self._reload(record, await self._read_rows(record))
-                except NoSuchObject:
-                    self._gone(record)
-                except (LeaseholdError, OSError) as error:
-                    if isinstance(error, (ShardLost, *OVER)):
-                        return
-                    logger.warning("a write of %r is in doubt: %s", record, error)
-                    await asyncio.sleep(backoff.next_s())
-                    continue
-                return
-        finally:
-            record.recovery = None
+            if await self._storage.write_together(records, steps):
+                return [None] * len(writes)
+        except BaseException as error:
+            if is_refused(error) and isinstance(error, LeaseholdError):
+                return [fresh(error) for _ in writes]
+            if is_refused(error):
+                raise
+            recoveries = [self._recovery.begin(record) for record in records]
+            if not isinstance(error, LeaseholdError | OSError):
+                raise
+            await asyncio.shield(asyncio.gather(*recoveries))
+            return [in_doubt(record) for record in records]
+        return [await self._written(*each) for each in writes]
 
-    async def _read_rows(self, record: LeasedRecord[T]) -> dict[bytes, bytes]:
-        below = record.key + b"/"
-        pages = self._storage.pages(below, record.check)
-        return {pair.key[len(below) :]: pair.value async for pair in pages}
+    async def _written(self, record: LeasedRecord[T], steps: Sequence[Step]) -> Exception | None:
+        try:
+            await self.write(record, steps)
+        except (LeaseholdError, OSError) as error:
+            return error
+        return None
 
     def _reload(self, record: LeasedRecord[T], rows: Mapping[bytes, bytes]) -> None:
         if not record.is_ended and record.ownership.is_valid:
@@ -477,11 +478,10 @@ class LeasedRecords(Generic[T]):
         """Unload the records of a shard, now; their keys stay."""
         if self._loaded.get(ownership.number) is ownership:
             del self._loaded[ownership.number]
-        for record in self:
-            if record.ownership is ownership:
-                del self._records[record.id]
-                self.table.take_back(record.leased)
-                self._call(self._owner.stopped, record, None)
+        for record in (each for each in self if each.ownership is ownership):
+            del self._records[record.id]
+            self.table.take_back(record.leased)
+            self._call(self._owner.stopped, record, None)
 
     def _orphaned(self, record_id: str, key: bytes) -> None:
         """Delete the plain keys of a record that is not served here, if it belongs here."""

@@ -295,6 +295,14 @@ class RecordStorage:
             if record.refused(done, epoch):
                 return TxnResult(done.revision, succeeded=False, results=[])
 
+    async def write_together(self, records: Sequence[StoredRecord], steps: Sequence[Step]) -> bool:
+        """Execute a transaction if all records are served here; return whether they are.
+
+        False also if one of their epochs has changed.
+        """
+        by_key = {compare.key: compare for each in records for compare in each.conditions}
+        return (await self.ask(list(by_key.values()), steps)).succeeded
+
     async def rewrite(self, record: StoredRecord, value: Callable[[], bytes]) -> None:
         """Write a record's own key, until there is an answer; that begins another epoch.
 
@@ -429,3 +437,8 @@ class RecordStorage:
 def was_not_executed(error: BaseException) -> bool:
     """Return whether the call that raised this has certainly changed nothing."""
     return isinstance(error, LeaseholdError) and error.not_executed
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether a write was not executed; one with wrong arguments is not even sent."""
+    return was_not_executed(error) or isinstance(error, (*OVER, ValueError, TypeError))

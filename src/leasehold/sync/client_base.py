@@ -12,9 +12,9 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import End
+from leasehold.basics.forgotten import report_forgotten_client
 from leasehold.basics.pending import Pending
 from leasehold.client.client import Client as AsyncClient
-from leasehold.client.client import report_forgotten
 from leasehold.events.state import RemoteEvent
 from leasehold.leases import renewal_manager
 from leasehold.leases.lease import Lease as AsyncLease
@@ -128,7 +128,7 @@ class ClientBase:
 def _report_forgotten(thread: LoopThread, client: AsyncClient) -> None:
     """Report a client that was garbage-collected; the thread closes it at the end."""
     if client in thread.clients and not thread.is_ending:
-        report_forgotten(client.engine, client.who, "it is closed when the program ends")
+        report_forgotten_client(client.engine, client.who, "it is closed when the program ends")
 
 
 def make_client(kind: type[C], pending: Pending[AsyncClient]) -> C:

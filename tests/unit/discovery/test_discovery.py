@@ -9,8 +9,9 @@ from typing import Any, Final
 import pytest
 
 from leasehold.discovery.announced import Registrar
-from leasehold.discovery.discovery import CALL_S, Discovery
+from leasehold.discovery.discovery import Discovery
 from leasehold.discovery.locators import Locator
+from leasehold.discovery.searching import CALL_S
 from leasehold.discovery.state import ALL_GROUPS, LOCATOR_WAITS_S, NO_GROUPS, DiscoveryEvent
 from leasehold.errors import ConnectFailed, UnsupportedOperation
 from tests.support.fake_network import FakeNetwork, virtually

@@ -13,7 +13,8 @@ from leasehold.discovery.announced import (
     Announcement,
     Registrar,
 )
-from leasehold.discovery.state import ALL_GROUPS, LOCATOR_WAITS_S, NO_GROUPS, Call, DiscoveryState
+from leasehold.discovery.searches import Call
+from leasehold.discovery.state import ALL_GROUPS, LOCATOR_WAITS_S, NO_GROUPS, DiscoveryState
 
 TTL_S: Final = 120.0
 HERE: Final = "leasehold://here:1"

@@ -10,7 +10,8 @@ from leasehold.discovery.announced import (
     Announcement,
     Registrar,
 )
-from leasehold.discovery.discovery import CALL_S, Discovery
+from leasehold.discovery.discovery import Discovery
+from leasehold.discovery.searching import CALL_S
 from leasehold.discovery.state import MAX_CALLS, UNCONFIRMED_CALLS, DiscoveryState
 from tests.support.fake_network import FakeNetwork, virtually
 

@@ -31,6 +31,7 @@ from leasehold.errors import (
     TooManyOperations,
     UnknownKey,
     UnknownLease,
+    UnsupportedOperation,
 )
 from leasehold.grpc import error_details
 from leasehold.grpc.error_details import (
@@ -72,6 +73,7 @@ ERRORS: Final[dict[str, st.SearchStrategy[LeaseholdError]]] = {
     "SHARD_LOST": st.builds(ShardLost, NUMBERS, TEXTS),
     "TOO_BUSY": st.builds(TooBusy, TEXTS.filter(bool)),
     "PERMISSION_DENIED": st.builds(PermissionDenied, TEXTS.filter(bool)),
+    "UNSUPPORTED_OPERATION": st.builds(UnsupportedOperation, TEXTS.filter(bool)),
 }
 """A strategy for each error of the table."""
 

@@ -19,16 +19,8 @@ from leasehold.basics.addresses import Address, is_local
 from leasehold.basics.durations import FOREVER, Duration
 from leasehold.cli.argument_types import path
 from leasehold.cli.settings.error_texts import nearest, shown_name
-from leasehold.cli.settings.options import (
-    BY_NAME,
-    CREDENTIALS,
-    OPTIONS,
-    PREFIX,
-    Given,
-    Layer,
-    Mistake,
-    Option,
-)
+from leasehold.cli.settings.given_values import Given, Layer, Mistake
+from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, OPTIONS, PREFIX, Option
 from leasehold.cli.settings.toml_file import read_file
 from leasehold.cli.settings.value_types import SWITCH
 from leasehold.engine.embedded import MEMORY
@@ -113,6 +105,10 @@ def _services_of(values: dict[str, Any]) -> ServiceSettings:
         set_default=_duration(values["set-term-default"]),
         registry_maximum=_duration(values["registry-term-max"]),
         registry_default=_duration(values["registry-term-default"]),
+        max_discoveries=values["max-discoveries"],
+        discovery_maximum=_duration(values["discovery-term-max"]),
+        discovery_default=_duration(values["discovery-term-default"]),
+        discover_at=values["discover-at"],
         dns=values["dns"] or None,
         dns_domain=values["dns-domain"],
         groups=values["groups"],
@@ -268,7 +264,8 @@ def _only_for_engine(values: Mapping[str, Given]) -> list[Mistake]:
 
 
 def _terms(values: Mapping[str, Given]) -> list[Mistake]:
-    return [mistake for name in ("set-term", "registry-term") for mistake in _term_of(name, values)]
+    names = ("set-term", "registry-term", "discovery-term")
+    return [mistake for name in names for mistake in _term_of(name, values)]
 
 
 def _term_of(name: str, values: Mapping[str, Given]) -> list[Mistake]:

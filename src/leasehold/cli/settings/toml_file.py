@@ -17,17 +17,15 @@ from leasehold.cli.settings.error_texts import (
     shown_name,
     shown_path,
 )
-from leasehold.cli.settings.options import (
-    BY_NAME,
-    CREDENTIALS,
+from leasehold.cli.settings.given_values import (
     FAILED,
     MAX_VALUE_CHARS,
     Given,
     Layer,
     Mistake,
-    Option,
     check_number,
 )
+from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, Option
 from leasehold.cli.settings.value_types import (
     FIELDS,
     FILE,

@@ -8,13 +8,8 @@ import pytest
 
 from leasehold.cli import main
 from leasehold.cli.settings.error_texts import MAX_SHOWN, MAX_SHOWN_PATH, shown
-from leasehold.cli.settings.options import (
-    MAX_MISTAKES,
-    MAX_VALUE_CHARS,
-    MAX_VALUES,
-    OPTIONS,
-    Option,
-)
+from leasehold.cli.settings.given_values import MAX_MISTAKES, MAX_VALUE_CHARS, MAX_VALUES
+from leasehold.cli.settings.options import OPTIONS, Option
 from leasehold.cli.settings.sources import Reading, read_settings
 from leasehold.cli.settings.toml_file import MAX_FILE_BYTES
 from tests.support.cost import cost

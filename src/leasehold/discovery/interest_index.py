@@ -1,0 +1,72 @@
+"""An index of registrations: which of them a change of a registrar concerns."""
+
+from leasehold.discovery.live_registration import LiveRegistration
+from leasehold.discovery.locators import Locator
+from leasehold.discovery.registration import Reached
+from leasehold.discovery.state import ALL_GROUPS
+
+
+class InterestIndex:
+    """The registrations of a server, by what they want and by the registrars that they have."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str | None, set[LiveRegistration]] = {}
+        """By name of a wanted group; None for those that want all groups."""
+        self._by_locator: dict[Locator, set[LiveRegistration]] = {}
+        self._having: dict[str, set[LiveRegistration]] = {}
+        """By the id of a registrar that they have."""
+
+    @property
+    def registrars(self) -> int:
+        """How many registrars the registrations have."""
+        return len(self._having)
+
+    @property
+    def locators(self) -> set[Locator]:
+        """All wanted locators."""
+        return set(self._by_locator)
+
+    def having(self, registrar: str) -> frozenset[LiveRegistration]:
+        """Return the registrations that have a registrar."""
+        return frozenset(self._having.get(registrar, ()))
+
+    def concerned(self, registrar: str, reached: Reached[Locator] | None) -> set[LiveRegistration]:
+        """Return the registrations that have a registrar, or may want it as it is reached."""
+        concerned = set(self._having.get(registrar, ()))
+        if reached is not None:
+            if reached.by_group:
+                for name in (None, *reached.registrar.groups):
+                    concerned |= self._by_group.get(name, set())
+            for locator in reached.locators:
+                concerned |= self._by_locator.get(locator, set())
+        return concerned
+
+    def add_interests(self, live: LiveRegistration) -> None:
+        """Add a registration by its wanted groups and locators."""
+        groups, locators = live.interests.groups, live.interests.locators
+        for name in (None,) if groups is ALL_GROUPS else groups:
+            self._by_group.setdefault(name, set()).add(live)
+        for locator in locators:
+            self._by_locator.setdefault(locator, set()).add(live)
+
+    def remove_interests(self, live: LiveRegistration) -> None:
+        """Undo `add_interests`, before they change."""
+        groups, locators = live.interests.groups, live.interests.locators
+        for name in (None,) if groups is ALL_GROUPS else groups:
+            self._by_group[name].discard(live)
+            if not self._by_group[name]:
+                del self._by_group[name]
+        for locator in locators:
+            self._by_locator[locator].discard(live)
+            if not self._by_locator[locator]:
+                del self._by_locator[locator]
+
+    def has(self, live: LiveRegistration, registrar: str) -> None:
+        """Record that a registration has a registrar."""
+        self._having.setdefault(registrar, set()).add(live)
+
+    def has_not(self, live: LiveRegistration, registrar: str) -> bool:
+        """Record that it has not; return whether it was the last registration that had."""
+        having = self._having.get(registrar, set())
+        having.discard(live)
+        return not having and self._having.pop(registrar, None) is not None

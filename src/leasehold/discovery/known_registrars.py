@@ -1,0 +1,112 @@
+"""The registrars that registrations of the discovery service have, in plain keys.
+
+The keys are `leasehold/registrars/<id>`, shared by all servers of a cluster. They are written in
+the background: a registrar whose key is missing after a crash counts as lost.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from leasehold.basics.backoff import Backoff
+from leasehold.discovery.announced import Registrar
+from leasehold.discovery.discovery_messages import registrar_in, registrar_info
+from leasehold.engine.interface import Engine, prefix_end
+from leasehold.engine.time_limits import time_limit
+from leasehold.engine.values import RangeResult
+from leasehold.keyspace.operations import Delete, Put, Step
+from leasehold.sessions.lease_keeper import retry_until_answered
+from leasehold.sessions.session import RETRIES
+
+PREFIX: Final = b"leasehold/registrars/"
+
+CALL_S: Final = 10.0
+"""The timeout of one call to the engine."""
+
+WRITES_TOGETHER: Final = 60
+"""Keys in one transaction."""
+
+MAX_READ: Final = 10_000
+"""Keys that are read; there are not so many registrars."""
+
+
+class KnownRegistrars:
+    """What is known of registrars, by id."""
+
+    def __init__(self, engine: Engine, random: Random) -> None:
+        self._engine = engine
+        self._random = random
+        self._known: dict[str, Registrar] = {}
+        self._stored: dict[str, bytes] = {}
+        """The values of the keys."""
+        self._unwritten: dict[str, None] = {}
+
+    def get(self, registrar: str) -> Registrar | None:
+        """Return what is known of a registrar."""
+        return self._known.get(registrar)
+
+    def set(self, registrar: Registrar) -> None:
+        """Keep a registrar, or what has changed of it."""
+        if self._known.get(registrar.id) is not registrar:
+            self._known[registrar.id] = registrar
+            self._unwritten[registrar.id] = None
+
+    def forget(self, registrar: str) -> None:
+        """Remove a registrar that no registration has."""
+        if self._known.pop(registrar, None) is not None:
+            self._unwritten[registrar] = None
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether `write` has something to do."""
+        return bool(self._unwritten)
+
+    async def write(self) -> None:
+        """Write what has changed."""
+        while self._unwritten:
+            some = list(self._unwritten)[:WRITES_TOGETHER]
+            values = {each: self._value(each) for each in some}
+            changed = {
+                each: value for each, value in values.items() if value != self._stored.get(each)
+            }
+            if changed:
+                steps: Sequence[Step] = [
+                    Delete(_key(each)) if value is None else Put(_key(each), value)
+                    for each, value in changed.items()
+                ]
+                async with time_limit(CALL_S, self._engine):
+                    await self._engine.txn((), steps)
+            for each, value in values.items():
+                if value is None:
+                    self._stored.pop(each, None)
+                else:
+                    self._stored[each] = value
+                if self._value(each) == value:
+                    self._unwritten.pop(each, None)
+
+    def _value(self, registrar: str) -> bytes | None:
+        known = self._known.get(registrar)
+        return None if known is None else registrar_info(known, sorted(known.groups))
+
+    async def read(self) -> None:
+        """Read the registrars that this or another server has stored."""
+
+        async def read() -> RangeResult:
+            async with time_limit(CALL_S, self._engine):
+                return await self._engine.range(PREFIX, prefix_end(PREFIX), limit=MAX_READ)
+
+        found = await retry_until_answered(read, Backoff(RETRIES, self._random))
+        for pair in found.pairs:
+            try:
+                registrar = registrar_in(pair.value)
+            except DecodeError:  # written by another program
+                continue
+            if _key(registrar.id) == pair.key:
+                self._stored[registrar.id] = pair.value
+                self._known.setdefault(registrar.id, registrar)
+
+
+def _key(registrar: str) -> bytes:
+    return PREFIX + registrar.encode()

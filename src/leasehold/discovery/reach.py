@@ -1,0 +1,253 @@
+"""`Reach`: the registrars that a server finds for all registrations of its discovery service.
+
+There is one search for the sum of all interests. On a cluster the servers share it: each writes
+into a key under its lease what its registrations want and which registrars it reaches, and each
+searches for what all of them want. A registration has the registrars that any server reaches.
+
+A registrar that other servers do not reach any more, and this one neither, is called by this server
+before it counts as lost. The same holds for one that was found before a restart.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from leasehold.discovery.announced import Registrar
+from leasehold.discovery.discard_waits import Discarded, DiscardWaits
+from leasehold.discovery.locators import Locator
+from leasehold.discovery.registration import Reached
+from leasehold.discovery.searching import DiscoveryNetwork, RegistrarSearch
+from leasehold.discovery.state import (
+    ALL_GROUPS,
+    DISCARDED_LOCATOR_S,
+    NO_GROUPS,
+    UNANSWERED,
+    Groups,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class RemoteReach(NamedTuple):
+    """What another server of the cluster wants, and the registrars that it reaches."""
+
+    groups: Groups = NO_GROUPS
+    locators: frozenset[Locator] = frozenset()
+    registrars: Mapping[str, Reached[Locator]] = {}
+
+
+class Reach:
+    """The search of one server, and what the other servers of its cluster have found.
+
+    `touched` is called with the ids of registrars that may be reached in another way than before.
+    `needed` returns what is known of a registrar that a registration here has by group, else None.
+    """
+
+    def __init__(
+        self,
+        network: DiscoveryNetwork,
+        touched: Callable[[set[str]], object],
+        needed: Callable[[str], Registrar | None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._touched = touched
+        self._needed = needed
+        self._search = RegistrarSearch(network, self._advanced)
+        self._groups: Counter[str] = Counter()
+        self._all_groups = 0
+        self._locators: Counter[Locator] = Counter()
+        self._with_tls: Counter[Locator] = Counter()
+        self._applying: asyncio.Handle | None = None
+        self._has_failed = False
+        self._others: dict[str, RemoteReach] = {}
+        self._again: dict[str, asyncio.TimerHandle] = {}
+        """When registrars that only other servers reach may be discovered again."""
+        self._reached_again: dict[str, float] = {}
+        self.doubts = DiscardWaits()
+        """Registrars that a client has discarded, and that have not answered a call since."""
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when the interests, or the registrars that this server reaches, have changed."""
+
+    # Interests.
+
+    @property
+    def groups(self) -> Groups:
+        """The groups that the registrations of this server want."""
+        return ALL_GROUPS if self._all_groups else frozenset(self._groups)
+
+    @property
+    def locators(self) -> tuple[Locator, ...]:
+        """The locators that the registrations of this server want; of equal ones, one with TLS."""
+        return tuple(
+            Locator(each.host, each.port, is_tls=each in self._with_tls) for each in self._locators
+        )
+
+    def check_groups(self, groups: Groups) -> None:
+        """Raise ImportError if groups cannot be searched for, because a package is missing."""
+        if groups != NO_GROUPS:
+            self._search.begin_browsing()
+
+    def add_interest(self, groups: Groups, locators: Iterable[Locator]) -> None:
+        """Search for registrars of groups and at locators, as often as it is called."""
+        self._count(groups, locators, 1)
+
+    def remove_interest(self, groups: Groups, locators: Iterable[Locator]) -> None:
+        """Undo one call of `add_interest`."""
+        self._count(groups, locators, -1)
+
+    def _count(self, groups: Groups, locators: Iterable[Locator], step: int) -> None:
+        wanted = tuple(locators)
+        if groups is ALL_GROUPS:
+            self._all_groups += step
+        else:
+            _count(self._groups, groups, step)
+        _count(self._locators, wanted, step)
+        _count(self._with_tls, (each for each in wanted if each.is_tls), step)
+        self._apply_soon()
+
+    def _apply_soon(self) -> None:
+        """Search for the present interests; many changes together are one."""
+        if self._applying is None:
+            self._applying = self._loop.call_soon(self._apply)
+
+    def _apply(self) -> None:
+        self._applying = None
+        groups, locators = self.groups, dict.fromkeys(self.locators)
+        for other in self._others.values():
+            if groups is not ALL_GROUPS:
+                groups = None if other.groups is None else groups | other.groups
+            locators |= dict.fromkeys(other.locators)
+        try:
+            self._search.want_groups(groups)
+        except ImportError as error:
+            if not self._has_failed:
+                logger.error("registrars are not found by group: %s", error)
+            self._has_failed = True
+        self._search.want_locators(locators)
+        self.on_change()
+
+    # Registrars.
+
+    def own(self, registrar: str) -> Reached[Locator] | None:
+        """Return a registrar that this server reaches."""
+        found = self._search.state.found(registrar)
+        if found is None:
+            return None
+        at = self._search.state.locators_of(registrar)
+        return Reached(found.registrar, found.by_group, frozenset(at), found.answered_at)
+
+    def all_own(self) -> dict[str, Reached[Locator]]:
+        """Return all registrars that this server reaches."""
+        ids = (each.id for each in self._search.state.registrars)
+        return {each: reached for each in ids if (reached := self.own(each)) is not None}
+
+    def ids(self) -> set[str]:
+        """Return the ids of all registrars that any server reaches."""
+        found = {each.id for each in self._search.state.registrars}
+        return found.union(*(other.registrars for other in self._others.values()))
+
+    def get(self, registrar: str) -> Reached[Locator] | None:
+        """Return a registrar that any server reaches."""
+        found = self.own(registrar)
+        for other in self._others.values():
+            if (theirs := other.registrars.get(registrar)) is not None:
+                found = theirs if found is None else _merged(found, theirs)
+        if found is not None and registrar in self._reached_again:
+            at = max(found.answered_at, self._reached_again[registrar])
+            return Reached(found.registrar, found.by_group, found.locators, at)
+        return found
+
+    def taken(self, locators: Iterable[Locator], registrar: str) -> list[Locator]:
+        """Return those locators at which another registrar answers."""
+        return [each for each in locators if self._search.state.at(each) not in ("", registrar)]
+
+    def adopt(self, registrar: Registrar) -> None:
+        """Count a registrar as found by group until it does not answer a call."""
+        self._search.state.adopt(registrar, self._loop.time())
+        self._search.advance()
+
+    def discarded(self, registrar: str) -> None:
+        """Record that a client has discarded a registrar, which may not work."""
+        now = self._loop.time()
+        if self.doubts.end(registrar, DISCARDED_LOCATOR_S) < now:
+            self.doubts.discarded[registrar] = Discarded(0, now)
+
+    def check_at(self, registrar: str, at: float) -> None:
+        """Call a registrar again at a time, because an answer since then is needed."""
+        if self.own(registrar) is not None:
+            self._search.state.check_at(registrar, at)
+            self._search.advance()
+        elif registrar not in self._again:
+            again = self._loop.call_at(at, self._still_reached, registrar)
+            self._again[registrar] = again
+
+    def _still_reached(self, registrar: str) -> None:
+        """Record that other servers reach a registrar at the end of its wait."""
+        del self._again[registrar]
+        if self.get(registrar) is not None:
+            self._reached_again[registrar] = self._loop.time()
+            self._touched({registrar})
+
+    def _advanced(self) -> None:
+        if touched := self._search.state.take_touched():
+            self._search.state.take_events()
+            self._forget_doubts(touched)
+            self._touched(touched)
+            self.on_change()
+
+    def _forget_doubts(self, touched: Iterable[str]) -> None:
+        for registrar in touched:
+            found = self.own(registrar)
+            if found is None:
+                self._reached_again.pop(registrar, None)
+            elif found.answered_at >= self.doubts.end(registrar, DISCARDED_LOCATOR_S):
+                self.doubts.discarded.pop(registrar, None)
+
+    # Other servers.
+
+    def other(self, server: str, reach: RemoteReach | None) -> None:
+        """Record what another server wants and reaches; None if that server is gone."""
+        before = self._others.pop(server, RemoteReach())
+        after = RemoteReach() if reach is None else reach
+        if reach is not None:
+            self._others[server] = reach
+        if (before.groups, before.locators) != (after.groups, after.locators):
+            self._apply_soon()
+        ids = before.registrars.keys() | after.registrars.keys()
+        changed = {
+            each for each in ids if before.registrars.get(each) != after.registrars.get(each)
+        }
+        for registrar in changed:
+            reached = self.get(registrar)
+            known = None if reached is not None and reached.by_group else self._needed(registrar)
+            if known is not None:
+                self.adopt(known)
+        if changed:
+            self._touched(changed)
+
+    async def close(self) -> None:
+        """Leave the network."""
+        for timer in (*self._again.values(), *([self._applying] if self._applying else [])):
+            timer.cancel()
+        await self._search.close()
+
+
+def _merged(one: Reached[Locator], other: Reached[Locator]) -> Reached[Locator]:
+    latest = max(one, other, key=lambda each: (each.registrar.groups_number, each is one))
+    return Reached(
+        latest.registrar,
+        one.by_group or other.by_group,
+        one.locators | other.locators,
+        max(one.answered_at, other.answered_at, UNANSWERED),
+    )
+
+
+def _count(counter: Counter[T], values: Iterable[T], step: int) -> None:
+    for value in values:
+        counter[value] += step
+        if not counter[value]:
+            del counter[value]

@@ -1,0 +1,157 @@
+"""The state of one registration of the discovery service. Pure.
+
+A registration wants registrars of groups and at locators. The service finds registrars for all of
+its registrations together; this module decides which of them a registration has, and which events
+its listener receives. A registrar that a registration has is *covered* in at least one way:
+
+- by group: it was announced on the network, and is in a wanted group;
+- by locator: it has answered at a wanted locator. This is recorded, and holds until the locator is
+  not wanted any more, or another registrar has answered there.
+
+| change | event |
+|---|---|
+| it is covered, and was not | discovered, unless it waits after a discard |
+| it loses its last cover: an interest was withdrawn, or it left the wanted groups | discarded |
+| it is not announced any more, and does not answer: it is *lost* | discarded if it was covered by
+  group, also if a locator covers it; it is discovered again when it answers at that |
+| the client discards it | discarded; it waits, as `discard_waits` says |
+
+A registrar that is covered by locator only is never lost. After a discard it has to answer a call
+that was made after the wait. So has a registrar that another registration has discarded: the
+service passes the end of that wait as `doubts`.
+
+Times are seconds.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar, cast
+
+from leasehold.basics.durations import NEVER
+from leasehold.discovery.announced import Registrar
+from leasehold.discovery.discard_waits import DiscardWaits
+from leasehold.discovery.state import (
+    DISCARDED_GROUP_S,
+    DISCARDED_LOCATOR_S,
+    UNANSWERED,
+    EventKind,
+    Groups,
+)
+
+L = TypeVar("L", bound=Hashable)
+"""A locator."""
+
+
+class Cover(NamedTuple, Generic[L]):
+    """The ways in which a registration has a registrar."""
+
+    by_group: bool
+    locators: frozenset[L]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached(Generic[L]):
+    """A registrar that the service finds now."""
+
+    registrar: Registrar
+    by_group: bool
+    """Whether it was announced."""
+    locators: frozenset[L]
+    """The locators at which it answers."""
+    answered_at: float
+    """When the last call that it has answered was made."""
+
+
+_BY_GROUP: Final[Cover[Hashable]] = Cover(by_group=True, locators=frozenset())
+"""The most frequent cover: registrations share it."""
+
+
+class RegistrationState(Generic[L]):
+    """The interests of a registration, and the registrars that it has.
+
+    A change is made on a copy, which replaces the registration once it is stored.
+    """
+
+    __slots__ = ("found", "groups", "locators", "waits")
+
+    def __init__(self, groups: Groups, locators: Iterable[L]) -> None:
+        self.groups = groups
+        self.locators = tuple(locators)
+        self.found: dict[str, Cover[L]] = {}
+        """The registrars that it has, by id, in the order in which they were found."""
+        self.waits = DiscardWaits()
+
+    def copy(self) -> "RegistrationState[L]":
+        """Return a copy to make changes on."""
+        made = RegistrationState(self.groups, self.locators)
+        made.found = dict(self.found)
+        made.waits.discarded = dict(self.waits.discarded)
+        made.waits.returned = dict(self.waits.returned)
+        return made
+
+    def wants(self, registrar: Registrar) -> bool:
+        """Return whether a registrar is in a wanted group."""
+        return self.groups is None or not self.groups.isdisjoint(registrar.groups)
+
+    def examine(
+        self,
+        registrar: str,
+        reached: Reached[L] | None,
+        taken: Iterable[L],
+        doubts: DiscardWaits,
+        now: float,
+    ) -> EventKind | None:
+        """Compare a registrar with the interests; return the kind of event that results.
+
+        `reached` is None if the service does not find it. `taken` are locators at which other
+        registrars answer.
+        """
+        before = self.found.get(registrar)
+        cover = self._cover(reached)
+        if before is None:
+            if reached is None or reached.answered_at == UNANSWERED:
+                return None
+            if reached.answered_at < self.check_at(registrar, reached, doubts):
+                return None
+            self.found[registrar] = cover
+            self.waits.found(registrar, now)
+            return EventKind.DISCOVERED
+        if before.by_group and (reached is None or not reached.by_group):  # it is lost
+            del self.found[registrar]
+            return EventKind.DISCARDED
+        kept = before.locators.intersection(self.locators).difference(taken)
+        cover = Cover(cover.by_group, cover.locators | kept)
+        if not cover.by_group and not cover.locators:
+            del self.found[registrar]
+            return EventKind.DISCARDED
+        if cover != before:
+            self.found[registrar] = cover
+        return None
+
+    def _cover(self, reached: Reached[L] | None) -> Cover[L]:
+        if reached is None:
+            return Cover(by_group=False, locators=frozenset())
+        by_group = reached.by_group and self.wants(reached.registrar)
+        if by_group and not reached.locators:
+            return cast("Cover[L]", _BY_GROUP)  # it has no locators
+        return Cover(by_group, reached.locators.intersection(self.locators))
+
+    def check_at(self, registrar: str, reached: Reached[L], doubts: DiscardWaits) -> float:
+        """Return the earliest time of a call whose answer makes a registrar discovered.
+
+        It may have passed. `NEVER` if the registrar is not wanted.
+        """
+        cover, waits = self._cover(reached), (self.waits, doubts)
+        times = []
+        if cover.by_group:
+            times.append(max(each.end(registrar, DISCARDED_GROUP_S) for each in waits))
+        if cover.locators:
+            times.append(max(each.end(registrar, DISCARDED_LOCATOR_S) for each in waits))
+        return min(times, default=NEVER)
+
+    def discard(self, registrar: str, now: float) -> bool:
+        """Drop a registrar, by its client; return False if the registration does not have it."""
+        if self.found.pop(registrar, None) is None:
+            return False
+        self.waits.discard(registrar, now)
+        return True

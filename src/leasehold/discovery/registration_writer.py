@@ -1,0 +1,197 @@
+"""Writes the changes of registrations of the discovery service, many in a transaction.
+
+A change of one registrar may concern all registrations. They are examined in turn, each under the
+lock of its record, and up to `WRITES_TOGETHER` of those that have changed are written together.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from leasehold.basics.backoff import Backoff, exponential
+from leasehold.discovery.known_registrars import KnownRegistrars
+from leasehold.discovery.live_registration import Interests, LiveRegistration, NewEvent
+from leasehold.discovery.locators import Locator
+from leasehold.discovery.reach import Reach
+from leasehold.discovery.registration import Reached
+from leasehold.errors import LeaseholdError, NoSuchObject, ShardLost
+from leasehold.keyspace.operations import Put
+from leasehold.services.leased_records import LeasedRecords
+
+logger = logging.getLogger(__name__)
+
+WRITES_TOGETHER: Final = 60
+"""Registrations in one transaction: each has a condition, and its shard may have one."""
+
+MAX_WRITE_BYTES: Final = 512 * 1024
+"""Bytes in one transaction, unless a single registration has more."""
+
+RETRIES: Final = exponential(0.1, 10.0)
+"""The waits between attempts to write."""
+
+Find: TypeAlias = Callable[[str], "Reached[Locator] | None"]
+"""Returns a registrar by its id, as it is reached now."""
+
+
+class Draft(NamedTuple):
+    """A change of a registration that is to be stored."""
+
+    live: LiveRegistration
+    interests: Interests
+    events: list[NewEvent]
+    examined: frozenset[str]
+    put: Put
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the value."""
+        return len(self.put.value or b"")
+
+
+class DraftMaker(Protocol):
+    """`DiscoveryService`, which is above this module."""
+
+    reach: Reach
+
+    def draft(
+        self,
+        live: LiveRegistration,
+        interests: Interests,
+        registrars: Iterable[str],
+        events: Iterable[NewEvent] = (),
+        reached: Find | None = None,
+    ) -> Draft:
+        """Examine registrars on a copy of the interests, and return the change."""
+        ...
+
+    def commit(self, draft: Draft) -> None:
+        """Take a change that is stored, and send its events."""
+        ...
+
+    def check_again(self, live: LiveRegistration, registrar: str) -> None:
+        """Have a registrar called that is wanted, and waits after a discard."""
+        ...
+
+
+class RegistrationWriter:
+    """The changes of registrations that are not written yet, and the task that writes them."""
+
+    def __init__(
+        self,
+        records: LeasedRecords[LiveRegistration | None],
+        known: KnownRegistrars,
+        service: DraftMaker,
+        random: Random,
+    ) -> None:
+        self._records = records
+        self._known = known
+        self._service = service
+        self._random = random
+        self._unwritten: dict[LiveRegistration, None] = {}
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop. What was not written is found again by the next server."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def note(self, live: LiveRegistration, registrars: Iterable[str]) -> None:
+        """Examine registrars for a registration, and write it if it has changed."""
+        if not live.is_stopped:
+            live.unexamined.update(registrars)
+            self._unwritten[live] = None
+            self._news.set()
+
+    def drop(self, live: LiveRegistration) -> None:
+        """Write nothing more of a registration that is stopped."""
+        self._unwritten.pop(live, None)
+
+    def wake(self) -> None:
+        """Write registrars that have changed."""
+        self._news.set()
+
+    async def _run(self) -> None:
+        backoff = Backoff(RETRIES, self._random)
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._unwritten or self._known.has_unwritten:
+                is_written = False
+                try:
+                    await self._known.write()
+                    is_written = await self._write_some()
+                    await asyncio.sleep(0)  # nothing may have been written
+                except (LeaseholdError, OSError) as error:
+                    logger.warning("changes of registrations are not stored yet: %s", error)
+                except Exception:
+                    logger.exception("changes of registrations are not stored yet")
+                if is_written:
+                    backoff.reset()
+                else:
+                    await asyncio.sleep(backoff.next_s())
+
+    async def _write_some(self) -> bool:
+        """Examine and write the first registrations; return whether all of them succeeded."""
+        some = list(self._unwritten)[:WRITES_TOGETHER]
+        held: list[LiveRegistration] = []
+        try:
+            for live in some:
+                await live.record.lock.acquire()
+                held.append(live)
+            return await self._write(self._drafts(held))
+        finally:
+            for live in held:
+                live.record.lock.release()
+
+    def _drafts(self, held: Iterable[LiveRegistration]) -> list[Draft]:
+        """Examine registrations; return the changes of as many as fit into a transaction."""
+        cache: dict[str, Reached[Locator] | None] = {}
+
+        def find(registrar: str) -> Reached[Locator] | None:
+            if registrar not in cache:
+                cache[registrar] = self._service.reach.get(registrar)
+            return cache[registrar]
+
+        drafts: list[Draft] = []
+        for live in held:
+            if live.is_stopped or live.record.state is not live:
+                self._unwritten.pop(live, None)
+                continue
+            interests = live.interests.copy()
+            draft = self._service.draft(live, interests, live.unexamined, (), find)
+            size_bytes = sum(each.size_bytes for each in drafts) + draft.size_bytes
+            if drafts and size_bytes > MAX_WRITE_BYTES:
+                break  # the rest follows
+            del self._unwritten[live]
+            live.unexamined = set()
+            if draft.events or live.stored or interests.found != live.interests.found:
+                drafts.append(draft)
+                continue
+            for registrar in draft.examined - interests.found.keys():
+                self._service.check_again(live, registrar)
+        return drafts
+
+    async def _write(self, drafts: list[Draft]) -> bool:
+        if not drafts:
+            return True
+        writes = [(draft.live.record, [draft.put]) for draft in drafts]
+        try:
+            errors = await self._records.write_together(writes)
+        except BaseException:
+            for draft in drafts:
+                self.note(draft.live, draft.examined)
+            raise
+        for draft, error in zip(drafts, errors, strict=True):
+            if error is None and not draft.live.is_stopped:
+                self._service.commit(draft)
+            elif error is not None and not isinstance(error, NoSuchObject | ShardLost):
+                self.note(draft.live, draft.examined)
+        return all(error is None or isinstance(error, NoSuchObject) for error in errors)

@@ -1,0 +1,425 @@
+"""The discovery service on an engine: it finds registrars for clients that cannot do so themselves.
+
+A registration is a leased record (`services.leased_records`), served by one server at a time. What
+the server finds for all of them together is in `reach`; which of that a registration has, and which
+events result, is decided by `registration`. This module brings the two together:
+
+- A registrar that may have changed is noted for each registration that has it or may want it.
+  `registration_writer` examines these and writes the results. An event is queued for delivery after
+  it was stored with its number.
+- A call on a registration holds the lock of its record, as the writer does. It writes first and
+  changes memory after that, so a call that fails has changed nothing.
+- The registrars that registrations have are kept in plain keys as well (`known_registrars`), so
+  that they can be called after a restart: one that does not answer was lost meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random, SystemRandom
+from typing import Final, TypeAlias
+
+from leasehold.basics.addresses import TcpAddress
+from leasehold.basics.durations import NEVER, Duration, Requested
+from leasehold.basics.endpoint_list import EVERYTHING, EndpointList, normal_endpoint
+from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.discovery.announced import Registrar
+from leasehold.discovery.interest_index import InterestIndex
+from leasehold.discovery.known_registrars import KnownRegistrars
+from leasehold.discovery.live_registration import (
+    SUFFIX,
+    Interests,
+    LiveRegistration,
+    NewEvent,
+    StoredListener,
+    new_events,
+    stored_value,
+)
+from leasehold.discovery.locators import Change, Locator, changed_groups, changed_locators
+from leasehold.discovery.reach import Reach
+from leasehold.discovery.registration_writer import Draft, Find, RegistrationWriter
+from leasehold.discovery.searching import DiscoveryNetwork
+from leasehold.discovery.state import ALL_GROUPS, EventKind, Groups
+from leasehold.engine.interface import Engine
+from leasehold.errors import (
+    CallRefused,
+    EndReason,
+    NoSuchObject,
+    PermissionDenied,
+    TooBusy,
+    UnknownLease,
+)
+from leasehold.events.delivery import EventSender, EventTransport
+from leasehold.events.state import EventQueue
+from leasehold.keyspace.operations import Put
+from leasehold.leases.policies import LeasePolicy
+from leasehold.services.leased_record import LeasedRecord
+from leasehold.services.leased_records import LeasedRecords
+from leasehold.services.shards import Ownership, Shards
+
+logger = logging.getLogger(__name__)
+
+NAME: Final = "discovery"
+"""The service in keys, and in the name of its grantor."""
+
+Record: TypeAlias = "LeasedRecord[LiveRegistration | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryLimits:
+    """The limits of the service."""
+
+    registrations: int = 10_000
+    handback_bytes: int = 64 * 1024
+    groups: int = 1_000
+    """Groups of one registration."""
+    locators: int = 1_000
+    """Different locators of all registrations of a server, and so of one registration."""
+    locators_allowed: EndpointList = EndpointList([EVERYTHING])  # noqa: RUF009  it is not changed
+
+
+class DiscoveryService:
+    """The registrations that this server serves, and the calls on them. A `ShardListener`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        shards: Shards,
+        network: DiscoveryNetwork,
+        transport: EventTransport,
+        policy: LeasePolicy,
+        limits: DiscoveryLimits = DiscoveryLimits(),
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
+    ) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._random = random or SystemRandom()
+        self.records: LeasedRecords[LiveRegistration | None] = LeasedRecords(
+            engine,
+            shards,
+            NAME,
+            self,
+            policy,
+            max_records=limits.registrations,
+            clock=clock,
+            random=random,
+        )
+        self.sender = EventSender(self, transport, random=random)
+        self.reach = Reach(network, self._touched, self._is_by_group_here)
+        self._known = KnownRegistrars(engine, self._random)
+        self._by_queue: dict[EventQueue, LiveRegistration] = {}
+        self._index = InterestIndex()
+        self._writer = RegistrationWriter(self.records, self._known, self, self._random)
+        self.dropped = 0
+        """Events that were dropped because too many were not delivered."""
+
+    @property
+    def registrars(self) -> int:
+        """How many registrars the registrations of this server have."""
+        return self._index.registrars
+
+    async def start(self) -> None:
+        """Begin the work that no call asks for."""
+        self._writer.start()
+
+    async def close(self) -> None:
+        """Stop searching and sending; the registrations stay, for this server or another one."""
+        await self._writer.close()
+        for live in self._by_queue.values():
+            live.resolve()
+        await self.sender.close()
+        await self.reach.close()
+
+    # Calls.
+
+    async def register(
+        self, interests: Interests, listener: StoredListener, requested: Requested
+    ) -> tuple[str, Duration]:
+        """Begin to find registrars; return the id of the registration, and its term."""
+        if len(listener.handback) > self.limits.handback_bytes:
+            raise ValueError(
+                f"handback must have at most {self.limits.handback_bytes:,} bytes, "
+                f"got {len(listener.handback):,}"
+            )
+        self._check(interests.groups, interests.locators)
+        value = stored_value(listener, interests, 0, (), 0.0)
+        record, granted = await self.records.create(
+            requested, lambda key: [Put(key + b"/" + SUFFIX, value)]
+        )
+        live = LiveRegistration(self.records.grantor, record, listener, interests)
+        record.state = live
+        self._begin(live)
+        return record.id, granted
+
+    def _check(self, groups: Groups, locators: Sequence[Locator]) -> None:
+        """Refuse interests that cannot be served."""
+        if groups is not ALL_GROUPS and len(groups) > self.limits.groups:
+            raise ValueError(f"groups must be at most {self.limits.groups:,}, got {len(groups):,}")
+        for locator in locators:
+            endpoint = normal_endpoint(f"{TcpAddress(locator.host, locator.port)}")
+            if not self.limits.locators_allowed.allows(endpoint):
+                raise PermissionDenied(
+                    f"locator {locator} is not allowed: the operator of the server allows it with "
+                    "--discover-at"
+                )
+        if len(self._index.locators.union(locators)) > self.limits.locators:
+            raise TooBusy(
+                f"the discovery service must have at most {self.limits.locators:,} locators in "
+                "all of its registrations"
+            )
+        try:
+            self.reach.check_groups(groups)
+        except ImportError as error:
+            raise CallRefused(f"the server cannot find registrars by group: {error}") from None
+
+    def find(self, registration: str) -> LiveRegistration:
+        """Return a live registration of this server; `NoSuchObject` if it has ended."""
+        live = self.records.find(registration).state
+        if live is None:  # it is being created, and its client has no id yet
+            raise NoSuchObject(NAME, registration)
+        return live
+
+    def registrars_of(self, live: LiveRegistration) -> list[Registrar]:
+        """Return the registrars that a registration has."""
+        return [self._describe(each) for each in live.interests.found]
+
+    def _describe(self, registrar: str) -> Registrar:
+        reached = self.reach.get(registrar)
+        if reached is not None:
+            return reached.registrar
+        return self._known.get(registrar) or Registrar(registrar)
+
+    @asynccontextmanager
+    async def _call_on(self, registration: str) -> AsyncIterator[LiveRegistration]:
+        """Hold the lock of a registration for a call."""
+        record = self.records.find(registration)
+        async with record.lock:
+            if record.recovery is not None:  # of a write whose caller is gone
+                await asyncio.shield(record.recovery)
+            yield self.find(registration)
+
+    async def change_groups(
+        self, registration: str, change: Change, given: Iterable[str] | None
+    ) -> None:
+        """Change the wanted groups."""
+        async with self._call_on(registration) as live:
+            groups = changed_groups(live.interests.groups, change, given)
+            await self._set_interests(live, groups, live.interests.locators)
+
+    async def change_locators(
+        self, registration: str, change: Change, given: Iterable[Locator]
+    ) -> None:
+        """Change the wanted locators."""
+        async with self._call_on(registration) as live:
+            locators = changed_locators(live.interests.locators, change, given)
+            await self._set_interests(live, live.interests.groups, locators)
+
+    async def _set_interests(
+        self, live: LiveRegistration, groups: Groups, locators: Sequence[Locator]
+    ) -> None:
+        before = live.interests
+        are_same = [str(each) for each in locators] == [str(each) for each in before.locators]
+        if groups == before.groups and are_same:
+            return
+        self._check(groups, locators)
+        interests = before.copy()
+        interests.groups, interests.locators = groups, tuple(locators)
+        draft = self.draft(live, interests, self._all_registrars(live))
+        await self.records.write(live.record, [draft.put])
+        if not live.is_stopped:
+            self._remove_interests(live)
+            self.commit(draft)
+            self._add_interests(live)
+
+    async def discard(self, registration: str, registrar: str) -> None:
+        """Drop a registrar that does not work; one that the registration lacks is ignored.
+
+        It is called again after a wait, and discovered if it answers.
+        """
+        async with self._call_on(registration) as live:
+            interests = live.interests.copy()
+            if not interests.discard(registrar, asyncio.get_running_loop().time()):
+                return
+            event = new_events(EventKind.DISCARDED, [self._describe(registrar)])
+            draft = self.draft(live, interests, (), event)
+            await self.records.write(live.record, [draft.put])
+            if not live.is_stopped:
+                self.reach.discarded(registrar)
+                self.commit(draft)
+                self.check_again(live, registrar)
+
+    # Registrations in memory.
+
+    def load(self, record: Record, rows: Mapping[bytes, bytes]) -> LiveRegistration | None:
+        """Return a registration from its key; None if it is being created."""
+        if not rows:
+            return None
+        service, value = self.records.grantor, rows[SUFFIX]
+        return LiveRegistration.load(service, record, value, self._wall_minus_now())
+
+    def started(self, record: Record) -> None:
+        """Serve a registration that was loaded; registrars that it has are called."""
+        live = record.state
+        if live is None:
+            return
+        for registrar, cover in live.interests.found.items():
+            reached = self.reach.get(registrar)
+            known = self._known.get(registrar)
+            if cover.by_group and known is not None and (reached is None or not reached.by_group):
+                self.reach.adopt(known)
+        self._begin(live)
+
+    def _begin(self, live: LiveRegistration) -> None:
+        self._by_queue[live.queue] = live
+        for registrar in live.interests.found:
+            self._index.has(live, registrar)
+        self._add_interests(live)
+        self.sender.offer(live.queue)
+        self._writer.note(live, self._all_registrars(live))
+
+    def renewed(self, record: Record) -> None:
+        """Do nothing: the records keep the end."""
+
+    def stopped(self, record: Record, reason: EndReason | None) -> None:
+        """Send nothing more: the registration has ended, or is served elsewhere."""
+        live = record.state
+        if live is None or live.is_stopped:
+            return
+        live.stop()
+        self.sender.withdraw(live.queue)
+        self._by_queue.pop(live.queue, None)
+        self._writer.drop(live)
+        self._remove_interests(live)
+        for registrar in live.interests.found:
+            self._has_no_more(live, registrar, forget=reason is not None)
+
+    def _add_interests(self, live: LiveRegistration) -> None:
+        self._index.add_interests(live)
+        self.reach.add_interest(live.interests.groups, live.interests.locators)
+
+    def _remove_interests(self, live: LiveRegistration) -> None:
+        self._index.remove_interests(live)
+        self.reach.remove_interest(live.interests.groups, live.interests.locators)
+
+    def _has_no_more(self, live: LiveRegistration, registrar: str, *, forget: bool) -> None:
+        is_last = self._index.has_not(live, registrar)
+        if is_last and forget and self.reach.get(registrar) is None:
+            self._known.forget(registrar)
+            self._writer.wake()
+
+    # Changes of registrars.
+
+    def _touched(self, registrars: set[str]) -> None:
+        """Note registrars for the registrations that have them or may want them."""
+        for registrar in registrars:
+            reached = self.reach.get(registrar)
+            if reached is not None and self._index.having(registrar):
+                self._known.set(reached.registrar)
+            concerned = self._index.concerned(registrar, reached)
+            for live in concerned:
+                self._writer.note(live, (registrar,))
+        self._writer.wake()
+
+    def _is_by_group_here(self, registrar: str) -> Registrar | None:
+        """Return what is known of a registrar that a registration has by group."""
+        for live in self._index.having(registrar):
+            if live.interests.found[registrar].by_group:
+                return self._known.get(registrar)
+        return None
+
+    def _all_registrars(self, live: LiveRegistration) -> set[str]:
+        return {*self.reach.ids(), *live.interests.found}
+
+    def draft(
+        self,
+        live: LiveRegistration,
+        interests: Interests,
+        registrars: Iterable[str],
+        events: Iterable[NewEvent] = (),
+        reached: Find | None = None,
+    ) -> Draft:
+        """Examine registrars on a copy of the interests, and return the change."""
+        now, examined = asyncio.get_running_loop().time(), frozenset(registrars)
+        find, doubts = reached or self.reach.get, self.reach.doubts
+        changed: dict[EventKind, list[Registrar]] = {}
+        for registrar in sorted(examined):
+            before = interests.found.get(registrar)
+            at = before.locators if before is not None else ()
+            taken = self.reach.taken(at, registrar) if at else ()
+            kind = interests.examine(registrar, find(registrar), taken, doubts, now)
+            if kind is not None:
+                changed.setdefault(kind, []).append(self._describe(registrar))
+        made = list(events)
+        for kind in (EventKind.DISCARDED, EventKind.DISCOVERED):
+            made += new_events(kind, changed.get(kind, ()))
+        if made:
+            self.dropped += live.make_room(sum(each.registrars for each in made))
+        put = live.put(interests, made, self._wall_minus_now())
+        return Draft(live, interests, made, examined, put)
+
+    def commit(self, draft: Draft) -> None:
+        """Take a change that is stored, and send its events."""
+        live, before, after = draft.live, draft.live.interests.found, draft.interests.found
+        live.interests = draft.interests
+        for registrar in after.keys() - before.keys():
+            self._index.has(live, registrar)
+            self._known.set(self._describe(registrar))
+        for registrar in before.keys() - after.keys():
+            self._has_no_more(live, registrar, forget=True)
+        live.append(draft.events)
+        live.resolve()
+        for registrar in draft.examined - after.keys():
+            self.check_again(live, registrar)
+        self._writer.wake()
+
+    def check_again(self, live: LiveRegistration, registrar: str) -> None:
+        """Have a registrar called that is wanted, and waits after a discard."""
+        reached = self.reach.get(registrar)
+        if reached is None:
+            return
+        at = live.interests.check_at(registrar, reached, self.reach.doubts)
+        if at != NEVER and reached.answered_at < at:
+            self.reach.check_at(registrar, at)
+
+    def _wall_minus_now(self) -> float:
+        return self._clock.wall() - asyncio.get_running_loop().time()
+
+    # Called by the sender.
+
+    async def delivered(self, queue: EventQueue, up_to: int) -> None:
+        """Store that events were delivered."""
+        del up_to
+        live = self._by_queue.get(queue)
+        if live is not None and not live.is_stopped:
+            stored = asyncio.get_running_loop().create_future()
+            live.stored.append(stored)
+            self._writer.note(live, ())
+            await stored
+
+    async def rejected(self, queue: EventQueue, error: BaseException) -> None:
+        """End a registration whose listener is unknown, or has refused its events."""
+        live = self._by_queue.get(queue)
+        if live is not None:
+            logger.info("registration %s ends: %s", live.record.id, error)
+            try:
+                await self.records.cancel(live.record.id)
+            except UnknownLease:
+                return
+
+    async def expired(self, queue: EventQueue, up_to: int) -> None:
+        """Never called: events are kept as long as their registration."""
+
+    # Shards.
+
+    async def shard_gained(self, ownership: Ownership) -> None:
+        """Load the registrations of a shard."""
+        await self._known.read()
+        await self.records.shard_gained(ownership)
+
+    def shard_lost(self, ownership: Ownership) -> None:
+        """Stop serving the registrations of a shard."""
+        self.records.shard_lost(ownership)
