@@ -41,6 +41,7 @@ from leasehold.discovery.locators import Change, Locator, changed_groups, change
 from leasehold.discovery.reach import Reach
 from leasehold.discovery.registration_writer import Draft, Find, RegistrationWriter
 from leasehold.discovery.searching import DiscoveryNetwork
+from leasehold.discovery.shared_reach import SharedReach
 from leasehold.discovery.state import ALL_GROUPS, EventKind, Groups
 from leasehold.engine.interface import Engine
 from leasehold.errors import (
@@ -55,6 +56,7 @@ from leasehold.events.delivery import EventSender, EventTransport
 from leasehold.events.state import EventQueue
 from leasehold.keyspace.operations import Put
 from leasehold.leases.policies import LeasePolicy
+from leasehold.services.elected_shards import ElectedShards
 from leasehold.services.leased_record import LeasedRecord
 from leasehold.services.leased_records import LeasedRecords
 from leasehold.services.shards import Ownership, Shards
@@ -110,6 +112,11 @@ class DiscoveryService:
         )
         self.sender = EventSender(self, transport, random=random)
         self.reach = Reach(network, self._touched, self._is_by_group_here)
+        self._shared = (
+            SharedReach(engine, shards, self.reach, self._random)
+            if isinstance(shards, ElectedShards)
+            else None
+        )
         self._known = KnownRegistrars(engine, self._random)
         self._by_queue: dict[EventQueue, LiveRegistration] = {}
         self._index = InterestIndex()
@@ -125,9 +132,13 @@ class DiscoveryService:
     async def start(self) -> None:
         """Begin the work that no call asks for."""
         self._writer.start()
+        if self._shared is not None:
+            self._shared.start()
 
     async def close(self) -> None:
         """Stop searching and sending; the registrations stay, for this server or another one."""
+        if self._shared is not None:
+            await self._shared.close()
         await self._writer.close()
         for live in self._by_queue.values():
             live.resolve()
@@ -417,6 +428,8 @@ class DiscoveryService:
 
     async def shard_gained(self, ownership: Ownership) -> None:
         """Load the registrations of a shard."""
+        if self._shared is not None:
+            await self._shared.read()
         await self._known.read()
         await self.records.shard_gained(ownership)
 

@@ -20,7 +20,7 @@ gives up nothing, so the distribution is stable once every server has at most it
 import asyncio
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from leasehold.basics.backoff import Backoff
+from leasehold.basics.callbacks import ignore
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.interface import Engine, Watch, prefix_end
 from leasehold.engine.time_limits import time_limit
@@ -126,6 +127,8 @@ class ElectedShards(Shards):
         self._over_since: float | None = None
         self._begun_at = 0.0
         self._running: asyncio.Task[None] | None = None
+        self.on_session: Callable[[], object] = ignore
+        """Called when this server has another session, and so another lease."""
 
     def address_of(self, number: int) -> str:
         owner = self._owners.get(number)
@@ -133,6 +136,11 @@ class ElectedShards(Shards):
 
     def is_server(self, server: str) -> bool:
         return server in self._servers
+
+    @property
+    def session(self) -> int | None:
+        """The id of the lease that keys of this server may be under; None while it has none."""
+        return None if self._lease is None or not self._lease.is_held else self._lease.id
 
     @property
     def servers(self) -> frozenset[str]:
@@ -178,6 +186,7 @@ class ElectedShards(Shards):
         async with time_limit(self._call_s, self.engine):
             lease = await self._keeper.grant(self._ttl_s, on_loss=self._session_lost)
         self._lease, self._begun_at = lease, asyncio.get_running_loop().time()
+        self.on_session()
         return lease
 
     def _session_lost(self, lease: KeptLease, _error: BaseException | None) -> None:
