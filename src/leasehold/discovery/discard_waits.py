@@ -42,6 +42,8 @@ class DiscardWaits:
 
     def found(self, registrar: str, now: float) -> None:
         """Record that a registrar was found: its wait is over."""
+        if not self.discarded and not self.returned:
+            return
         earlier = self.discarded.pop(registrar, None)
         for each in [each for each, (_, at) in self.returned.items() if now - at > AGAIN_S]:
             del self.returned[each]

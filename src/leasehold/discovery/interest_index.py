@@ -61,9 +61,11 @@ class InterestIndex:
             if not self._by_locator[locator]:
                 del self._by_locator[locator]
 
-    def has(self, live: LiveRegistration, registrar: str) -> None:
-        """Record that a registration has a registrar."""
-        self._having.setdefault(registrar, set()).add(live)
+    def has(self, live: LiveRegistration, registrar: str) -> bool:
+        """Record that a registration has a registrar; return whether it is the first that has."""
+        having = self._having.setdefault(registrar, set())
+        having.add(live)
+        return len(having) == 1
 
     def has_not(self, live: LiveRegistration, registrar: str) -> bool:
         """Record that it has not; return whether it was the last registration that had."""

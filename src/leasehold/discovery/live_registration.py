@@ -12,7 +12,7 @@ from leasehold.discovery.announced import Registrar
 from leasehold.discovery.discard_waits import Discarded, DiscardWaits
 from leasehold.discovery.discovery_messages import KIND, found_message, groups_in, groups_message
 from leasehold.discovery.locators import Locator
-from leasehold.discovery.registration import Cover, RegistrationState
+from leasehold.discovery.registration import BY_GROUP, Cover, RegistrationState
 from leasehold.discovery.state import EventKind
 from leasehold.events.listeners import target_message, target_of
 from leasehold.events.state import EventQueue, Target
@@ -151,12 +151,10 @@ class LiveRegistration:
         """Return a registration from the value of its key."""
         stored = pb.StoredDiscovery.FromString(value)
         interests = Interests(groups_in(stored.groups), map(Locator.parse, stored.locators))
-        interests.found = {
-            each.id: Cover(
-                each.by_group, frozenset(interests.locators[place] for place in each.locators)
-            )
-            for each in stored.found
-        }
+        interests.found = dict.fromkeys(stored.found_by_group, BY_GROUP)
+        for each in stored.found:
+            at = frozenset(interests.locators[place] for place in each.locators)
+            interests.found[each.id] = Cover(each.by_group, at)
         waits = interests.waits
         waits.discarded = _discards_in(stored.discarded, wall_minus_now)
         waits.returned = _discards_in(stored.returned, wall_minus_now)
@@ -189,13 +187,14 @@ def stored_value(
         returned=_discard_messages(waits, wall_minus_now, is_returned=True),
     )
     places = {locator: place for place, locator in enumerate(interests.locators)}
-    add = stored.found.add
+    by_group = []
     for registrar, cover in interests.found.items():
-        if cover.locators:
-            at = [places[each] for each in cover.locators]
-            add(id=registrar, by_group=cover.by_group, locators=at)
+        if cover is BY_GROUP or not cover.locators:
+            by_group.append(registrar)
         else:
-            add(id=registrar, by_group=cover.by_group)
+            at = [places[each] for each in cover.locators]
+            stored.found.add(id=registrar, by_group=cover.by_group, locators=at)
+    stored.found_by_group.extend(by_group)
     for place, payload in undelivered:
         stored.undelivered.add(number=place, payload=payload)
     return stored.SerializeToString()

@@ -25,7 +25,7 @@ Times are seconds.
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from leasehold.basics.durations import NEVER
 from leasehold.discovery.announced import Registrar
@@ -62,7 +62,7 @@ class Reached(Generic[L]):
     """When the last call that it has answered was made."""
 
 
-_BY_GROUP: Final[Cover[Hashable]] = Cover(by_group=True, locators=frozenset())
+BY_GROUP: Final[Cover[Any]] = Cover(by_group=True, locators=frozenset())
 """The most frequent cover: registrations share it."""
 
 
@@ -111,7 +111,7 @@ class RegistrationState(Generic[L]):
         if before is None:
             if reached is None or reached.answered_at == UNANSWERED:
                 return None
-            if reached.answered_at < self.check_at(registrar, reached, doubts):
+            if reached.answered_at < self._check_at(registrar, cover, doubts):
                 return None
             self.found[registrar] = cover
             self.waits.found(registrar, now)
@@ -133,7 +133,7 @@ class RegistrationState(Generic[L]):
             return Cover(by_group=False, locators=frozenset())
         by_group = reached.by_group and self.wants(reached.registrar)
         if by_group and not reached.locators:
-            return cast("Cover[L]", _BY_GROUP)  # it has no locators
+            return BY_GROUP
         return Cover(by_group, reached.locators.intersection(self.locators))
 
     def check_at(self, registrar: str, reached: Reached[L], doubts: DiscardWaits) -> float:
@@ -141,7 +141,12 @@ class RegistrationState(Generic[L]):
 
         It may have passed. `NEVER` if the registrar is not wanted.
         """
-        cover, waits = self._cover(reached), (self.waits, doubts)
+        return self._check_at(registrar, self._cover(reached), doubts)
+
+    def _check_at(self, registrar: str, cover: Cover[L], doubts: DiscardWaits) -> float:
+        waits = (self.waits, doubts)
+        if cover.by_group and not any(registrar in each.discarded for each in waits):
+            return UNANSWERED  # as for nearly all
         times = []
         if cover.by_group:
             times.append(max(each.end(registrar, DISCARDED_GROUP_S) for each in waits))

@@ -42,18 +42,20 @@ class Draft(NamedTuple):
     interests: Interests
     events: list[NewEvent]
     examined: frozenset[str]
-    put: Put
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of the value."""
-        return len(self.put.value or b"")
+    def put(self, wall_minus_now: float) -> Put:
+        """Return the step that stores it."""
+        return self.live.put(self.interests, self.events, wall_minus_now)
 
 
 class DraftMaker(Protocol):
     """`DiscoveryService`, which is above this module."""
 
     reach: Reach
+
+    def wall_minus_now(self) -> float:
+        """Return the difference between the wall clock and the time of the event loop."""
+        ...
 
     def draft(
         self,
@@ -151,7 +153,7 @@ class RegistrationWriter:
             for live in held:
                 live.record.lock.release()
 
-    def _drafts(self, held: Iterable[LiveRegistration]) -> list[Draft]:
+    def _drafts(self, held: Iterable[LiveRegistration]) -> list[tuple[Draft, Put]]:
         """Examine registrations; return the changes of as many as fit into a transaction."""
         cache: dict[str, Reached[Locator] | None] = {}
 
@@ -160,29 +162,31 @@ class RegistrationWriter:
                 cache[registrar] = self._service.reach.get(registrar)
             return cache[registrar]
 
-        drafts: list[Draft] = []
+        drafts: list[tuple[Draft, Put]] = []
+        size_bytes, wall_minus_now = 0, self._service.wall_minus_now()
         for live in held:
             if live.is_stopped or live.record.state is not live:
                 self._unwritten.pop(live, None)
                 continue
             interests = live.interests.copy()
             draft = self._service.draft(live, interests, live.unexamined, (), find)
-            size_bytes = sum(each.size_bytes for each in drafts) + draft.size_bytes
-            if drafts and size_bytes > MAX_WRITE_BYTES:
-                break  # the rest follows
+            if draft.events or live.stored or interests.found != live.interests.found:
+                put = draft.put(wall_minus_now)
+                size_bytes += len(put.value or b"")
+                if drafts and size_bytes > MAX_WRITE_BYTES:
+                    break  # the rest follows
+                drafts.append((draft, put))
             del self._unwritten[live]
             live.unexamined = set()
-            if draft.events or live.stored or interests.found != live.interests.found:
-                drafts.append(draft)
-                continue
             for registrar in draft.examined - interests.found.keys():
                 self._service.check_again(live, registrar)
         return drafts
 
-    async def _write(self, drafts: list[Draft]) -> bool:
-        if not drafts:
+    async def _write(self, made: list[tuple[Draft, Put]]) -> bool:
+        if not made:
             return True
-        writes = [(draft.live.record, [draft.put]) for draft in drafts]
+        drafts = [draft for draft, _ in made]
+        writes = [(draft.live.record, [put]) for draft, put in made]
         try:
             errors = await self._records.write_together(writes)
         except BaseException:

@@ -66,6 +66,9 @@ logger = logging.getLogger(__name__)
 NAME: Final = "discovery"
 """The service in keys, and in the name of its grantor."""
 
+MAX_LAST_EVENTS: Final = 100
+"""Events that are kept for other registrations; each is at most `MAX_EVENT_BYTES` long."""
+
 Record: TypeAlias = "LeasedRecord[LiveRegistration | None]"
 
 
@@ -121,6 +124,8 @@ class DiscoveryService:
         self._by_queue: dict[EventQueue, LiveRegistration] = {}
         self._index = InterestIndex()
         self._writer = RegistrationWriter(self.records, self._known, self, self._random)
+        self._last_events: dict[tuple[EventKind, tuple[str, ...]], list[NewEvent]] = {}
+        """Events that were made since a registrar has changed."""
         self.dropped = 0
         """Events that were dropped because too many were not delivered."""
 
@@ -240,7 +245,7 @@ class DiscoveryService:
         interests = before.copy()
         interests.groups, interests.locators = groups, tuple(locators)
         draft = self.draft(live, interests, self._all_registrars(live))
-        await self.records.write(live.record, [draft.put])
+        await self.records.write(live.record, [draft.put(self.wall_minus_now())])
         if not live.is_stopped:
             self._remove_interests(live)
             self.commit(draft)
@@ -257,7 +262,7 @@ class DiscoveryService:
                 return
             event = new_events(EventKind.DISCARDED, [self._describe(registrar)])
             draft = self.draft(live, interests, (), event)
-            await self.records.write(live.record, [draft.put])
+            await self.records.write(live.record, [draft.put(self.wall_minus_now())])
             if not live.is_stopped:
                 self.reach.discarded(registrar)
                 self.commit(draft)
@@ -270,7 +275,7 @@ class DiscoveryService:
         if not rows:
             return None
         service, value = self.records.grantor, rows[SUFFIX]
-        return LiveRegistration.load(service, record, value, self._wall_minus_now())
+        return LiveRegistration.load(service, record, value, self.wall_minus_now())
 
     def started(self, record: Record) -> None:
         """Serve a registration that was loaded; registrars that it has are called."""
@@ -326,6 +331,7 @@ class DiscoveryService:
 
     def _touched(self, registrars: set[str]) -> None:
         """Note registrars for the registrations that have them or may want them."""
+        self._last_events.clear()
         for registrar in registrars:
             reached = self.reach.get(registrar)
             if reached is not None and self._index.having(registrar):
@@ -356,29 +362,39 @@ class DiscoveryService:
         """Examine registrars on a copy of the interests, and return the change."""
         now, examined = asyncio.get_running_loop().time(), frozenset(registrars)
         find, doubts = reached or self.reach.get, self.reach.doubts
-        changed: dict[EventKind, list[Registrar]] = {}
+        changed: dict[EventKind, list[str]] = {}
         for registrar in sorted(examined):
             before = interests.found.get(registrar)
             at = before.locators if before is not None else ()
             taken = self.reach.taken(at, registrar) if at else ()
             kind = interests.examine(registrar, find(registrar), taken, doubts, now)
             if kind is not None:
-                changed.setdefault(kind, []).append(self._describe(registrar))
+                changed.setdefault(kind, []).append(registrar)
         made = list(events)
         for kind in (EventKind.DISCARDED, EventKind.DISCOVERED):
-            made += new_events(kind, changed.get(kind, ()))
+            if kind in changed:
+                made += self._events(kind, tuple(changed[kind]))
         if made:
             self.dropped += live.make_room(sum(each.registrars for each in made))
-        put = live.put(interests, made, self._wall_minus_now())
-        return Draft(live, interests, made, examined, put)
+        return Draft(live, interests, made, examined)
+
+    def _events(self, kind: EventKind, registrars: tuple[str, ...]) -> list[NewEvent]:
+        """Return the events about registrars: the same for all registrations that they concern."""
+        events = self._last_events.get((kind, registrars))
+        if events is None:
+            if len(self._last_events) >= MAX_LAST_EVENTS:
+                self._last_events.clear()
+            events = new_events(kind, map(self._describe, registrars))
+            self._last_events[kind, registrars] = events
+        return events
 
     def commit(self, draft: Draft) -> None:
         """Take a change that is stored, and send its events."""
         live, before, after = draft.live, draft.live.interests.found, draft.interests.found
         live.interests = draft.interests
         for registrar in after.keys() - before.keys():
-            self._index.has(live, registrar)
-            self._known.set(self._describe(registrar))
+            if self._index.has(live, registrar):
+                self._known.set(self._describe(registrar))
         for registrar in before.keys() - after.keys():
             self._has_no_more(live, registrar, forget=True)
         live.append(draft.events)
@@ -396,7 +412,8 @@ class DiscoveryService:
         if at != NEVER and reached.answered_at < at:
             self.reach.check_at(registrar, at)
 
-    def _wall_minus_now(self) -> float:
+    def wall_minus_now(self) -> float:
+        """Return the difference between the wall clock and the time of the event loop."""
         return self._clock.wall() - asyncio.get_running_loop().time()
 
     # Called by the sender.

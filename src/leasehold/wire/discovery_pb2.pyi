@@ -172,7 +172,7 @@ class RegistrarsPayload(_message.Message):
     def __init__(self, discarded: _Optional[bool] = ..., registrars: _Optional[_Iterable[_Union[FoundRegistrar, _Mapping]]] = ...) -> None: ...
 
 class StoredDiscovery(_message.Message):
-    __slots__ = ("groups", "locators", "listener", "handback", "number", "found", "discarded", "returned", "undelivered")
+    __slots__ = ("groups", "locators", "listener", "handback", "number", "found", "discarded", "returned", "undelivered", "found_by_group")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     LOCATORS_FIELD_NUMBER: _ClassVar[int]
     LISTENER_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,7 @@ class StoredDiscovery(_message.Message):
     DISCARDED_FIELD_NUMBER: _ClassVar[int]
     RETURNED_FIELD_NUMBER: _ClassVar[int]
     UNDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    FOUND_BY_GROUP_FIELD_NUMBER: _ClassVar[int]
     groups: GroupNames
     locators: _containers.RepeatedScalarFieldContainer[str]
     listener: _services_pb2.ListenerTarget
@@ -191,7 +192,8 @@ class StoredDiscovery(_message.Message):
     discarded: _containers.RepeatedCompositeFieldContainer[StoredDiscard]
     returned: _containers.RepeatedCompositeFieldContainer[StoredDiscard]
     undelivered: _containers.RepeatedCompositeFieldContainer[UndeliveredEvent]
-    def __init__(self, groups: _Optional[_Union[GroupNames, _Mapping]] = ..., locators: _Optional[_Iterable[str]] = ..., listener: _Optional[_Union[_services_pb2.ListenerTarget, _Mapping]] = ..., handback: _Optional[bytes] = ..., number: _Optional[int] = ..., found: _Optional[_Iterable[_Union[StoredCover, _Mapping]]] = ..., discarded: _Optional[_Iterable[_Union[StoredDiscard, _Mapping]]] = ..., returned: _Optional[_Iterable[_Union[StoredDiscard, _Mapping]]] = ..., undelivered: _Optional[_Iterable[_Union[UndeliveredEvent, _Mapping]]] = ...) -> None: ...
+    found_by_group: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, groups: _Optional[_Union[GroupNames, _Mapping]] = ..., locators: _Optional[_Iterable[str]] = ..., listener: _Optional[_Union[_services_pb2.ListenerTarget, _Mapping]] = ..., handback: _Optional[bytes] = ..., number: _Optional[int] = ..., found: _Optional[_Iterable[_Union[StoredCover, _Mapping]]] = ..., discarded: _Optional[_Iterable[_Union[StoredDiscard, _Mapping]]] = ..., returned: _Optional[_Iterable[_Union[StoredDiscard, _Mapping]]] = ..., undelivered: _Optional[_Iterable[_Union[UndeliveredEvent, _Mapping]]] = ..., found_by_group: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StoredCover(_message.Message):
     __slots__ = ("id", "by_group", "locators")
