@@ -173,7 +173,7 @@ class RemoteDiscovery:
         found: list[DiscoveryInfo] = []
         request = pb.ListDiscoveriesRequest()
         while True:
-            page = await self.call("List", request, pb.ListDiscoveriesResponse, again=True)
+            page = await self.call("List", request, pb.ListDiscoveriesResponse)
             found += map(info_of, page.registrations)
             if not page.next:
                 return found
@@ -193,7 +193,7 @@ class RemoteDiscovery:
     async def show(self, registration: str, timeout: Timeout) -> pb.DiscoveryInfo:
         """Return the state of a registration; for `DiscoveryRegistration`."""
         request = pb.ShowDiscoveryRequest(registration=registration)
-        return await self.call("Show", request, pb.DiscoveryInfo, timeout, again=True)
+        return await self.call("Show", request, pb.DiscoveryInfo, timeout)
 
     async def call(
         self,
@@ -201,11 +201,9 @@ class RemoteDiscovery:
         request: Message,
         kind: type[M],
         timeout: Timeout = None,
-        *,
-        again: bool = False,
     ) -> M:
-        """Make a call; only with `again` it is repeated where it may have been executed."""
-        sending = call_service(self._channel, _PATH + method, request, kind, idempotent=again)
+        """Make a call, which is never repeated where it may have been executed."""
+        sending = call_service(self._channel, _PATH + method, request, kind)
         return await self._patience.wait(sending, timeout)
 
     def __eq__(self, other: object) -> bool:
@@ -251,9 +249,7 @@ class DiscoveryRegistration:
         found: list[pb.FoundRegistrar] = []
         request = pb.RegistrarsRequest(registration=self.id)
         while True:
-            page = await self._service.call(
-                "Registrars", request, pb.RegistrarsResponse, timeout, again=True
-            )
+            page = await self._service.call("Registrars", request, pb.RegistrarsResponse, timeout)
             found += page.registrars
             if not page.next:
                 return MarshalledRegistrars(found).registrars()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from leasehold.discovery.announced import Registrar
-from leasehold.discovery.discard_waits import Discarded, DiscardWaits
+from leasehold.discovery.discard_waits import DiscardWaits
 from leasehold.discovery.locators import Locator
 from leasehold.discovery.registration import Reached
 from leasehold.discovery.searching import DiscoveryNetwork, RegistrarSearch
@@ -161,6 +161,14 @@ class Reach:
             return Reached(found.registrar, found.by_group, found.locators, at)
         return found
 
+    def is_by_group(self, registrar: str) -> bool:
+        """Return whether any server reaches a registrar by group, or assumes so."""
+        found = self._search.state.found(registrar)
+        if found is not None and found.by_group:
+            return True
+        others = (other.registrars.get(registrar) for other in self._others.values())
+        return any(each is not None and each.by_group for each in others)
+
     def taken(self, locators: Iterable[Locator], registrar: str) -> list[Locator]:
         """Return those locators at which another registrar answers."""
         return [each for each in locators if self._search.state.at(each) not in ("", registrar)]
@@ -174,7 +182,7 @@ class Reach:
         """Record that a client has discarded a registrar, which may not work."""
         now = self._loop.time()
         if self.doubts.end(registrar, DISCARDED_LOCATOR_S) < now:
-            self.doubts.discarded[registrar] = Discarded(0, now)
+            self.doubts.discard(registrar, now)
 
     def check_at(self, registrar: str, at: float) -> None:
         """Call a registrar again at a time, because an answer since then is needed."""
@@ -222,8 +230,7 @@ class Reach:
             each for each in ids if before.registrars.get(each) != after.registrars.get(each)
         }
         for registrar in changed:
-            reached = self.get(registrar)
-            known = None if reached is not None and reached.by_group else self._needed(registrar)
+            known = None if self.is_by_group(registrar) else self._needed(registrar)
             if known is not None:
                 self.adopt(known)
         if changed:

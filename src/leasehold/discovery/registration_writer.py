@@ -28,6 +28,9 @@ WRITES_TOGETHER: Final = 60
 MAX_WRITE_BYTES: Final = 512 * 1024
 """Bytes in one transaction, unless a single registration has more."""
 
+MAX_EXAMINED: Final = 1_000
+"""Registrars that are examined before other work of the event loop has its turn."""
+
 RETRIES: Final = exponential(0.1, 10.0)
 """The waits between attempts to write."""
 
@@ -163,11 +166,14 @@ class RegistrationWriter:
             return cache[registrar]
 
         drafts: list[tuple[Draft, Put]] = []
-        size_bytes, wall_minus_now = 0, self._service.wall_minus_now()
+        size_bytes, examined, wall_minus_now = 0, 0, self._service.wall_minus_now()
         for live in held:
+            if examined >= MAX_EXAMINED:
+                break  # the rest follows
             if live.is_stopped or live.record.state is not live:
                 self._unwritten.pop(live, None)
                 continue
+            examined += len(live.unexamined)
             interests = live.interests.copy()
             draft = self._service.draft(live, interests, live.unexamined, (), find)
             if draft.events or live.stored or interests.found != live.interests.found:

@@ -126,6 +126,7 @@ class DiscoveryService:
         self._writer = RegistrationWriter(self.records, self._known, self, self._random)
         self._last_events: dict[tuple[EventKind, tuple[str, ...]], list[NewEvent]] = {}
         """Events that were made since a registrar has changed."""
+        self._is_closed = False
         self.dropped = 0
         """Events that were dropped because too many were not delivered."""
 
@@ -142,6 +143,7 @@ class DiscoveryService:
 
     async def close(self) -> None:
         """Stop searching and sending; the registrations stay, for this server or another one."""
+        self._is_closed = True
         if self._shared is not None:
             await self._shared.close()
         await self._writer.close()
@@ -283,10 +285,10 @@ class DiscoveryService:
         if live is None:
             return
         for registrar, cover in live.interests.found.items():
-            reached = self.reach.get(registrar)
-            known = self._known.get(registrar)
-            if cover.by_group and known is not None and (reached is None or not reached.by_group):
-                self.reach.adopt(known)
+            if cover.by_group and not self.reach.is_by_group(registrar):
+                known = self._known.get(registrar)
+                if known is not None:
+                    self.reach.adopt(known)
         self._begin(live)
 
     def _begin(self, live: LiveRegistration) -> None:
@@ -422,7 +424,7 @@ class DiscoveryService:
         """Store that events were delivered."""
         del up_to
         live = self._by_queue.get(queue)
-        if live is not None and not live.is_stopped:
+        if live is not None and not live.is_stopped and not self._is_closed:
             stored = asyncio.get_running_loop().create_future()
             live.stored.append(stored)
             self._writer.note(live, ())
