@@ -614,6 +614,14 @@ class RemoteError(LeaseholdError):
         return f"{self.class_name}: {self.message}" if self.class_name else self.message
 
 
+def _check_pairs(marshalled: Sequence[bytes], exceptions: Sequence[BaseException]) -> None:
+    if len(marshalled) != len(exceptions):
+        raise ValueError(
+            "marshalled and exceptions must have the same length, got "
+            f"{len(marshalled)} and {len(exceptions)}"
+        )
+
+
 class LeaseUnmarshalError(LeaseholdError):
     """Some members of a renewal set cannot be decoded here.
 
@@ -629,11 +637,7 @@ class LeaseUnmarshalError(LeaseholdError):
         marshalled: Sequence[bytes],
         exceptions: Sequence[BaseException],
     ) -> None:
-        if len(marshalled) != len(exceptions):
-            raise ValueError(
-                "marshalled and exceptions must have the same length, got "
-                f"{len(marshalled)} and {len(exceptions)}"
-            )
+        _check_pairs(marshalled, exceptions)
         super().__init__(leases, marshalled, exceptions)
         self.leases = list(leases)
         self.marshalled = list(marshalled)
@@ -660,11 +664,7 @@ class LookupUnmarshalError(LeaseholdError):
         exceptions: Sequence[BaseException],
         message: str | None = None,
     ) -> None:
-        if len(marshalled) != len(exceptions):
-            raise ValueError(
-                "marshalled and exceptions must have the same length, got "
-                f"{len(marshalled)} and {len(exceptions)}"
-            )
+        _check_pairs(marshalled, exceptions)
         super().__init__(registrars, marshalled, exceptions, message)
         self.registrars = list(registrars)
         self.marshalled = list(marshalled)
