@@ -42,7 +42,6 @@ from leasehold.registry.item_feed import (
     IndexChange,
     IndexNotReady,
     ItemFeed,
-    decoded,
     name_of,
 )
 from leasehold.registry.messages import ITEMS, template_message, template_of
@@ -297,12 +296,12 @@ class ItemEvents:
 
     async def _items_at(self, revision: int) -> dict[str, ItemVersion]:
         """Return the items as they were at a revision."""
-        items: dict[str, ItemVersion] = {}
+        items = self._feed.own()
         async for _, pairs in scan_items(self._engine, revision):
             for pair in pairs:
                 known = self._feed.index.get(name_of(pair.key))
                 is_same = known is not None and known.revision == pair.mod_revision
-                version = known if is_same else decoded(pair)
+                version = known if is_same else self._feed.read(pair.key, pair)
                 if version is not None:
                     items[version.item.id] = version
             await asyncio.sleep(0)
@@ -322,9 +321,7 @@ class ItemEvents:
             async for revision, events in watch:
                 for event in events:
                     item_id = name_of(event.key)
-                    if item_id in self._feed.own_ids:
-                        continue
-                    after = None if event.pair is None else decoded(event.pair)
+                    after = self._feed.read(event.key, event.pair)
                     change = IndexChange(item_id, items.pop(item_id, None), after, revision)
                     if after is not None:
                         items[item_id] = after

@@ -10,11 +10,14 @@ the server if there are items: a server that is not used as a registry has no wa
   engine for its revision, and waits for that. Callers that arrive while a question is under way
   share the next one.
 - A key that cannot be decoded is not in the index, but in `undecodable`.
+- The services of this server are items without keys. The key of one has attributes that were set,
+  and nothing else of it has an effect: `read` combines the two.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Final
@@ -26,7 +29,7 @@ from leasehold.engine.values import KeyValue
 from leasehold.errors import Compacted, LeaseholdError, Status
 from leasehold.registry.index import ItemIndex
 from leasehold.registry.messages import ITEMS, UNDECODABLE, encoded_item, item_key, version_of
-from leasehold.registry.registrar import REGISTRAR_KEY, own_items
+from leasehold.registry.registrar import REGISTRAR_KEY, own_ids, own_items
 from leasehold.registry.state import EVERYTHING, ItemVersion, Transition
 from leasehold.registry.storage import CALL_S, scan_items
 from leasehold.sessions.lease_keeper import retry_until_answered
@@ -107,8 +110,8 @@ class ItemFeed:
         self._engine = engine
         self._random = random
         self._endpoint = endpoint
-        self.own_ids = frozenset(item.id for item in own_items(engine.cluster_id))
-        """The services of this server. Keys with these ids are those of other programs."""
+        self.own_ids = own_ids(engine.cluster_id)
+        """The services of this server."""
         self.index = ItemIndex()
         self.listeners: list[Callable[[IndexChange], object]] = []
         """Called with each change; must not raise."""
@@ -117,7 +120,7 @@ class ItemFeed:
         self.undecodable: dict[bytes, bytes] = {}
         """Keys that cannot be decoded, and the bytes that are sent in their place."""
         self._own_keys: set[bytes] = set()
-        """Keys of other programs that have the ids of services of this server."""
+        """Keys that have the ids of services of this server."""
         self._feeding: asyncio.Task[None] | None = None
         self._loaded = asyncio.Event()
         self._watch: Watch | None = None
@@ -138,10 +141,21 @@ class ItemFeed:
         """Return whether a key has the id of a service of this server, which needs no key."""
         return name_of(key) in self.own_ids
 
-    def own(self) -> list[ItemVersion]:
-        """Return the services of this server, which are in the index without keys."""
+    def own(self) -> dict[str, ItemVersion]:
+        """Return the services of this server by id, as they are without keys."""
         items = own_items(self._engine.cluster_id, self._endpoint())
-        return [ItemVersion(item, "", 0, 0.0, 0) for item in items]
+        return {item_id: ItemVersion(item, "", 0, 0.0, 0) for item_id, item in items.items()}
+
+    def read(self, key: bytes, pair: KeyValue | None) -> ItemVersion | None:
+        """Return the item of a key, which may be deleted; None if it cannot be decoded, either."""
+        version = None if pair is None else decoded(pair)
+        if not self.is_own(key):
+            return version
+        own = self.own()[name_of(key)]
+        if version is None or pair is None:
+            return own
+        item = replace(own.item, attributes=version.item.attributes)
+        return own._replace(item=item, revision=pair.mod_revision)
 
     async def start(self) -> None:
         """Load the index if there are items or groups; else it is loaded with the first call."""
@@ -219,9 +233,10 @@ class ItemFeed:
         if self._loaded.is_set():
             for callback in self.on_gap:
                 callback(revision)
-        for version in self.own():
-            self.index.apply(version.item.id, version, revision)
-        keys = {item_key(own) for own in self.own_ids}
+        for item_id, version in self.own().items():
+            if self.index.get(item_id) is None:
+                self.index.apply(item_id, version, revision)
+        keys: set[bytes] = set()
         for place, pair in enumerate(pairs, 1):
             keys.add(pair.key)
             known = self.index.get(name_of(pair.key))
@@ -239,16 +254,16 @@ class ItemFeed:
 
     def _take(self, key: bytes, pair: KeyValue | None, revision: int) -> None:
         """Apply a change of a key."""
-        item_id, version = name_of(key), None
-        if self.is_own(key):  # a key of another program, which has no effect
+        item_id, version = name_of(key), self.read(key, pair)
+        if version is not None and self.is_own(key):
             (self._own_keys.discard if pair is None else self._own_keys.add)(key)
-            return
+            known = self.index.get(item_id)
+            if known is not None and known.item == version.item:
+                return
         self.undecodable.pop(key, None)
-        if pair is not None:
-            version = decoded(pair)
-            if version is None:
-                logger.error("key %r is not an item that can be decoded", key)
-                self.undecodable[key] = undecodable_item(pair)
+        if pair is not None and version is None:
+            logger.error("key %r is not an item that can be decoded", key)
+            self.undecodable[key] = undecodable_item(pair)
         before, after = self.index.apply(item_id, version, revision)
         if before is not None or after is not None:
             change = IndexChange(item_id, before, after, revision)

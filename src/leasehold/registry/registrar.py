@@ -3,45 +3,46 @@
 All servers on one engine are one registrar. Its id follows from that of the cluster, so it needs no
 key. Its groups are in the key `leasehold/registrar` once they were set.
 
-The registrar and the other services of these servers are items themselves, without keys and without
-an end: they are there as long as a server is there that answers.
+The registrar and the other services of these servers are items themselves, without an end: they are
+there as long as a server is there that answers. They need no keys; the key of such an item has the
+attributes of the service, once some were set.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from google.protobuf.message import DecodeError
-
 from leasehold.engine.interface import Engine
-from leasehold.engine.time_limits import time_limit
-from leasehold.engine.values import KeyValue
-from leasehold.errors import TooBusy
-from leasehold.keyspace.operations import Compare, Put, Range, Relation, Target
-from leasehold.registry.state import Item, ServiceType, check_groups
+from leasehold.registry.messages import item_key, item_message, item_of, stored_item, version_of
+from leasehold.registry.state import (
+    AttributeSet,
+    Item,
+    ItemVersion,
+    ServiceType,
+    check_groups,
+    set_attributes,
+)
+from leasehold.services.shared_value import SharedValue
 from leasehold.wire import registry_pb2 as pb
 
 REGISTRAR_KEY: Final = b"leasehold/registrar"
 """The key of the registrar's groups."""
 
-REGISTRAR_TYPE: Final = "leasehold.Registrar"
-"""The type of the item that the registrar itself is."""
+REGISTRAR: Final = "registrar"
+RENEWAL: Final = "renewal"
+DISCOVERY: Final = "discovery"
 
-RENEWAL_TYPE: Final = "leasehold.RenewalService"
-"""The type of the item that the renewal service is."""
-
-DISCOVERY_TYPE: Final = "leasehold.DiscoveryService"
-"""The type of the item that the discovery service is."""
+SERVICES: Final[Mapping[str, str]] = {
+    REGISTRAR: "leasehold.Registrar",
+    RENEWAL: "leasehold.RenewalService",
+    DISCOVERY: "leasehold.DiscoveryService",
+}
+"""The services of a server, and the types of their items. The id of each item follows from the
+name; the registrar is the first."""
 
 NAMESPACE: Final = UUID("6f0b7c1e-58a5-5c0e-9d0e-2d4b3a1c7f10")
 """Of ids that are derived from other values."""
-
-CALL_S: Final = 10.0
-"""The timeout of one call to the engine."""
-
-MAX_CONFLICTS: Final = 100
-"""How often a change is repeated because another one came first."""
 
 
 def derived_id(*parts: bytes) -> str:
@@ -50,23 +51,43 @@ def derived_id(*parts: bytes) -> str:
     return str(UUID(bytes=digest[:16], version=5))
 
 
+def service_id(cluster: int, service: str) -> str:
+    """Return the id of the item of a service of a cluster's servers."""
+    return derived_id(service.encode(), b"%016x" % cluster)
+
+
 def registrar_id(cluster: int) -> str:
     """Return the id of the registrar of a cluster."""
-    return derived_id(b"registrar", b"%016x" % cluster)
+    return service_id(cluster, REGISTRAR)
 
 
-def own_items(cluster: int, endpoint: str = "") -> tuple[Item, ...]:
-    """Return the items of the services of a cluster's servers; the first is the registrar."""
-    renewal = derived_id(b"renewal", b"%016x" % cluster)
-    discovery = derived_id(b"discovery", b"%016x" % cluster)
-    types = {
-        registrar_id(cluster): REGISTRAR_TYPE,
-        renewal: RENEWAL_TYPE,
-        discovery: DISCOVERY_TYPE,
-    }
-    return tuple(
-        Item(item_id, (ServiceType(name),), endpoint=endpoint) for item_id, name in types.items()
-    )
+def own_items(cluster: int, endpoint: str = "") -> dict[str, Item]:
+    """Return the items of the services of a cluster's servers by id, without their attributes."""
+    items = {}
+    for service, type_name in SERVICES.items():
+        item_id = service_id(cluster, service)
+        items[item_id] = Item(item_id, (ServiceType(type_name),), endpoint=endpoint)
+    return items
+
+
+def own_ids(cluster: int) -> frozenset[str]:
+    """Return the ids of the items of the services of a cluster's servers."""
+    return frozenset(own_items(cluster))
+
+
+def service_attributes(engine: Engine, service: str) -> SharedValue[tuple[AttributeSet, ...]]:
+    """Return the attributes of a service, which are stored in the key of its item."""
+    item_id = service_id(engine.cluster_id, service)
+    item = own_items(engine.cluster_id)[item_id]
+
+    def encode(attributes: tuple[AttributeSet, ...]) -> bytes:
+        checked = item_of(item_message(set_attributes(item, attributes)))
+        return stored_item(ItemVersion(checked, "", 0, 0.0, 0))
+
+    def decode(value: bytes) -> tuple[AttributeSet, ...]:
+        return version_of(value, 0, 0).item.attributes
+
+    return SharedValue(engine, item_key(item_id), (), decode=decode, encode=encode)
 
 
 class Groups(NamedTuple):
@@ -80,16 +101,13 @@ class RegistrarState:
     """The groups of a registrar, which all servers of its cluster share."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._shared = SharedValue(
+            engine, REGISTRAR_KEY, Groups(), decode=_decoded, encode=_encoded
+        )
 
     async def get(self) -> Groups:
         """Return the groups; none if they were never set."""
-        return (await self._read())[0]
-
-    async def _read(self) -> tuple[Groups, int]:
-        async with time_limit(CALL_S, self._engine):
-            found = await self._engine.range(REGISTRAR_KEY)
-        return _groups_of(found.pairs)
+        return (await self._shared.read()).value
 
     async def set(self, names: Iterable[str]) -> Groups:
         """Set the groups, and return them with their number; equal ones change nothing.
@@ -101,28 +119,20 @@ class RegistrarState:
 
     async def update(self, change: Callable[[tuple[str, ...]], Iterable[str]]) -> Groups:
         """Change the groups; `change` returns the new ones, and may be called several times."""
-        groups, revision = await self._read()
-        for _ in range(MAX_CONFLICTS):
+
+        def changed(groups: Groups) -> Groups:
             names = check_groups(change(groups.names))
-            if names == groups.names and revision:
-                return groups
-            changed = Groups(names, groups.number + 1)
-            value = pb.RegistrarInfo(groups=names, groups_number=changed.number)
-            put = Put(REGISTRAR_KEY, value.SerializeToString())
-            is_same = Compare(REGISTRAR_KEY, Target.MOD_REVISION, Relation.EQUAL, revision)
-            async with time_limit(CALL_S, self._engine):
-                done = await self._engine.txn([is_same], [put], [Range(REGISTRAR_KEY)])
-            if done.succeeded:
-                return changed
-            groups, revision = _groups_of(done.results[0].pairs)
-        raise TooBusy("the groups of the registrar are changed again and again by others")
+            is_same = names == groups.names and groups.number
+            return groups if is_same else Groups(names, groups.number + 1)
+
+        return (await self._shared.update(changed)).value
 
 
-def _groups_of(pairs: Sequence[KeyValue]) -> tuple[Groups, int]:
-    if not pairs:
-        return Groups(), 0
-    try:
-        info = pb.RegistrarInfo.FromString(pairs[0].value)
-    except DecodeError:  # written by another program: it is replaced when groups are set
-        info = pb.RegistrarInfo()
-    return Groups(tuple(info.groups), info.groups_number), pairs[0].mod_revision
+def _encoded(groups: Groups) -> bytes:
+    info = pb.RegistrarInfo(groups=groups.names, groups_number=groups.number)
+    return info.SerializeToString()
+
+
+def _decoded(value: bytes) -> Groups:
+    info = pb.RegistrarInfo.FromString(value)
+    return Groups(tuple(info.groups), info.groups_number)

@@ -4,6 +4,8 @@ Items are registered and changed by the same transactions as on a server. Withou
 lookup reads all items, and matches them here; so it costs more than on a server, and sees items
 until the engine has ended their leases. There are no events, but `watch_items` works: it watches
 the keys.
+
+The services of servers are not items here: their keys have attributes, and no endpoint.
 """
 
 from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
@@ -30,10 +32,12 @@ from leasehold.registry.messages import (
     UNDECODABLE,
     browsed,
     change_of,
+    item_key,
     item_message,
     item_of,
     template_of,
 )
+from leasehold.registry.registrar import own_ids
 from leasehold.registry.state import Item, Template
 from leasehold.registry.storage import ItemStorage, cookie_of, scan_items, stored_key
 from leasehold.wire import registry_pb2 as pb
@@ -56,6 +60,7 @@ class ScanningRegistrar:
         self._clock = clock
         self._random = random or Random()  # noqa: S311  chooses one of several items
         self._storage = ItemStorage(engine, DurationPolicy(MAXIMUM_S, DEFAULT_S))
+        self._of_servers = {item_key(item_id) for item_id in own_ids(engine.cluster_id)}
 
     async def call(
         self,
@@ -141,7 +146,11 @@ class ScanningRegistrar:
         items: list[Item | None] = []
         revision = 0
         async for revision, pairs in scan_items(self._engine):  # noqa: B007  it is returned
-            items += [_item_of(pair) for pair in pairs if not self._engine.has_ended(pair.lease)]
+            items += [
+                _item_of(pair)
+                for pair in pairs
+                if not self._engine.has_ended(pair.lease) and pair.key not in self._of_servers
+            ]
         return items, revision
 
     async def updates(
@@ -164,6 +173,7 @@ class ScanningRegistrar:
                                 None if event.pair is None else _item_of(event.pair),
                             )
                             for event in change.events
+                            if event.key not in self._of_servers
                         ],
                     )
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from leasehold.basics.durations import Requested
 from leasehold.engine.interface import Engine
 from leasehold.leases.policies import DurationPolicy
-from leasehold.registry.item_feed import ItemFeed, decoded, name_of, undecodable_item
+from leasehold.registry.item_feed import ItemFeed, name_of, undecodable_item
 from leasehold.registry.messages import encoded_item
 from leasehold.registry.registrar import RegistrarState
 from leasehold.registry.state import EVERYTHING, Item, ItemVersion, Template
@@ -207,17 +207,18 @@ class RegistryService:
     ) -> tuple[list[ItemVersion], dict[bytes, bytes]]:
         versions: list[ItemVersion] = []
         undecodable: dict[bytes, bytes] = {}
-        versions += [version for version in self.feed.own() if template.matches(version.item)]
+        own = self.feed.own()
         async for _, pairs in scan_items(self._engine, revision):
             for pair in pairs:
-                if self.feed.is_own(pair.key):
-                    continue
-                version = decoded(pair)
+                version = self.feed.read(pair.key, pair)
                 if version is None:
                     undecodable[pair.key] = undecodable_item(pair)
+                elif version.item.id in own:
+                    own[version.item.id] = version
                 elif template.matches(version.item):
                     versions.append(version)
             await asyncio.sleep(0)
+        versions += [version for version in own.values() if template.matches(version.item)]
         return versions, undecodable
 
 

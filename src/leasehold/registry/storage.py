@@ -50,7 +50,7 @@ from leasehold.registry.messages import (
     stored_item,
     version_of,
 )
-from leasehold.registry.registrar import derived_id, own_items
+from leasehold.registry.registrar import derived_id, own_ids
 from leasehold.registry.state import Descriptor, Item, ItemVersion
 from leasehold.services.record_storage import was_not_executed
 from leasehold.sessions.lease_keeper import END_S, LOST_S, MAX_ID, end_one
@@ -135,7 +135,7 @@ class ItemStorage:
         self.policy = policy
         self._find = find
         self._random = random or SystemRandom()
-        self._own_ids = frozenset(item.id for item in own_items(engine.cluster_id))
+        self._own_ids = own_ids(engine.cluster_id)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from leasehold.errors import Compacted
 from leasehold.registry import service as service_module
 from leasehold.registry.item_feed import MAX_UNDECODABLE_BYTES, IndexNotReady, ItemFeed
 from leasehold.registry.messages import ITEMS, UNDECODABLE, item_key, stored_item
-from leasehold.registry.registrar import REGISTRAR_TYPE, own_items, registrar_id
+from leasehold.registry.registrar import REGISTRAR, SERVICES, own_items, registrar_id
 from leasehold.registry.state import EVERYTHING, Health, ItemVersion, ServiceType, Template
 from leasehold.registry.storage import ItemStorage, cookie_of
 from tests.support.registry_stage import (
@@ -62,7 +62,7 @@ def test_one_is_chosen_at_random_or_none() -> None:
 
 def test_the_registrar_is_an_item_without_a_key() -> None:
     with RegistryStage() as stage:
-        of_registrars = Template(types=(ServiceType(REGISTRAR_TYPE),))
+        of_registrars = Template(types=(ServiceType(SERVICES[REGISTRAR]),))
         assert stage.ids(of_registrars) == [registrar_id(stage.engine.cluster_id)]
         assert stage.stored() == []
         stage.pass_time(1e5)

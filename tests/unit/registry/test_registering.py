@@ -136,7 +136,7 @@ def test_a_lease_that_has_ended_is_refused() -> None:
 
 def test_the_registrars_own_id_is_refused_and_so_are_those_of_other_services() -> None:
     with RegistryStage() as stage:
-        for own in own_items(stage.engine.cluster_id):
+        for own in own_items(stage.engine.cluster_id).values():
             with pytest.raises(ValueError, match="registrar itself"):
                 stage.register(web(own.id))
         assert stage.leases_left() == 0
