@@ -88,14 +88,26 @@ class LeasePolicy(ABC):
 
 
 class DurationPolicy(LeasePolicy):
-    """Grants the requested duration up to `maximum`, and `default` for ANY."""
+    """Grants the requested duration up to `maximum`, and `default` for ANY.
+
+    `maximum` can be set; leases that are longer already keep their ends.
+    """
 
     def __init__(
         self, maximum: float | timedelta | Forever, default: float | timedelta | Forever
     ) -> None:
-        self.maximum = check_duration(maximum, "maximum")
         self.default = check_duration(default, "default")
-        self._maximum_s = seconds_of(self.maximum)
+        self.maximum = check_duration(maximum, "maximum")
+
+    @property
+    def maximum(self) -> Duration:
+        """The longest duration that is granted, also in place of a longer `default`."""
+        return self._maximum
+
+    @maximum.setter
+    def maximum(self, maximum: Duration) -> None:
+        self._maximum = check_duration(maximum, "maximum")
+        self._maximum_s = seconds_of(self._maximum)
         self._default = duration_of(min(seconds_of(self.default), self._maximum_s))
 
     def __repr__(self) -> str:
@@ -105,7 +117,7 @@ class DurationPolicy(LeasePolicy):
         if requested is ANY:
             return self._default
         if requested is FOREVER:
-            return self.maximum
+            return self._maximum
         return requested if requested <= self._maximum_s else self._maximum_s
 
 

@@ -80,6 +80,19 @@ def test_a_duration_policy_grants_what_is_asked_up_to_its_maximum_and_its_defaul
     assert policy.renew(SHOWN, requested, 0.0) == granted
 
 
+def test_the_maximum_of_a_duration_policy_can_be_set_and_bounds_its_default() -> None:
+    policy = DurationPolicy(60.0, 30.0)
+    policy.maximum = 10.0
+    granted = [policy.grant(SHOWN, requested, 0.0) for requested in (5.0, 20.0, FOREVER, ANY)]
+    assert granted == [5.0, 10.0, 10.0, 10.0]
+    policy.maximum = FOREVER
+    granted = [policy.grant(SHOWN, requested, 0.0) for requested in (100.0, FOREVER, ANY)]
+    assert granted == [100.0, FOREVER, 30.0]
+    with pytest.raises(ValueError, match="maximum"):
+        policy.maximum = 0.0
+    assert policy.maximum is FOREVER
+
+
 @pytest.mark.parametrize("requested", [ANY, FOREVER, 0.001, 10.0, 1e308])
 @pytest.mark.parametrize("duration", [10.0, 0.5, FOREVER, timedelta(seconds=3)])
 def test_a_fixed_policy_grants_always_the_same_whatever_is_asked(
