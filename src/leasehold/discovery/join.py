@@ -18,7 +18,7 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -153,7 +153,8 @@ class Join:
 
     `groups` and `locators` are those of `Discovery`; `discovery` is one that the program has, in
     their place, and does not close before the join. `on_id` is called once, with the id of the
-    service, when it has one. `duration` is requested for each lease.
+    service, when it has one. `duration` is requested for each lease. `excluded` are ids of
+    registrars that are not joined, such as one that has the service in another way.
 
     Calls that change the service return immediately. They raise ValueError, and change nothing, if
     registrars would refuse the result, such as one with too many attribute sets. After `close` they
@@ -167,6 +168,7 @@ class Join:
         locators: Iterable[LocatorLike] | None = (),
         *,
         duration: DurationLike = ANY,
+        excluded: Container[str] = (),
         on_id: Callable[[str], object] | None = None,
         tls: ssl.SSLContext | None = None,
         discovery: Discovery | None = None,
@@ -179,6 +181,7 @@ class Join:
         item_of(item_message(item))
         self._item = item
         self._duration = duration
+        self._excluded = excluded
         self._on_id = on_id
         self._connect = connect or (lambda registrar: ConnectedRegistrar.open(registrar, tls))
         self._random = Random()  # noqa: S311  spreads retries
@@ -268,6 +271,8 @@ class Join:
 
     def _changed(self, event: DiscoveryEvent) -> None:
         for registrar in event.registrars:
+            if registrar.id in self._excluded:
+                continue
             if event.kind is EventKind.DISCOVERED:
                 self._members[registrar] = _Membership(self, registrar)
             elif event.kind is EventKind.DISCARDED and registrar in self._members:
@@ -325,12 +330,23 @@ class Join:
 
     async def close(self) -> None:
         """Cancel all leases, and wait for that at most `CLOSE_S`. Later changes raise errors."""
+        await self._end(cancels=True)
+
+    async def abort(self) -> None:
+        """Stop like `close`, but leave the registrations as they are.
+
+        They end with their leases, unless another process registers the service, with its id.
+        """
+        await self._end(cancels=False)
+
+    async def _end(self, *, cancels: bool) -> None:
         if self._is_closed:
             return
         self._is_closed = True
         with suppress(RuntimeError):  # a discovery of the program may be closed already
             self._discovery.remove_listener(self._changed)
-        leaving = [asyncio.create_task(each.leave()) for each in self._members.values()]
+        members = self._members.values()
+        leaving = [asyncio.create_task(each.leave(cancels=cancels)) for each in members]
         self._members.clear()
         if tasks := (*leaving, *self._leaving):
             _, late = await asyncio.wait(tasks, timeout=CLOSE_S)
@@ -454,8 +470,8 @@ class _Membership:
         if connection is not None:
             await connection.close()
 
-    async def leave(self) -> None:
-        """Cancel the registration, and disconnect."""
+    async def leave(self, *, cancels: bool = True) -> None:
+        """Cancel the registration, if `cancels`, and disconnect."""
         self._task.cancel()
         await asyncio.wait([self._task])
         made, self.registration = self.registration, None
@@ -463,8 +479,9 @@ class _Membership:
             if made is not None:
                 if made.lease is not None:
                     self._join.release(made.lease)
-                async with asyncio.timeout(CLOSE_S):
-                    await made.cancel()
+                if cancels:
+                    async with asyncio.timeout(CLOSE_S):
+                        await made.cancel()
         except (LeaseholdError, OSError) as error:  # it ends with its lease
             logger.debug("not cancelled at registrar %s: %s", self.registrar.id, error)
         finally:

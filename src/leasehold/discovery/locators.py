@@ -128,7 +128,7 @@ def changed_groups(groups: Groups, change: Change, given: Iterable[str] | None) 
     names = names_of(given)
     if groups is None:
         raise UnsupportedOperation(
-            f"groups cannot be {change.value} all groups: name the wanted ones with set_groups"
+            f"groups cannot be {change.value} all groups: set the wanted ones by their names"
         )
     return groups | names if change is Change.ADD else groups - names
 

@@ -205,7 +205,7 @@ async def test_groups_are_added_set_and_removed() -> None:
 @virtually
 async def test_add_and_remove_on_all_groups_are_unsupported(name: str) -> None:
     async with Discovery(ALL_GROUPS, network=FakeNetwork()) as discovery:
-        with pytest.raises(UnsupportedOperation, match="all groups: name the wanted ones"):
+        with pytest.raises(UnsupportedOperation, match="all groups: set the wanted ones by"):
             getattr(discovery, name)(["a"])
         with pytest.raises(TypeError):
             getattr(discovery, name)(None)

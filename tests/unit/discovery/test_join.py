@@ -218,6 +218,33 @@ async def test_an_id_that_the_service_has_is_used() -> None:
 
 
 @virtually
+async def test_an_excluded_registrar_is_not_joined() -> None:
+    world = World(Item(MINE), excluded={"R"})
+    world.announce("R", "S")
+    await asyncio.sleep(1)
+    assert [each.id for each in world.join.registrars()] == ["S"]
+    world.discovery.discard(Registrar("R"))
+    await asyncio.sleep(100)
+    assert world.registrars["R"].calls == []
+    await world.close()
+
+
+@virtually
+async def test_an_aborted_join_cancels_nothing_and_renews_nothing() -> None:
+    world = World(Item(MINE))
+    registrar = world.registrars["R"]
+    world.announce("R")
+    await asyncio.sleep(1)
+    await world.join.abort()
+    await asyncio.sleep(TERM_S)
+    assert registrar.calls == ["register", "disconnect"]
+    assert registrar.item == Item(MINE)
+    with pytest.raises(RuntimeError, match="was closed"):
+        world.join.registrars()
+    await world.close()
+
+
+@virtually
 async def test_leases_are_renewed() -> None:
     world = World()
     world.announce("R")
