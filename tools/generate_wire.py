@@ -36,6 +36,7 @@ PROTOS: Final = (  # each after those that it imports
     "renewal",
     "registry",
     "discovery",
+    "admin",
     "health",
     "status",
     "reflection_v1",

@@ -65,7 +65,7 @@ def add_command(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
         from leasehold.events.client import call_service
-        from leasehold.wire import registry_pb2 as pb
+        from leasehold.wire import admin_pb2 as pb
 
         require_leasehold(client, "leasehold admin")
         channel, kind = remote(client).channel, pb.MemberGroupsResponse

@@ -90,7 +90,7 @@ def service_attributes(engine: Engine, service: str) -> SharedValue[tuple[Attrib
     return SharedValue(engine, item_key(item_id), (), decode=decode, encode=encode)
 
 
-class Groups(NamedTuple):
+class MemberGroups(NamedTuple):
     """The groups of a registrar, and their number, which rises when they change."""
 
     names: tuple[str, ...] = ()
@@ -102,14 +102,14 @@ class RegistrarState:
 
     def __init__(self, engine: Engine) -> None:
         self._shared = SharedValue(
-            engine, REGISTRAR_KEY, Groups(), decode=_decoded, encode=_encoded
+            engine, REGISTRAR_KEY, MemberGroups(), decode=_decoded, encode=_encoded
         )
 
-    async def get(self) -> Groups:
+    async def get(self) -> MemberGroups:
         """Return the groups; none if they were never set."""
         return (await self._shared.read()).value
 
-    async def set(self, names: Iterable[str]) -> Groups:
+    async def set(self, names: Iterable[str]) -> MemberGroups:
         """Set the groups, and return them with their number; equal ones change nothing.
 
         Setting none to a registrar that never had groups is a change: it is then announced.
@@ -117,22 +117,22 @@ class RegistrarState:
         wanted = check_groups(names)
         return await self.update(lambda _: wanted)
 
-    async def update(self, change: Callable[[tuple[str, ...]], Iterable[str]]) -> Groups:
+    async def update(self, change: Callable[[tuple[str, ...]], Iterable[str]]) -> MemberGroups:
         """Change the groups; `change` returns the new ones, and may be called several times."""
 
-        def changed(groups: Groups) -> Groups:
+        def changed(groups: MemberGroups) -> MemberGroups:
             names = check_groups(change(groups.names))
             is_same = names == groups.names and groups.number
-            return groups if is_same else Groups(names, groups.number + 1)
+            return groups if is_same else MemberGroups(names, groups.number + 1)
 
         return (await self._shared.update(changed)).value
 
 
-def _encoded(groups: Groups) -> bytes:
+def _encoded(groups: MemberGroups) -> bytes:
     info = pb.RegistrarInfo(groups=groups.names, groups_number=groups.number)
     return info.SerializeToString()
 
 
-def _decoded(value: bytes) -> Groups:
+def _decoded(value: bytes) -> MemberGroups:
     info = pb.RegistrarInfo.FromString(value)
-    return Groups(tuple(info.groups), info.groups_number)
+    return MemberGroups(tuple(info.groups), info.groups_number)

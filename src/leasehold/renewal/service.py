@@ -104,12 +104,14 @@ class RenewalService:
         self._clock = clock
         self._random = random or SystemRandom()
         self._grantors = grantors
+        self.policy = DurationPolicy(limits.max_term, limits.default_term)
+        """Bounds the terms of sets."""
         self.records: LeasedRecords[LiveSet] = LeasedRecords(
             engine,
             shards,
             NAME,
             self,
-            DurationPolicy(limits.max_term, limits.default_term),
+            self.policy,
             max_records=limits.sets,
             clock=clock,
             random=random,

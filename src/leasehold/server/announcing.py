@@ -19,7 +19,7 @@ from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Method
 from leasehold.registry.registrar import (
     REGISTRAR_KEY,
-    Groups,
+    MemberGroups,
     RegistrarState,
     registrar_id,
 )
@@ -28,7 +28,7 @@ from leasehold.server.engine_services import ServiceHost
 from leasehold.server.leases.service_leases import ServiceLeases
 from leasehold.server.pages import Exposition
 from leasehold.services.forwarding import completed, methods_of
-from leasehold.wire import registry_pb2 as pb
+from leasehold.wire import admin_pb2 as pb
 
 if TYPE_CHECKING:
     from leasehold.discovery.announcements import Announcer
@@ -95,7 +95,7 @@ class AnnouncementService:
             await self._registrar.set(groups)
         self._begin_following(await self._registrar.get())
 
-    def _begin_following(self, groups: Groups) -> None:
+    def _begin_following(self, groups: MemberGroups) -> None:
         if self._following is None and (groups.number or self._is_reachable()):
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
@@ -159,7 +159,7 @@ class AnnouncementService:
                 logger.warning("the end of the registrar cannot be announced: %r", error)
 
 
-def _encoded(groups: Groups) -> bytes:
+def _encoded(groups: MemberGroups) -> bytes:
     return pb.MemberGroupsResponse(
         groups=groups.names, groups_number=groups.number
     ).SerializeToString()

@@ -1,5 +1,7 @@
 """The services of `leasehold serve` on an engine: mailboxes, renewal, registry and discovery.
 
+Their administration, and announcements of the registrar, are services of their own.
+
 They share the shards of the server, the way to other servers on the same cluster, and the calls to
 listeners. On an engine in this process there is one server, which owns all shards; on a cluster the
 servers divide them.
@@ -25,14 +27,17 @@ from leasehold.grpc.routes import Method
 from leasehold.leases.lease import Outcome
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.item_events import ItemEvents
+from leasehold.registry.registrar import DISCOVERY, REGISTRAR, RENEWAL
 from leasehold.registry.rpc import RegistryLeases, RegistryRpc
 from leasehold.registry.service import RegistryService
 from leasehold.renewal.grantors import Credentials, Grantors
 from leasehold.renewal.places import RenewOwn
 from leasehold.renewal.rpc import RenewalRpc
 from leasehold.renewal.service import RenewalLimits, RenewalService
+from leasehold.server.administration import AdministrationService
 from leasehold.server.announcing import AnnouncementService
 from leasehold.server.engine_services import EngineService, ServiceHost
+from leasehold.server.joining import ServiceJoins
 from leasehold.server.leases.service_leases import ServiceLeases
 from leasehold.server.pages import Exposition
 from leasehold.server.settings import RemoteEndpoints, ServiceSettings
@@ -60,9 +65,9 @@ class StandardServices:
         self._is_local = isinstance(engine, EmbeddedEngine)
         self._shards: Shards = LocalShards(engine) if self._is_local else ElectedShards(engine, "")
         self._forwarder = Forwarder(self._shards, self._channel_to_server)
-        policy = DurationPolicy(settings.set_maximum, settings.set_default)
+        of_boxes = DurationPolicy(settings.set_maximum, settings.set_default)
         limits = MailboxLimits(events=settings.mailbox_events, bytes=settings.mailbox_bytes)
-        self._mailboxes = MailboxService(engine, self._shards, policy, limits=limits)
+        self._mailboxes = MailboxService(engine, self._shards, of_boxes, limits=limits)
         mailboxes = MailboxRpc(self._mailboxes, self._shards, self._forwarder)
         self._calls = ListenerCalls(mailboxes.deliver)
         self._grantors = _grantors_of(settings, host, self._renew_own)
@@ -85,12 +90,13 @@ class StandardServices:
             self._registry, self._item_events, self._forwarder, callbacks, self._endpoints
         )
         self._watches = registry.watches
+        of_discoveries = DurationPolicy(settings.discovery_maximum, settings.discovery_default)
         self._discovery = DiscoveryService(
             engine,
             self._shards,
             RealNetwork(host.peer_tls),
             self._calls,
-            DurationPolicy(settings.discovery_maximum, settings.discovery_default),
+            of_discoveries,
             DiscoveryLimits(
                 registrations=settings.max_discoveries,
                 handback_bytes=settings.handback_bytes,
@@ -98,6 +104,14 @@ class StandardServices:
             ),
         )
         discovery = DiscoveryRpc(self._discovery, self._forwarder, callbacks)
+        self._joins = ServiceJoins(host, self._shards, self._registry.feed)
+        bounded = {
+            REGISTRAR: [policy],
+            RENEWAL: [self._renewal.policy, of_boxes],
+            DISCOVERY: [of_discoveries],
+        }
+        self.administration = AdministrationService(host, self._joins, bounded)
+        """To be started after these services."""
         of_mailboxes, of_sets, of_events, of_discovery = (
             RecordLeases(service.records, self._forwarder)
             for service in (self._mailboxes, self._renewal, self._item_events, self._discovery)
@@ -153,14 +167,8 @@ class StandardServices:
         await self._item_events.start()
         await self._discovery.start()
         # Sets first: their leases run.
-        await self._shards.start(
-            [
-                self._renewal.records,
-                self._item_events.records,
-                self._mailboxes.records,
-                self._discovery,
-            ]
-        )
+        records = (self._renewal.records, self._item_events.records, self._mailboxes.records)
+        await self._shards.start([*records, self._discovery, self._joins])
         await self._registry.start()
         address = self._host.settings.services.dns
         if self._dns is not None and address is not None:
@@ -284,7 +292,8 @@ class StandardServices:
 
 def standard_services(host: ServiceHost) -> Sequence[EngineService]:
     """Make the services of `leasehold serve`."""
-    return (StandardServices(host), AnnouncementService(host))
+    services = StandardServices(host)
+    return (services, services.administration, AnnouncementService(host))
 
 
 def _dns_of(domain: str, registry: RegistryService) -> "DnsServer":

@@ -32,34 +32,6 @@ MATCH_NOMATCH: Transition
 NOMATCH_MATCH: Transition
 MATCH_MATCH: Transition
 
-class MemberGroupsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class ChangeMemberGroupsRequest(_message.Message):
-    __slots__ = ("change", "groups")
-    class Change(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        ADD: _ClassVar[ChangeMemberGroupsRequest.Change]
-        SET: _ClassVar[ChangeMemberGroupsRequest.Change]
-        REMOVE: _ClassVar[ChangeMemberGroupsRequest.Change]
-    ADD: ChangeMemberGroupsRequest.Change
-    SET: ChangeMemberGroupsRequest.Change
-    REMOVE: ChangeMemberGroupsRequest.Change
-    CHANGE_FIELD_NUMBER: _ClassVar[int]
-    GROUPS_FIELD_NUMBER: _ClassVar[int]
-    change: ChangeMemberGroupsRequest.Change
-    groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, change: _Optional[_Union[ChangeMemberGroupsRequest.Change, str]] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class MemberGroupsResponse(_message.Message):
-    __slots__ = ("groups", "groups_number")
-    GROUPS_FIELD_NUMBER: _ClassVar[int]
-    GROUPS_NUMBER_FIELD_NUMBER: _ClassVar[int]
-    groups: _containers.RepeatedScalarFieldContainer[str]
-    groups_number: int
-    def __init__(self, groups: _Optional[_Iterable[str]] = ..., groups_number: _Optional[int] = ...) -> None: ...
-
 class ServiceType(_message.Message):
     __slots__ = ("name", "bases")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -12,7 +12,7 @@ from leasehold.registry.registrar import REGISTRAR_KEY, RegistrarState
 from leasehold.server.announcing import AnnouncementService
 from leasehold.server.engine_services import ServiceHost
 from leasehold.server.settings import ServiceSettings, Settings
-from leasehold.wire import registry_pb2 as pb
+from leasehold.wire import admin_pb2 as pb
 from tests.support.fake_network import virtually
 from tests.support.held_watches import HeldEngine, held_engine
 

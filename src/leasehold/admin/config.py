@@ -1,0 +1,220 @@
+"""What an administrator sets for a service of a server, the rules for it, and its key.
+
+A service joins the registrars of groups and at locators (`server.joining`), has attributes, and
+bounds the terms of the leases that it grants. The attributes are in the key of the service's item,
+the rest is in the key `leasehold/admin/<service>`. There are no keys before something is set.
+
+The rules for groups and locators are those of `Discovery`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from leasehold.basics.durations import (
+    FOREVER,
+    WIRE_FOREVER_MS,
+    Duration,
+    DurationLike,
+    check_duration,
+    to_wire_ms,
+)
+from leasehold.discovery.locators import (
+    Locator,
+    LocatorLike,
+    groups_of,
+    locators_of,
+    with_groups,
+    with_locators,
+    without_groups,
+    without_locators,
+)
+from leasehold.discovery.state import ALL_GROUPS, NO_GROUPS, Groups
+from leasehold.engine.interface import Engine
+from leasehold.leases.policies import MAX_TERM_MS
+from leasehold.registry.messages import sets_of
+from leasehold.registry.registrar import SERVICES
+from leasehold.registry.state import MAX_GROUPS, AttributeSet, without_duplicates
+from leasehold.services.shared_value import SharedValue
+from leasehold.wire import admin_pb2 as pb
+
+ADMIN: Final = b"leasehold/admin/"
+"""The prefix of the keys; the rest is the name of the service."""
+
+MAX_LOCATORS: Final = 1_000
+"""Locators that a service joins; as many groups (`MAX_GROUPS`)."""
+
+MIN_BOUND_S: Final = 1
+"""The lowest bound of leases: the shortest term that etcd has."""
+
+MAX_BOUND_S: Final = MAX_TERM_MS // 1000
+
+Request: TypeAlias = pb.ChangeServiceRequest
+Attributes: TypeAlias = tuple[AttributeSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """What is set for a service, except its attributes."""
+
+    groups: Groups = NO_GROUPS
+    locators: tuple[Locator, ...] = ()
+    lease_bound: Duration | None = None
+    """The longest term of its leases; None for that of the server's settings."""
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it joins any registrar."""
+        return self.groups != NO_GROUPS or bool(self.locators)
+
+
+def config_of(engine: Engine, service: str) -> SharedValue[ServiceConfig]:
+    """Return what is set for a service, in its key."""
+    key = ADMIN + service.encode()
+    return SharedValue(engine, key, ServiceConfig(), decode=_decoded, encode=_encoded)
+
+
+def check_service(service: str) -> str:
+    """Return the name of a service. ValueError: there is none with this name."""
+    if service not in SERVICES:
+        names = ", ".join(SERVICES)
+        raise ValueError(f"unknown service {service[:64]!r}: the services are {names}")
+    return service
+
+
+# Changes.
+
+
+def config_change(request: Request) -> Callable[[ServiceConfig], ServiceConfig]:
+    """Return the change of a request, which is applied to the latest state.
+
+    Raises ValueError if the request is not valid. The change raises `UnsupportedOperation` if
+    groups are added to all groups, or removed from them, and ValueError if there are too many.
+    """
+    operation = _checked_operation(request)
+    match request.WhichOneof("part"):
+        case "groups":
+            given = groups_of_message(request.groups)
+            if given is ALL_GROUPS and operation != Request.SET:
+                raise ValueError("all groups can only be set, neither added nor removed")
+            return lambda config: replace(config, groups=_groups(config.groups, operation, given))
+        case "locators":
+            locators = locators_of(request.locators.locators)
+            return lambda config: replace(
+                config, locators=_locators(config.locators, operation, locators)
+            )
+        case "lease_bound_ms":
+            bound = _bound_of(request.lease_bound_ms)
+            return lambda config: replace(config, lease_bound=bound)
+        case _:
+            raise ValueError("part must be given: groups, locators, attributes or lease_bound_ms")
+
+
+def attributes_change(request: Request) -> Callable[[Attributes], Attributes]:
+    """Return the change of attributes of a request, which is applied to the latest state."""
+    given = sets_of(request.attributes.sets)
+    match _checked_operation(request):
+        case Request.ADD:
+            return lambda current: without_duplicates((*current, *given))
+        case Request.REMOVE:
+            return lambda current: tuple(
+                each for each in current if not any(map(each.matches, given))
+            )
+    return lambda _: without_duplicates(given)
+
+
+def _checked_operation(request: Request) -> int:
+    if request.operation not in Request.Operation.values():
+        raise ValueError(f"operation must be ADD, SET or REMOVE, got {request.operation}")
+    return request.operation
+
+
+def _groups(current: Groups, operation: int, given: Groups) -> Groups:
+    changed = given
+    if operation == Request.ADD and given is not ALL_GROUPS:
+        changed = with_groups(current, given)
+    elif operation == Request.REMOVE and given is not ALL_GROUPS:
+        changed = without_groups(current, given)
+    _check_count(() if changed is ALL_GROUPS else changed, MAX_GROUPS, "groups")
+    return changed
+
+
+def _locators(
+    current: tuple[Locator, ...], operation: int, given: tuple[Locator, ...]
+) -> tuple[Locator, ...]:
+    changed = given
+    if operation == Request.ADD:
+        changed = with_locators(current, given)
+    elif operation == Request.REMOVE:
+        changed = without_locators(current, given)
+    _check_count(changed, MAX_LOCATORS, "locators")
+    return changed
+
+
+def _check_count(given: Iterable[object], most: int, what: str) -> None:
+    count = len(list(given))
+    if count > most:
+        raise ValueError(f"a service joins at most {most:,} {what}, got {count:,}")
+
+
+def check_bound(bound: DurationLike | None) -> Duration | None:
+    """Return a bound of leases. ValueError: it is too low or too high."""
+    checked = None if bound is None else check_duration(bound, "bound of leases")
+    if checked is None or checked is FOREVER or MIN_BOUND_S <= checked <= MAX_BOUND_S:
+        return checked
+    raise ValueError(
+        f"bound of leases must be from {MIN_BOUND_S:,} to {MAX_BOUND_S:,} s, or FOREVER, "
+        f"got {checked:,g} s"
+    )
+
+
+# Messages.
+
+
+def groups_message(groups: Iterable[str] | None) -> pb.JoinedGroups:
+    """Return the message of groups. TypeError: one of them is not a str."""
+    names = groups_of(groups)
+    return (
+        pb.JoinedGroups(all=True) if names is ALL_GROUPS else pb.JoinedGroups(names=sorted(names))
+    )
+
+
+def groups_of_message(message: pb.JoinedGroups) -> Groups:
+    """Return the groups of a message. ValueError: it has names and all groups, or a long name."""
+    if message.all and message.names:
+        raise ValueError("groups must be all or have names, not both")
+    return groups_of(None if message.all else message.names)
+
+
+def locator_texts(locators: Iterable[LocatorLike]) -> list[str]:
+    """Return locators as texts, each once. TypeError, ValueError: one of them is not a locator."""
+    return [str(locator) for locator in locators_of(locators)]
+
+
+def bound_ms(bound: DurationLike | None) -> int:
+    """Return a bound of leases in milliseconds; 0 for None."""
+    checked = check_bound(bound)
+    return 0 if checked is None else to_wire_ms(checked)
+
+
+def _bound_of(bound_ms: int) -> Duration | None:
+    if bound_ms == 0:
+        return None
+    return FOREVER if bound_ms == WIRE_FOREVER_MS else check_bound(bound_ms / 1000)
+
+
+def _encoded(config: ServiceConfig) -> bytes:
+    return pb.StoredServiceConfig(
+        groups=groups_message(config.groups),
+        locators=locator_texts(config.locators),
+        lease_bound_ms=bound_ms(config.lease_bound),
+    ).SerializeToString()
+
+
+def _decoded(value: bytes) -> ServiceConfig:
+    stored = pb.StoredServiceConfig.FromString(value)
+    return ServiceConfig(
+        groups_of_message(stored.groups),
+        locators_of(stored.locators),
+        _bound_of(stored.lease_bound_ms),
+    )
