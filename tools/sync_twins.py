@@ -172,6 +172,7 @@ MODULES: Final[Mapping[str, Module]] = {
             ),
         }
     ),
+    "leasehold.admin.client": Module(classes={"Admin": Twin()}),
     "leasehold.registry.everyday": Module(
         classes={
             "RegisteredService": Twin(

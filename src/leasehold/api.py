@@ -3,6 +3,7 @@
 It takes long to import, so `leasehold` does that when the first of these names is used.
 """
 
+from leasehold.admin.client import Admin, AdministeredService
 from leasehold.basics.durations import (
     ANY,
     FOREVER,
@@ -142,6 +143,8 @@ __all__ = [
     "FROM_KEY",
     "SYSTEM_CLOCK",
     "AcquisitionCounts",
+    "Admin",
+    "AdministeredService",
     "AnyDuration",
     "AutoCompaction",
     "Barrier",

@@ -7,6 +7,7 @@ from functools import cache, partial
 from random import Random
 from typing import Any, Self
 
+from leasehold.admin.client import Admin
 from leasehold.basics.callbacks import check_callable, check_plain_callback
 from leasehold.basics.durations import ANY, FOREVER, DurationLike, Forever, check_seconds
 from leasehold.basics.event_loop import post
@@ -104,6 +105,8 @@ class Client:
         self._discovery = cache(
             partial(RemoteDiscovery, engine, self._patience, lambda: renewal().callbacks, clock)
         )
+        self.admin = Admin(engine, self._patience)
+        """Administration of the server's own services."""
         self._services = NamedServices(self.registry, self._keeper, self._sessions, self._patience)
         self._is_open = True
 

@@ -12,6 +12,7 @@ does something else. It is started when the first client is created.
 import importlib
 import typing
 
+from leasehold.sync.generated.admin_client import Admin
 from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.client import Client
 from leasehold.sync.generated.connecting import connect
@@ -48,6 +49,7 @@ else:
 
 __all__ = [
     "KV",
+    "Admin",
     "Barrier",
     "Client",
     "Election",

@@ -43,6 +43,7 @@ TWINS += [
     (leasehold.RenewalSet, leasehold.sync.RenewalSet),
     (leasehold.events.client.Mailbox, leasehold.sync.Mailbox),
     (leasehold.Registry, leasehold.sync.Registry),
+    (leasehold.Admin, leasehold.sync.Admin),
     (leasehold.Registration, leasehold.sync.Registration),
     (leasehold.RegisteredService, leasehold.sync.RegisteredService),
 ]

@@ -16,6 +16,7 @@ from leasehold.locks.lock_events import Listener as LockListener
 from leasehold.registry.named_services import Service, Strategy
 from leasehold.renewal.client import SetInfo
 from leasehold.sync.client_base import ClientBase
+from leasehold.sync.generated.admin_client import Admin
 from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.election import Election
 from leasehold.sync.generated.events_client import Mailbox
@@ -47,6 +48,8 @@ class Client(ClientBase):
         """Rights of subjects on resources, for as long as a lease lasts."""
         self.registry = Registry(thread, twin.registry)
         """Services that are found while they live, by types and attributes."""
+        self.admin = Admin(thread, twin.admin)
+        """Administration of the server's own services."""
 
     def lease(
         self,
