@@ -47,7 +47,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--locator",
-        type=_locator,
+        type=parse_locator,
         action="append",
         default=[],
         metavar="LOCATOR",
@@ -72,7 +72,8 @@ def add_command(commands: Commands) -> None:
     parser.set_defaults(run=run, endpoint=None)
 
 
-def _locator(text: str) -> "Locator":
+def parse_locator(text: str) -> "Locator":
+    """Parse a locator."""
     from leasehold.discovery.locators import Locator
 
     try:

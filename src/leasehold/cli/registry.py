@@ -241,7 +241,7 @@ def _add_template(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", type=_item_id, metavar="ID", help="only the item with this id")
     parser.add_argument(
         "--attribute",
-        type=_attribute,
+        type=parse_attribute,
         action="append",
         default=[],
         metavar="KIND[:FIELD=VALUE]",
@@ -471,7 +471,8 @@ def _field(text: str) -> tuple[str, Any]:
     return name, _value(value)
 
 
-def _attribute(text: str) -> tuple[str, list[tuple[str, Any]]]:
+def parse_attribute(text: str) -> tuple[str, list[tuple[str, Any]]]:
+    """Parse a kind of attribute sets, which may have the value of one field."""
     kind, separator, fields = text.partition(":")
     name, equals, value = fields.partition("=")
     if not kind or (separator and not (name and equals)):

@@ -37,15 +37,17 @@ def item_json(item: "Item | None") -> dict[str, Any]:
         "health": item.health.name.lower(),
         "endpoint": item.endpoint,
         "types": [each.name for each in item.types],
-        "attributes": [{"kind": each.kind, "fields": _fields(each)} for each in item.attributes],
+        "attributes": list(map(set_json, item.attributes)),
     }
     if item.descriptor is not None:
         shown_item["descriptor"] = item.descriptor.type
     return shown_item
 
 
-def _fields(attributes: "AttributeSet") -> dict[str, Any]:
-    return {name: json.loads(text) for name, text in attributes.fields}
+def set_json(attributes: "AttributeSet") -> dict[str, Any]:
+    """Return an attribute set as values of JSON."""
+    fields = {name: json.loads(text) for name, text in attributes.fields}
+    return {"kind": attributes.kind, "fields": fields}
 
 
 def item_row(item: "Item | None") -> tuple[str, ...]:
@@ -57,11 +59,12 @@ def item_row(item: "Item | None") -> tuple[str, ...]:
         item.health.name.lower(),
         shown_text(item.endpoint),
         shown_text(", ".join(each.name for each in item.types)),
-        shown_text("; ".join(map(_shown_set, item.attributes))),
+        shown_text("; ".join(map(shown_set, item.attributes))),
     )
 
 
-def _shown_set(attributes: "AttributeSet") -> str:
+def shown_set(attributes: "AttributeSet") -> str:
+    """Format an attribute set for people; names and values are not escaped."""
     fields = ", ".join(f"{name}={text}" for name, text in attributes.fields)
     return f"{attributes.kind}({fields})"
 
