@@ -105,7 +105,7 @@ class LeaseholdServer:
         )
         """The server's own keyspace, for services in this process."""
         self.runtime.failure_callbacks.append(self._fail)
-        self._host = ServiceHost(self.engine, settings)
+        self._host = ServiceHost(self.engine, settings, peer_tls=settings.peer_tls())
         self._services = EngineServices(make_services(self._host))
         methods = self._methods(settings)
         if interceptor is not None:

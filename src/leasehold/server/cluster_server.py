@@ -22,7 +22,6 @@ from typing import Final, Self
 from leasehold.basics.addresses import Address
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.histogram import Histogram
-from leasehold.basics.tls import client_tls
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.errors import Closed, ConnectFailed, HistoryLost, LeaseholdError
 from leasehold.grpc.call_context import Interceptor
@@ -49,7 +48,7 @@ from leasehold.server.pages import (
     show_network,
     show_process,
 )
-from leasehold.server.settings import RemoteEndpoints, Settings, TlsFiles
+from leasehold.server.settings import RemoteEndpoints, Settings
 from leasehold.server.standard_services import standard_services
 from leasehold.serving.grpc_server import STOPPED, GrpcServer
 from leasehold.wire.codec import ResponseHeaderEncoder
@@ -153,7 +152,7 @@ class ClusterServer:
         self._settings = settings
         self._interceptor = interceptor
         self._make_services = make_services
-        self._host = ServiceHost(self.engine, settings, peer_tls=_peer_tls(settings.tls))
+        self._host = ServiceHost(self.engine, settings, peer_tls=settings.peer_tls())
         self._probe = ClusterProbe(self.engine, self._cluster, settings.unhealthy_after_s)
         self._health_page = HealthPage(lambda _: self._trouble())
         self._access = WebAccess(settings.cors, settings.host_whitelist)
@@ -360,12 +359,3 @@ def engine_at(place: RemoteEndpoints) -> RemoteEngine:
             reconnect_max=RECONNECT_MAX_S,
         )
     )
-
-
-def _peer_tls(files: TlsFiles | None) -> ssl.SSLContext | None:
-    """Return the context for calls to other servers, which have certificates of the same CA.
-
-    This server presents its own certificate to them. Without a CA of client certificates, those of
-    the system are trusted.
-    """
-    return None if files is None else client_tls(files.client_ca, files.cert, files.key)

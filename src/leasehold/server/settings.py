@@ -171,6 +171,15 @@ class Settings:
     log_level: str = "info"
     log_format: str = "console"
 
+    def peer_tls(self) -> ssl.SSLContext | None:
+        """Read the files for calls to other servers, which have certificates of the same CA.
+
+        This server presents its own certificate to them. Without a CA of client certificates, those
+        of the system are trusted. None without TLS.
+        """
+        files = self.tls
+        return None if files is None else client_tls(files.client_ca, files.cert, files.key)
+
     def __post_init__(self) -> None:
         if not self.listen:
             raise ValueError("listen must have at least one address, such as 127.0.0.1:2379")
