@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha import (
 )
 
 from leasehold.wire import (
+    admin_pb2,
     auth_pb2,
     cluster_pb2,
     election_pb2,
@@ -57,6 +58,7 @@ OURS: Final = _services(
     lock_pb2,
     maintenance_pb2,
     registry_pb2,
+    admin_pb2,
     renewal_pb2,
     rpc_pb2,
     services_pb2,
