@@ -98,7 +98,12 @@ class AdministrationService:
         return ()
 
     def metrics(self, out: Exposition) -> None:
-        """Add nothing."""
+        """Add the number of registrations to a scrape."""
+        out.gauge(
+            "leasehold_service_registrations",
+            "Registrations of this server's own services at other registrars.",
+            self._joins.registrations,
+        )
 
     # Calls.
 

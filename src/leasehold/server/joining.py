@@ -57,6 +57,11 @@ class ServiceJoins:
         }
         feed.listeners.append(self._changed)
 
+    @property
+    def registrations(self) -> int:
+        """How many registrations this server has at other registrars, of all services."""
+        return sum(each.registrations for each in self._services.values())
+
     def configure(self, service: str, config: ServiceConfig) -> None:
         """Join what is set for a service, from now on."""
         self._services[service].configure(config)
@@ -107,6 +112,11 @@ class _ServiceJoin:
         self._news = asyncio.Event()
         self._aborting: set[asyncio.Task[None]] = set()
         self._is_zeroconf_missing = False
+
+    @property
+    def registrations(self) -> int:
+        """At how many registrars this server has registered the service."""
+        return 0 if self._join is None else len(self._join.registrars())
 
     def configure(self, config: ServiceConfig) -> None:
         """Join what is set from now on."""
@@ -182,7 +192,8 @@ class _ServiceJoin:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
-        if self._join is not None:
-            await self._join.close()
+        join, self._join = self._join, None
+        if join is not None:
+            await join.close()
         if self._aborting:
             await asyncio.wait(self._aborting)

@@ -94,6 +94,16 @@ def test_changes_while_a_server_was_down_are_events_after_its_start() -> None:
         assert stage.told() == [(1, OUT, renewal_of(stage)), (2, IN, registrar)]
 
 
+def test_the_first_attributes_of_a_service_that_matched_before_are_a_change_of_it() -> None:
+    with RegistryStage() as stage:
+        stage.listen("l", Template(types=(ServiceType(SERVICES[RENEWAL]),)))
+        stage.pass_time(10.0)
+        stage.run(stage.close)
+        setting(stage, NORTH)
+        stage.crash()
+        assert stage.told() == [(1, STILL, renewal_of(stage))]
+
+
 def test_changes_that_were_compacted_are_found_when_the_items_are_read_again() -> None:
     with RegistryStage() as stage:
         setting(stage, NORTH)

@@ -164,6 +164,10 @@ async def test_changes_of_locators_are_applied_and_none_leaves_all_registrars() 
     server = world.server()
     server.configure()
     await asyncio.sleep(1)
+    assert server.joins.registrations == 1
+    server.configure(ServiceConfig(locators=(R, S)))
+    await asyncio.sleep(1)
+    assert server.joins.registrations == 2
     server.configure(ServiceConfig(locators=(S,)))
     await asyncio.sleep(1)
     assert world.item("R") is None
@@ -171,6 +175,7 @@ async def test_changes_of_locators_are_applied_and_none_leaves_all_registrars() 
     server.configure(ServiceConfig())
     await asyncio.sleep(1)
     assert world.item("S") is None
+    assert server.joins.registrations == 0
     server.configure(ServiceConfig(frozenset("a")))
     await asyncio.sleep(1)
     world.network.announce("R", R.endpoint)
