@@ -28,6 +28,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "engine",
         "renewal",
         "registry",
+        "admin",
         "discovery",
         "events",
     ):

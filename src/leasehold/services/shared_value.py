@@ -44,7 +44,10 @@ class SharedValue(Generic[T]):
         decode: Callable[[bytes], T],
         encode: Callable[[T], bytes],
     ) -> None:
-        """`decode` raises ValueError or `DecodeError` if a value is not valid."""
+        """`decode` raises ValueError or `DecodeError` if a value is not valid.
+
+        `encode` returns the same bytes for the same value. It may refuse one with ValueError.
+        """
         self._engine = engine
         self.key = key
         self._default = default
@@ -65,9 +68,10 @@ class SharedValue(Generic[T]):
         stored = await self.read()
         for _ in range(MAX_CONFLICTS):
             value = change(stored.value)
-            if value == stored.value:
+            encoded = self._encode(value)
+            if encoded == self._encode(stored.value):  # equal values may differ, such as in TLS
                 return stored
-            put = Put(self.key, self._encode(value))
+            put = Put(self.key, encoded)
             is_same = Compare(self.key, Target.MOD_REVISION, Relation.EQUAL, stored.revision)
             async with time_limit(CALL_S, self._engine):
                 done = await self._engine.txn([is_same], [put], [Range(self.key)])

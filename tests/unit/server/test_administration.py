@@ -221,6 +221,16 @@ async def test_adding_to_all_groups_is_unsupported_and_changes_nothing() -> None
 
 
 @virtually
+async def test_a_locator_is_replaced_by_an_equal_one_with_or_without_tls() -> None:
+    async with held_engine() as engine, serving(engine) as server:
+        for text in ("leasehold://a:1", "leaseholds://a:1", "leasehold://a:1"):
+            shown = await server.change(locators=pb.JoinedLocators(locators=[text]))
+            assert list(shown.locators) == [text]
+            _, config = server.joins.configured[-1]
+            assert [str(locator) for locator in config.locators] == [text]
+
+
+@virtually
 async def test_attribute_sets_are_limited_in_number_also_by_adding() -> None:
     async with held_engine() as engine, serving(engine) as server:
         full = [attribute_set("n", {"n": number}) for number in range(MAX_SETS)]
