@@ -58,8 +58,18 @@ class World:
 
     def set_groups(self, host: str, *groups: str) -> None:
         """Change the groups of the registrar at a host."""
+        self.admin(host, "set-groups", *groups)
+
+    def admin(self, host: str, *arguments: str) -> None:
+        """Change what is set for the services of the server at a host."""
         endpoint = f"{self.lan.address(host)}:2379"
-        assert self.run(host, "admin", "set-groups", *groups, "--endpoint", endpoint) == 0
+        assert self.run(host, "admin", *arguments, "--endpoint", endpoint) == 0
+
+    def is_found(self, host: str, attribute: str) -> bool:
+        """Return whether the registrar at a host has a service with an attribute."""
+        endpoint = f"{self.lan.address(host)}:2379"
+        wanted = ("registry", "lookup", "--attribute", attribute, "--endpoint", endpoint)
+        return self.run(host, *wanted) == 0
 
     def _start(
         self, host: str, arguments: tuple[str, ...], output: Path
@@ -130,6 +140,23 @@ def test_a_server_announces_itself_its_changed_groups_and_its_end(world: World) 
     process.terminate()
     wanting_b.expect("discovered", "changed", "discarded")
     late.expect("discovered", "changed", "changed", "discarded")
+
+
+def test_a_service_of_a_server_joins_the_registrars_of_a_group(world: World) -> None:
+    one, other = world.lan.host(), world.lan.host()
+    process = world.serve(other, groups="")
+    world.admin(other, "attributes", "renewal", "--add", "Location:floor=3")
+    world.admin(other, "join-groups", "renewal", "--add", "a")
+    world.serve(one, groups="")
+    world.set_groups(one, "a")  # it is found from now on
+    until(lambda: world.is_found(one, "Location:floor=3"), "the service has joined")
+    world.set_groups(one, "b")
+    until(lambda: not world.is_found(one, "Location:floor=3"), "the service has left")
+    world.admin(other, "join-groups", "renewal", "--all")
+    until(lambda: world.is_found(one, "Location:floor=3"), "the service has joined again")
+    process.terminate()
+    process.wait(WITHIN_S)
+    assert not world.is_found(one, "Location:floor=3"), "it was cancelled"
 
 
 def test_a_killed_server_is_discarded_within_twice_the_ttl(world: World) -> None:

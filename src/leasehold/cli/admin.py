@@ -144,6 +144,7 @@ def _add_edits(
     parser: argparse.ArgumentParser, parse: Callable[[str], Any], metavar: str, what: str
 ) -> "argparse._MutuallyExclusiveGroup":
     """Add options of which one kind must be given."""
+    parser.usage = "%(prog)s SERVICE [options]"
     edits = parser.add_mutually_exclusive_group(required=True)
     for flag, text in (
         ("add", f"add {what}"),
@@ -207,7 +208,7 @@ def _add_attributes(group: Commands) -> None:
         "and at those that it joins.",
         examples="""
         leasehold admin attributes renewal --add Location:floor=3
-        leasehold admin attributes renewal --set 'Location:{"floor": 3, "room": "east"}'
+        leasehold admin attributes renewal --set 'Location:{"floor": 3, "room": 1}'
         leasehold admin attributes renewal --remove Location
         """,
         notes="--remove removes all attribute sets of the kind that have the given values.",
