@@ -8,8 +8,9 @@ from typing import Final, TypeVar, cast
 
 from google.protobuf.message import Message
 
-from leasehold.admin.config import bound_ms, groups_message, groups_of_message, locator_texts
+from leasehold.admin.config import bound_ms, locator_texts
 from leasehold.basics.durations import Duration, DurationLike, from_wire_ms
+from leasehold.discovery.discovery_messages import groups_in, groups_message
 from leasehold.discovery.locators import Locator, LocatorLike, locators_of, names_of
 from leasehold.engine.interface import Engine
 from leasehold.engine.remote.remote_engine import RemoteEngine
@@ -241,7 +242,7 @@ def _sets(attributes: Iterable[AttributesLike]) -> registry_pb2.AttributeSets:
 
 def _service_of(message: pb.AdministeredService) -> AdministeredService:
     try:
-        groups = groups_of_message(message.groups)
+        groups = groups_in(message.groups)
         return AdministeredService(
             message.service,
             message.id,

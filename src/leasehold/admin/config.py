@@ -19,15 +19,14 @@ from leasehold.basics.durations import (
     check_duration,
     to_wire_ms,
 )
+from leasehold.discovery.discovery_messages import groups_in, groups_message
 from leasehold.discovery.locators import (
+    Change,
     Locator,
     LocatorLike,
-    groups_of,
+    changed_groups,
+    changed_locators,
     locators_of,
-    with_groups,
-    with_locators,
-    without_groups,
-    without_locators,
 )
 from leasehold.discovery.state import ALL_GROUPS, NO_GROUPS, Groups
 from leasehold.engine.interface import Engine
@@ -50,6 +49,13 @@ MIN_BOUND_S: Final = 1
 MAX_BOUND_S: Final = MAX_TERM_MS // 1000
 
 Request: TypeAlias = pb.ChangeServiceRequest
+
+_CHANGES: Final = {
+    Request.ADD: Change.ADD,
+    Request.SET: Change.SET,
+    Request.REMOVE: Change.REMOVE,
+}
+
 Attributes: TypeAlias = tuple[AttributeSet, ...]
 
 
@@ -91,17 +97,17 @@ def config_change(request: Request) -> Callable[[ServiceConfig], ServiceConfig]:
     Raises ValueError if the request is not valid. The change raises `UnsupportedOperation` if
     groups are added to all groups, or removed from them, and ValueError if there are too many.
     """
-    operation = _checked_operation(request)
+    change = _checked_change(request)
     match request.WhichOneof("part"):
         case "groups":
-            given = groups_of_message(request.groups)
-            if given is ALL_GROUPS and operation != Request.SET:
+            given = groups_in(request.groups)
+            if given is ALL_GROUPS and change is not Change.SET:
                 raise ValueError("all groups can only be set, neither added nor removed")
-            return lambda config: replace(config, groups=_groups(config.groups, operation, given))
+            return lambda config: replace(config, groups=_groups(config.groups, change, given))
         case "locators":
             locators = locators_of(request.locators.locators)
             return lambda config: replace(
-                config, locators=_locators(config.locators, operation, locators)
+                config, locators=_locators(config.locators, change, locators)
             )
         case "lease_bound_ms":
             bound = _bound_of(request.lease_bound_ms)
@@ -113,40 +119,32 @@ def config_change(request: Request) -> Callable[[ServiceConfig], ServiceConfig]:
 def attributes_change(request: Request) -> Callable[[Attributes], Attributes]:
     """Return the change of attributes of a request, which is applied to the latest state."""
     given = sets_of(request.attributes.sets)
-    match _checked_operation(request):
-        case Request.ADD:
+    match _checked_change(request):
+        case Change.ADD:
             return lambda current: without_duplicates((*current, *given))
-        case Request.REMOVE:
+        case Change.REMOVE:
             return lambda current: tuple(
                 each for each in current if not any(map(each.matches, given))
             )
     return lambda _: without_duplicates(given)
 
 
-def _checked_operation(request: Request) -> int:
-    if request.operation not in Request.Operation.values():
+def _checked_change(request: Request) -> Change:
+    if request.operation not in _CHANGES:
         raise ValueError(f"operation must be ADD, SET or REMOVE, got {request.operation}")
-    return request.operation
+    return _CHANGES[request.operation]
 
 
-def _groups(current: Groups, operation: int, given: Groups) -> Groups:
-    changed = given
-    if operation == Request.ADD and given is not ALL_GROUPS:
-        changed = with_groups(current, given)
-    elif operation == Request.REMOVE and given is not ALL_GROUPS:
-        changed = without_groups(current, given)
+def _groups(current: Groups, change: Change, given: Groups) -> Groups:
+    changed = changed_groups(current, change, given)
     _check_count(() if changed is ALL_GROUPS else changed, MAX_GROUPS, "groups")
     return changed
 
 
 def _locators(
-    current: tuple[Locator, ...], operation: int, given: tuple[Locator, ...]
+    current: tuple[Locator, ...], change: Change, given: tuple[Locator, ...]
 ) -> tuple[Locator, ...]:
-    changed = given
-    if operation == Request.ADD:
-        changed = with_locators(current, given)
-    elif operation == Request.REMOVE:
-        changed = without_locators(current, given)
+    changed = changed_locators(current, change, given)
     _check_count(changed, MAX_LOCATORS, "locators")
     return changed
 
@@ -169,21 +167,6 @@ def check_bound(bound: DurationLike | None) -> Duration | None:
 
 
 # Messages.
-
-
-def groups_message(groups: Iterable[str] | None) -> pb.JoinedGroups:
-    """Return the message of groups. TypeError: one of them is not a str."""
-    names = groups_of(groups)
-    return (
-        pb.JoinedGroups(all=True) if names is ALL_GROUPS else pb.JoinedGroups(names=sorted(names))
-    )
-
-
-def groups_of_message(message: pb.JoinedGroups) -> Groups:
-    """Return the groups of a message. ValueError: it has names and all groups, or a long name."""
-    if message.all and message.names:
-        raise ValueError("groups must be all or have names, not both")
-    return groups_of(None if message.all else message.names)
 
 
 def locator_texts(locators: Iterable[LocatorLike]) -> list[str]:
@@ -214,7 +197,7 @@ def _encoded(config: ServiceConfig) -> bytes:
 def _decoded(value: bytes) -> ServiceConfig:
     stored = pb.StoredServiceConfig.FromString(value)
     return ServiceConfig(
-        groups_of_message(stored.groups),
+        groups_in(stored.groups),
         locators_of(stored.locators),
         _bound_of(stored.lease_bound_ms),
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from leasehold.discovery.announced import Registrar
+from leasehold.discovery.locators import groups_of
 from leasehold.discovery.state import ALL_GROUPS, Groups
 from leasehold.wire import discovery_pb2 as pb
 from leasehold.wire import registry_pb2
@@ -12,16 +13,19 @@ KIND: Final = 1
 """The kind of all events of the service: one sequence of numbers for each registration."""
 
 
-def groups_message(groups: Groups) -> pb.GroupNames:
-    """Return the message of wanted groups."""
-    if groups is ALL_GROUPS:
+def groups_message(groups: Iterable[str] | None) -> pb.GroupNames:
+    """Return the message of wanted groups. TypeError: one of them is not a str."""
+    names = groups_of(groups)
+    if names is ALL_GROUPS:
         return pb.GroupNames(all=True)
-    return pb.GroupNames(names=sorted(groups))
+    return pb.GroupNames(names=sorted(names))
 
 
 def groups_in(message: pb.GroupNames) -> Groups:
-    """Return the wanted groups of a message."""
-    return ALL_GROUPS if message.all else frozenset(message.names)
+    """Return the wanted groups of a message. ValueError: names and all groups, or a long name."""
+    if message.all and message.names:
+        raise ValueError("groups must be all or have names, not both")
+    return groups_of(None if message.all else message.names)
 
 
 def registrar_info(registrar: Registrar, groups: Iterable[str] = ()) -> bytes:

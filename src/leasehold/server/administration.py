@@ -19,11 +19,11 @@ from leasehold.admin.config import (
     check_service,
     config_change,
     config_of,
-    groups_message,
     locator_texts,
 )
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.durations import Duration, to_wire_ms
+from leasehold.discovery.discovery_messages import groups_message
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.time_limits import time_limit

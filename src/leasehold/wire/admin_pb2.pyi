@@ -2,6 +2,7 @@
 # ruff: noqa: A002, E501, F401, I001, N803, N815, RUF023, RUF100, UP007, UP045
 # mypy: disable-error-code="type-arg"
 # Made by tools/generate_wire.py with grpcio-tools 1.85.1 from protos/admin.proto: change that one.
+from leasehold.wire import discovery_pb2 as _discovery_pb2
 from leasehold.wire import registry_pb2 as _registry_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -40,14 +41,6 @@ class MemberGroupsResponse(_message.Message):
     groups_number: int
     def __init__(self, groups: _Optional[_Iterable[str]] = ..., groups_number: _Optional[int] = ...) -> None: ...
 
-class JoinedGroups(_message.Message):
-    __slots__ = ("names", "all")
-    NAMES_FIELD_NUMBER: _ClassVar[int]
-    ALL_FIELD_NUMBER: _ClassVar[int]
-    names: _containers.RepeatedScalarFieldContainer[str]
-    all: bool
-    def __init__(self, names: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ...) -> None: ...
-
 class JoinedLocators(_message.Message):
     __slots__ = ("locators",)
     LOCATORS_FIELD_NUMBER: _ClassVar[int]
@@ -79,12 +72,12 @@ class AdministeredService(_message.Message):
     service: str
     id: str
     type: str
-    groups: JoinedGroups
+    groups: _discovery_pb2.GroupNames
     locators: _containers.RepeatedScalarFieldContainer[str]
     attributes: _containers.RepeatedCompositeFieldContainer[_registry_pb2.AttributeSet]
     lease_bound_ms: int
     is_default_bound: bool
-    def __init__(self, service: _Optional[str] = ..., id: _Optional[str] = ..., type: _Optional[str] = ..., groups: _Optional[_Union[JoinedGroups, _Mapping]] = ..., locators: _Optional[_Iterable[str]] = ..., attributes: _Optional[_Iterable[_Union[_registry_pb2.AttributeSet, _Mapping]]] = ..., lease_bound_ms: _Optional[int] = ..., is_default_bound: _Optional[bool] = ...) -> None: ...
+    def __init__(self, service: _Optional[str] = ..., id: _Optional[str] = ..., type: _Optional[str] = ..., groups: _Optional[_Union[_discovery_pb2.GroupNames, _Mapping]] = ..., locators: _Optional[_Iterable[str]] = ..., attributes: _Optional[_Iterable[_Union[_registry_pb2.AttributeSet, _Mapping]]] = ..., lease_bound_ms: _Optional[int] = ..., is_default_bound: _Optional[bool] = ...) -> None: ...
 
 class ChangeServiceRequest(_message.Message):
     __slots__ = ("service", "operation", "groups", "locators", "attributes", "lease_bound_ms")
@@ -104,18 +97,18 @@ class ChangeServiceRequest(_message.Message):
     LEASE_BOUND_MS_FIELD_NUMBER: _ClassVar[int]
     service: str
     operation: ChangeServiceRequest.Operation
-    groups: JoinedGroups
+    groups: _discovery_pb2.GroupNames
     locators: JoinedLocators
     attributes: _registry_pb2.AttributeSets
     lease_bound_ms: int
-    def __init__(self, service: _Optional[str] = ..., operation: _Optional[_Union[ChangeServiceRequest.Operation, str]] = ..., groups: _Optional[_Union[JoinedGroups, _Mapping]] = ..., locators: _Optional[_Union[JoinedLocators, _Mapping]] = ..., attributes: _Optional[_Union[_registry_pb2.AttributeSets, _Mapping]] = ..., lease_bound_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, service: _Optional[str] = ..., operation: _Optional[_Union[ChangeServiceRequest.Operation, str]] = ..., groups: _Optional[_Union[_discovery_pb2.GroupNames, _Mapping]] = ..., locators: _Optional[_Union[JoinedLocators, _Mapping]] = ..., attributes: _Optional[_Union[_registry_pb2.AttributeSets, _Mapping]] = ..., lease_bound_ms: _Optional[int] = ...) -> None: ...
 
 class StoredServiceConfig(_message.Message):
     __slots__ = ("groups", "locators", "lease_bound_ms")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     LOCATORS_FIELD_NUMBER: _ClassVar[int]
     LEASE_BOUND_MS_FIELD_NUMBER: _ClassVar[int]
-    groups: JoinedGroups
+    groups: _discovery_pb2.GroupNames
     locators: _containers.RepeatedScalarFieldContainer[str]
     lease_bound_ms: int
-    def __init__(self, groups: _Optional[_Union[JoinedGroups, _Mapping]] = ..., locators: _Optional[_Iterable[str]] = ..., lease_bound_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Union[_discovery_pb2.GroupNames, _Mapping]] = ..., locators: _Optional[_Iterable[str]] = ..., lease_bound_ms: _Optional[int] = ...) -> None: ...

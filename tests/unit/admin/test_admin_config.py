@@ -21,6 +21,7 @@ from leasehold.registry.messages import set_message
 from leasehold.registry.registrar import SERVICES
 from leasehold.registry.state import MAX_GROUPS, AttributeSet, attribute_set
 from leasehold.wire import admin_pb2 as pb
+from leasehold.wire import discovery_pb2
 from leasehold.wire.registry_pb2 import AttributeSets
 from tests.support.fake_network import virtually
 from tests.support.held_watches import held_engine
@@ -34,7 +35,7 @@ def changed(config: ServiceConfig, operation: str = "SET", **part: Any) -> Servi
 
 
 def groups(config: ServiceConfig, operation: str, *names: str) -> ServiceConfig:
-    return changed(config, operation, groups=pb.JoinedGroups(names=names))
+    return changed(config, operation, groups=discovery_pb2.GroupNames(names=names))
 
 
 def locators(config: ServiceConfig, operation: str, *texts: str) -> ServiceConfig:
@@ -50,7 +51,7 @@ def attributes(
 
 
 NOTHING = ServiceConfig()
-ALL = changed(NOTHING, groups=pb.JoinedGroups(all=True))
+ALL = changed(NOTHING, groups=discovery_pb2.GroupNames(all=True))
 
 
 def test_by_default_a_service_joins_nothing() -> None:
@@ -79,9 +80,9 @@ def test_adding_to_all_groups_and_removing_from_them_are_unsupported(operation: 
     with pytest.raises(UnsupportedOperation, match="all groups: set the wanted ones"):
         groups(ALL, operation, "a")
     with pytest.raises(ValueError, match="all groups can only be set"):
-        changed(NOTHING, operation, groups=pb.JoinedGroups(all=True))
+        changed(NOTHING, operation, groups=discovery_pb2.GroupNames(all=True))
     with pytest.raises(ValueError, match="all or have names, not both"):
-        changed(NOTHING, groups=pb.JoinedGroups(all=True, names=["a"]))
+        changed(NOTHING, groups=discovery_pb2.GroupNames(all=True, names=["a"]))
 
 
 def test_locators_are_equal_by_host_and_port() -> None:

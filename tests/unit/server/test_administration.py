@@ -21,6 +21,7 @@ from leasehold.server.administration import AdministrationService
 from leasehold.server.engine_services import ServiceHost
 from leasehold.server.settings import Settings
 from leasehold.wire import admin_pb2 as pb
+from leasehold.wire import discovery_pb2
 from leasehold.wire.registry_pb2 import AttributeSets
 from tests.support.fake_network import virtually
 from tests.support.held_watches import HeldEngine, held_engine, settled
@@ -106,7 +107,7 @@ async def test_a_server_that_nothing_was_set_for_writes_no_key_and_watches_nothi
 async def test_a_change_at_one_server_reaches_the_others_of_its_cluster() -> None:
     async with held_engine() as engine, serving(engine) as one, serving(engine) as other:
         await settled()
-        groups = pb.JoinedGroups(names=["a"])
+        groups = discovery_pb2.GroupNames(names=["a"])
         await one.change(groups=groups)
         await one.change(REGISTRAR, lease_bound_ms=5000)
         await settled()
@@ -197,7 +198,7 @@ async def test_a_key_that_is_deleted_restores_the_defaults() -> None:
         ({}, "part must be given"),
         ({"lease_bound_ms": 1}, "bound of leases must be from 1"),
         ({"locators": pb.JoinedLocators(locators=["leasehold://a", "b"])}, "'b' is not a locator"),
-        ({"groups": pb.JoinedGroups(names=["a", "x" * 257])}, "at most 256 characters"),
+        ({"groups": discovery_pb2.GroupNames(names=["a", "x" * 257])}, "at most 256 characters"),
         ({"attributes": sets(AttributeSet("a"), AttributeSet(""))}, "kind of an attribute set"),
     ],
 )
@@ -213,10 +214,10 @@ async def test_what_is_refused_changes_nothing(change: dict[str, Any], error: st
 @virtually
 async def test_adding_to_all_groups_is_unsupported_and_changes_nothing() -> None:
     async with held_engine() as engine, serving(engine) as server:
-        shown = await server.change(groups=pb.JoinedGroups(all=True))
+        shown = await server.change(groups=discovery_pb2.GroupNames(all=True))
         assert (shown.groups.all, list(shown.groups.names)) == (True, [])
         with pytest.raises(UnsupportedOperation):
-            await server.change(operation="ADD", groups=pb.JoinedGroups(names=["a"]))
+            await server.change(operation="ADD", groups=discovery_pb2.GroupNames(names=["a"]))
         assert (await server.show(RENEWAL))[0].groups.all
 
 
