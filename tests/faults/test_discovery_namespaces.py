@@ -61,7 +61,7 @@ class World:
         self.admin(host, "set-groups", *groups)
 
     def admin(self, host: str, *arguments: str) -> None:
-        """Change what is set for the services of the server at a host."""
+        """Change the configuration of the server at a host."""
         endpoint = f"{self.lan.address(host)}:2379"
         assert self.run(host, "admin", *arguments, "--endpoint", endpoint) == 0
 

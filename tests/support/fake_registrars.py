@@ -95,7 +95,7 @@ class FakeRegistrar:
         self.times: list[float] = []
         """When the service was registered."""
         self.errors: dict[str, list[BaseException]] = {}
-        """What the next calls of a kind raise; they are not executed."""
+        """The errors that the next calls of a kind raise; they are not executed."""
         self.is_hanging = False
         self._cookies = itertools.count()
         self._cookie = ""

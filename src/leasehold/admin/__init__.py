@@ -1,1 +1,1 @@
-"""Administration: what is set for the services of a server, while servers run."""
+"""Administration: the configuration of a server's own services, changed while it runs."""

@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class AdministeredService:
-    """A service of a server, and what is set for it."""
+    """A service of a server, and its configuration."""
 
     name: str
     """Such as `registrar` or `renewal`."""
@@ -51,11 +51,11 @@ class AdministeredService:
 
 
 class Admin:
-    """What is set for the services of a server, such as `registrar` and `renewal`.
+    """The configuration of the services of a server, such as `registrar` and `renewal`.
 
-    It is stored, and holds for all servers of the cluster. Each call that changes something for a
-    service returns everything that is set for it. `ValueError`, or `CallRefused` by the server: an
-    argument is not valid, and nothing was changed.
+    It is stored, and holds for all servers of the cluster. Each call that changes the configuration
+    of a service returns all of it. `ValueError`, or `CallRefused` by the server: an argument is not
+    valid, and nothing was changed.
     """
 
     def __init__(self, engine: Engine, patience: CallTimeouts) -> None:
@@ -236,7 +236,7 @@ def _sets(attributes: Iterable[AttributesLike]) -> registry_pb2.AttributeSets:
     message = registry_pb2.AttributeSets(
         sets=[set_message(attributes_of(each)) for each in attributes]
     )
-    sets_of(message.sets)  # raises what the server would refuse
+    sets_of(message.sets)  # raises as the server would
     return message
 
 

@@ -1,8 +1,8 @@
-"""What an administrator sets for a service of a server, the rules for it, and its key.
+"""The configuration of a service of a server: its rules, and its key.
 
 A service joins the registrars of groups and at locators (`server.joining`), has attributes, and
 bounds the terms of the leases that it grants. The attributes are in the key of the service's item,
-the rest is in the key `leasehold/admin/<service>`. There are no keys before something is set.
+the rest is in the key `leasehold/admin/<service>`. There are no keys before the first change.
 
 The rules for groups and locators are those of `Discovery`.
 """
@@ -61,7 +61,7 @@ Attributes: TypeAlias = tuple[AttributeSet, ...]
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """What is set for a service, except its attributes."""
+    """The configuration of a service, except its attributes."""
 
     groups: Groups = NO_GROUPS
     locators: tuple[Locator, ...] = ()
@@ -75,7 +75,7 @@ class ServiceConfig:
 
 
 def config_of(engine: Engine, service: str) -> SharedValue[ServiceConfig]:
-    """Return what is set for a service, in its key."""
+    """Return the configuration of a service, in its key."""
     key = ADMIN + service.encode()
     return SharedValue(engine, key, ServiceConfig(), decode=_decoded, encode=_encoded)
 

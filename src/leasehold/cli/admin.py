@@ -27,7 +27,7 @@ examples:
   leasehold admin groups
   leasehold admin show
 
-What is set is stored, and holds for all servers of a cluster. Clients find the
+All of it is stored, and holds for all servers of a cluster. Clients find the
 registrar by its groups, with `leasehold discover`.
 """
 
@@ -48,7 +48,7 @@ def add_command(commands: Commands) -> None:
     group = add_group(
         commands,
         "admin",
-        summary="show and change what is set for a server's own services",
+        summary="show and change the configuration of a server's services",
         description="The groups of a registrar, by which clients find it on the network. For each "
         "service of a server: the registrars that it joins, its attributes, and the longest term "
         "of its leases.",
@@ -57,8 +57,8 @@ def add_command(commands: Commands) -> None:
     _add_membership(group)
     parser = group.add_parser(
         "show",
-        help="show what is set for services",
-        description="Show what is set for a service, or for all services.",
+        help="show the configuration of services",
+        description="Show the configuration of a service, or of all services.",
         epilog=epilog(
             """
             leasehold admin show

@@ -1,9 +1,9 @@
 """Administration of the services of a server: `leasehold.v1.Admin`, except the member groups.
 
-Each server follows the keys of `admin.config`, and applies what is set by any server of its
-cluster: it joins registrars, and bounds the leases that it grants. A server with an engine in this
-process, which is the only one on that, follows them from the first change on: used as an etcd and
-nothing else, it has no watch.
+Each server follows the keys of `admin.config`, and applies every change by any server of its
+cluster: it joins registrars, and bounds the leases that it grants. An engine in this process has
+one server, which follows the keys from the first change on: used as an etcd and nothing else, it
+has no watch.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class _Service:
 
 
 class AdministrationService:
-    """Changes what is set for services, and applies it."""
+    """Changes the configuration of services, and applies it."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class AdministrationService:
     # Applying.
 
     async def start(self) -> None:
-        """Apply what is set, and follow it."""
+        """Apply the configuration, and follow its changes."""
         if not isinstance(self._engine, EmbeddedEngine):
             self._begin_following()
             return

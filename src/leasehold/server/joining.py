@@ -1,10 +1,10 @@
 """The services of a server at other registrars: `ServiceJoins`.
 
-A service joins the registrars of the groups, and at the locators, that are set for it
+A service joins the registrars of the groups, and at the locators, of its configuration
 (`admin.config`), with the id and the attributes that it has in its own registrar. That one is never
 joined: it has the service without a registration.
 
-All servers of a cluster follow what is set, and one of them joins for a service: the owner of the
+All servers of a cluster follow the configuration, and one joins for a service: the owner of the
 shard of the service's id. Two would replace each other's registrations again and again. A server
 that has lost the shard leaves its registrations as they are, and the next owner replaces them: for
 other clients the service does not disappear. A server that stops cancels them.
@@ -63,7 +63,7 @@ class ServiceJoins:
         return sum(each.registrations for each in self._services.values())
 
     def configure(self, service: str, config: ServiceConfig) -> None:
-        """Join what is set for a service, from now on."""
+        """Use a configuration of a service from now on."""
         self._services[service].configure(config)
 
     def _changed(self, change: IndexChange) -> None:
@@ -119,7 +119,7 @@ class _ServiceJoin:
         return 0 if self._join is None else len(self._join.registrars())
 
     def configure(self, config: ServiceConfig) -> None:
-        """Join what is set from now on."""
+        """Use a configuration from now on."""
         self._config = config
         self.adapt()
 

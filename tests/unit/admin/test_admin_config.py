@@ -1,4 +1,4 @@
-"""The rules for what an administrator sets: groups, locators, attributes, the bound of leases."""
+"""The rules for the configuration of services: groups, locators, attributes, bounds of leases."""
 
 from typing import Any
 

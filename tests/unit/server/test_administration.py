@@ -1,4 +1,4 @@
-"""What is set for the services of servers: where it is stored, and how all servers apply it."""
+"""The configuration of services: where it is stored, and how all servers apply it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ EVERYWHERE = b"\0", b"\0"
 
 
 class Joins:
-    """Records what services are to join."""
+    """Records the configurations that are to be used."""
 
     def __init__(self) -> None:
         self.configured: list[tuple[str, ServiceConfig]] = []

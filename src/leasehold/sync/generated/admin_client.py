@@ -14,11 +14,11 @@ from leasehold.sync.loop_thread import LoopThread
 
 
 class Admin:
-    """What is set for the services of a server, such as `registrar` and `renewal`.
+    """The configuration of the services of a server, such as `registrar` and `renewal`.
 
-    It is stored, and holds for all servers of the cluster. Each call that changes something for a
-    service returns everything that is set for it. `ValueError`, or `CallRefused` by the server: an
-    argument is not valid, and nothing was changed.
+    It is stored, and holds for all servers of the cluster. Each call that changes the configuration
+    of a service returns all of it. `ValueError`, or `CallRefused` by the server: an argument is not
+    valid, and nothing was changed.
     """
 
     def __init__(self, thread: LoopThread, twin: on_loop.Admin) -> None:
