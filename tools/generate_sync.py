@@ -193,10 +193,15 @@ class Method:
         lines = [
             *("@property" for each in self.node.decorator_list if ast.unparse(each) == "property"),
             _signature(self.node, "Self" if returns == self.class_name else annotation),
-            _indented(_docstring(self.member.doc, returns, self.where, 8)),
+            *map(_indented, self._doc(returns)),
             *map(_indented, body),
         ]
         return "\n".join(lines)
+
+    def _doc(self, returns: str) -> Iterator[str]:
+        """Return the docstring; a constructor may have none, if that of the class describes it."""
+        if self.member.doc or self.node.name != "__init__":
+            yield _docstring(self.member.doc, returns, self.where, 8)
 
     def _body(self, returns: str) -> Iterator[str]:
         given = {each.arg for each in _parameters(self.node)}

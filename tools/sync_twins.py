@@ -182,6 +182,32 @@ MODULES: Final[Mapping[str, Module]] = {
             )
         }
     ),
+    "leasehold.discovery.discovery": Module(
+        classes={
+            "Discovery": Twin(
+                base="DiscoveryBase",
+                constructor_omits=("network",),
+                all_on_loop=True,
+                by_hand=("add_listener", "remove_listener"),
+                same_as={"close": "_close"},
+            )
+        }
+    ),
+    "leasehold.discovery.join": Module(
+        classes={
+            "Join": Twin(
+                base="JoinBase",
+                constructor_omits=("connect", "clock"),
+                all_on_loop=True,
+                by_hand=("discovery",),
+                internal=(
+                    *("all_state", "discard", "connect", "register"),
+                    *("keep", "release", "backoff"),
+                ),
+                same_as={"close": "_close"},
+            )
+        }
+    ),
     "leasehold.locks.queued_locks": Module(
         classes={
             "RWLock": NAMED,
@@ -244,7 +270,9 @@ RENAMED: Final[Mapping[str, str]] = {"QueueGuard": "Guard", "RemoteLease": "Leas
 
 HELPERS: Final[Mapping[str, str]] = {
     "ClientBase": "leasehold.sync.client_base",
+    "DiscoveryBase": "leasehold.sync.discovery",
     "GuardedHandle": "leasehold.sync.guard",
+    "JoinBase": "leasehold.sync.join",
     "LandlordBase": "leasehold.sync.landlord",
     "LeaseBase": "leasehold.sync.lease_base",
     "LeaseHandle": "leasehold.sync.lease_base",
@@ -282,6 +310,8 @@ ENDED_BY: Final[Mapping[str, str]] = {
 """What a program does with the result of a call that the async client awaits or enters."""
 
 ARGUMENTS: Final[Mapping[str, str]] = {
+    "Callable[[str], object] | None": "self._in_thread({})",
+    "Discovery | None": "self._use({})",
     "HeldLease | Lease | LeaseReference": "referred({})",
     "HeldLease | int": "lease_on_loop({})",
     "HeldLease | int | None": "None if {0} is None else lease_on_loop({0})",
@@ -354,6 +384,22 @@ PHRASES: Final[Mapping[str, str]] = {
     ),
     "close the connection. No lease is ended.": (
         "close the connection. No lease is ended.\n\nDoes nothing in a forked child."
+    ),
+    "It is made in a running event loop, and begins immediately.": (
+        "It begins immediately, and is thread-safe. Listeners are called in a separate thread, one "
+        "at a time and in order: they may block, and call it."
+    ),
+    "events, and none about its end.": (
+        "events, and none about its end.\n\nDoes nothing in a forked child."
+    ),
+    "is called once, with the id of the service, when it has one.": (
+        "is called once in a separate thread, with the id of the service, when it has one."
+    ),
+    "Calls that change the service return immediately.": (
+        "It is thread-safe. Calls that change the service do not wait for registrars."
+    ),
+    "Later changes raise errors.": (
+        "Later changes raise errors.\n\nDoes nothing in a forked child."
     ),
     "first change after the block is entered": "first change after this returns",
     "It ends with `Compacted` or `HistoryLost` only. `timeout` is for entering the block": (

@@ -16,10 +16,12 @@ from leasehold.sync.generated.admin_client import Admin
 from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.client import Client
 from leasehold.sync.generated.connecting import connect
+from leasehold.sync.generated.discovery import Discovery
 from leasehold.sync.generated.election import Election, Leadership
 from leasehold.sync.generated.events_client import Mailbox
 from leasehold.sync.generated.everyday import RegisteredService
 from leasehold.sync.generated.held_lease import HeldLease
+from leasehold.sync.generated.join import Join
 from leasehold.sync.generated.kv import KV, TxnBuilder
 from leasehold.sync.generated.landlord import Landlord
 from leasehold.sync.generated.lease import Lease
@@ -52,9 +54,11 @@ __all__ = [
     "Admin",
     "Barrier",
     "Client",
+    "Discovery",
     "Election",
     "Guard",
     "HeldLease",
+    "Join",
     "Landlord",
     "Leadership",
     "Lease",

@@ -1,6 +1,7 @@
 """How objects on the loop are made and closed.
 
-These are the parts of `Client`, `RemoteLandlord` and `RenewalManager` that are not generated.
+These are the parts of `Client`, `RemoteLandlord` and `RenewalManager` that are not generated, and
+the base of `Discovery` and `Join`.
 """
 
 import logging
@@ -60,7 +61,7 @@ class ClientBase:
         try:
             await self._client.close()
         finally:
-            self._thread.clients.discard(self._client)
+            self._thread.open_objects.discard(self._client)
 
     def renewal_event(self, event: RemoteEvent) -> RenewalSetEvent:
         """Return an event of a renewal set out of one from a mailbox or a served listener."""
@@ -127,7 +128,7 @@ class ClientBase:
 
 def _report_forgotten(thread: LoopThread, client: AsyncClient) -> None:
     """Report a client that was garbage-collected; the thread closes it at the end."""
-    if client in thread.clients and not thread.is_ending:
+    if client in thread.open_objects and not thread.is_ending:
         report_forgotten_client(client.engine, client.who, "it is closed when the program ends")
 
 
@@ -138,11 +139,11 @@ def make_client(kind: type[C], pending: Pending[AsyncClient]) -> C:
 
     async def make() -> AsyncClient:
         client = await pending
-        thread.clients.add(client)
+        thread.open_objects.add(client)
         return client
 
     async def undo(client: AsyncClient) -> None:
-        thread.clients.discard(client)
+        thread.open_objects.discard(client)
         await client.close()
 
     return kind(thread, thread.run(make, undo=undo))
@@ -153,7 +154,7 @@ class LoopObject(Generic[B]):
 
     def __init__(self, make: Callable[[], B]) -> None:
         self._thread = loop_thread()
-        self._on_loop = self._run(make, undo=_close)
+        self._on_loop = self._run(make, undo=self._end)
 
     def _run(self, work: Callable[[], T], *, undo: Callable[[T], Any] | None = None) -> T:
         """Call a plain function on the loop."""
@@ -163,20 +164,33 @@ class LoopObject(Generic[B]):
 
         return self._thread.run(run, undo=undo)
 
+    async def _end(self, on_loop: B) -> None:
+        await on_loop.__aexit__(None, None, None)
+
     def _close(self) -> None:
         if not self._thread.is_forked and not self._thread.is_ending:
-            self._thread.run_to_end(lambda: _close(self._on_loop))
+            self._thread.run_to_end(lambda: self._end(self._on_loop))
+
+    def _notify(self, listener: Callable[[N], object], event: N, described: object) -> None:
+        """Call a function of the program; not in the loop's thread."""
+        try:
+            listener(event)
+        except BaseException:
+            if not self._thread.is_ending:  # else this thread is ending as well
+                logger.exception("the listener for %r failed", described)
 
     def __enter__(self) -> Self:
         self._thread.check_process()
+        begin(self, self)
         return self
 
+    def abandon(self) -> None:
+        """Have the loop close it, unless it was closed: its block was interrupted."""
+        self._thread.post(BlockingCall(lambda: self._end(self._on_loop)).start)
+
+    @block_exit
     def __exit__(self, *exc_info: object) -> None:
         self._close()
-
-
-async def _close(block: AbstractAsyncContextManager[object]) -> None:
-    await block.__aexit__(None, None, None)
 
 
 class RenewalBase(LoopObject[renewal_manager.RenewalManager]):
@@ -209,13 +223,6 @@ class RenewalBase(LoopObject[renewal_manager.RenewalManager]):
             self._listeners.submit(partial(self._notify, listener, ours, lease))
 
         return queue
-
-    def _notify(self, listener: Callable[[N], object], notice: N, lease: Lease) -> None:
-        try:
-            listener(notice)
-        except BaseException:
-            if not self._thread.is_ending:  # else this thread is ending as well
-                logger.exception("the listener for %r failed", lease)
 
 
 def managed_on_loop(lease: Lease) -> AsyncLease:

@@ -1,8 +1,9 @@
 """The one thread of all blocking clients of a process, which runs an event loop; and its workers.
 
-The first client starts it. It ends at interpreter exit, after closing all clients that the program
-has left open, which ends their leases. A forked child process has no such thread, although it has
-the objects of its parent: those raise `Forked`. The next `connect` starts a thread for the child.
+The first client starts it. It ends at interpreter exit, after closing all clients and joins that
+the program has left open, which ends their leases. A forked child process has no such thread,
+although it has the objects of its parent: those raise `Forked`. The next `connect` starts a thread
+for the child.
 
 Workers are threads for work that may take long: callbacks of users, and blocking work of an engine.
 They are daemons, unlike those of `ThreadPoolExecutor`: a callback that hangs must not keep the
@@ -26,6 +27,7 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 from leasehold.basics.fork_hooks import call_in_child
 from leasehold.client.client import Client
+from leasehold.discovery.join import Join
 from leasehold.errors import Closed, Forked
 from leasehold.sync.blocking_call import BlockingCall, LossScope, open_scopes
 
@@ -185,8 +187,8 @@ class LoopThread:
     """An event loop in a separate thread, and the means to run calls on it."""
 
     def __init__(self) -> None:
-        self.clients: set[Client] = set()
-        """The open clients; for the loop only."""
+        self.open_objects: set[Client | Join] = set()
+        """They are closed at interpreter exit, which ends their leases; for the loop only."""
         self.callbacks = WorkerPool("leasehold callback", MAX_CALLBACKS)
         self.is_ending = False
         """Whether the interpreter is exiting."""
@@ -328,14 +330,14 @@ class LoopThread:
 
     async def _finish(self) -> None:
         try:
-            await self._close_clients()
+            await self._close_open_objects()
             await self._cancel_the_rest()
             await self._loop.shutdown_asyncgens()
         finally:
             self._loop.stop()
 
-    async def _close_clients(self) -> None:
-        closing = (client.close() for client in list(self.clients))
+    async def _close_open_objects(self) -> None:
+        closing = (each.close() for each in list(self.open_objects))
         try:
             async with asyncio.timeout(EXIT_S):
                 outcomes = await asyncio.gather(*closing, return_exceptions=True)

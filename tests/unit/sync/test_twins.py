@@ -46,6 +46,8 @@ TWINS += [
     (leasehold.Admin, leasehold.sync.Admin),
     (leasehold.Registration, leasehold.sync.Registration),
     (leasehold.RegisteredService, leasehold.sync.RegisteredService),
+    (leasehold.Discovery, leasehold.sync.Discovery),
+    (leasehold.Join, leasehold.sync.Join),
 ]
 
 OF_GUARDS = {
@@ -61,6 +63,9 @@ INTERNAL: dict[type, set[str]] = {
     leasehold.Landlord: {"expire_one", "reap"},
     leasehold.Registry: {"change", "close", "passing", "watched"},
     leasehold.RegisteredService: {"begin"},
+    leasehold.Join: {
+        *("all_state", "backoff", "connect", "discard", "keep", "register", "release"),
+    },
     leasehold.events.client.Mailbox: {"create", "find"},
     leasehold.RemoteLandlord: {"cancel_all", "endpoints", "renew_all"},
     leasehold.HeldLease: {
@@ -131,6 +136,22 @@ def test_each_method_gives_the_same_unless_it_gives_a_twin(
         assert any(name in str(ours) for name in (*twins, "Self"))
     else:
         assert ours == theirs
+
+
+OF_SIMULATIONS = {"clock", "connect", "network", "on_trouble", "timing"}
+"""Parameters of constructors that only tests and this package use."""
+
+
+@pytest.mark.parametrize(
+    "name", ["Discovery", "Join", "Landlord", "RemoteLandlord", "RenewalManager"]
+)
+def test_each_public_constructor_has_the_same_parameters(name: str) -> None:
+    def parameters(kind: type) -> list[tuple[str, object, object]]:
+        listed = inspect.signature(kind).parameters.values()
+        omitted = OF_SIMULATIONS | {"lease_factory"}
+        return [(each.name, each.kind, each.default) for each in listed if each.name not in omitted]
+
+    assert parameters(getattr(leasehold.sync, name)) == parameters(getattr(leasehold, name))
 
 
 @pytest.mark.parametrize("twin", [twin for _, twin in TWINS] + [leasehold.sync.Signal])
