@@ -120,7 +120,9 @@ class RegistryStage:
     def _make(self) -> None:
         self.faulty = FaultyEngine(self.engine)
         self.shards = LocalShards(self.faulty)
-        self.service = RegistryService(self.faulty, self.policy, random=self.sim.random)
+        self.service = RegistryService(
+            self.faulty, self.policy, random=self.sim.random, clock=self.host.clock
+        )
         self.events = ItemEvents(
             self.faulty,
             self.shards,
@@ -157,7 +159,12 @@ class RegistryStage:
         made: list[RegistryService] = []
         self.host.call(
             lambda: made.append(
-                RegistryService(FaultyEngine(self.engine), self.policy, random=self.sim.random)
+                RegistryService(
+                    FaultyEngine(self.engine),
+                    self.policy,
+                    random=self.sim.random,
+                    clock=self.host.clock,
+                )
             )
         )
         return made[0]

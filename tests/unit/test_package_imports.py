@@ -41,8 +41,8 @@ ALLOWED: Final[dict[str, str]] = {
         "services events"
     ),
     "registry": (
-        "basics errors clock keyspace leases wire grpc http1 serving landlord engine engine.remote "
-        "sessions services events"
+        "basics errors clock keyspace leases wire grpc http1 store serving landlord engine "
+        "engine.remote sessions services events"
     ),
     "discovery": (
         "basics errors clock keyspace leases wire grpc serving landlord engine engine.remote "

@@ -75,23 +75,24 @@ class NamedLookup:
         """
         self._registry.lookups += 1
         await self._registry.feed.fresh()
-        found = self._named(name, tag)
+        found = await self._named(name, tag)
         return self._choose(found.passing) or self._choose(found.others)
 
-    def _named(self, name: str, tag: str | None) -> _Named:
+    async def _named(self, name: str, tag: str | None) -> _Named:
         index = self._registry.index
-        if self._kept_at != index.last_change:
+        change = index.last_change
+        if self._kept_at != change:
             self._kept.clear()
-            self._kept_at = index.last_change
+            self._kept_at = change
         found = self._kept.get((name, tag))
         if found is None:
-            versions = index.matching(named_template(name, tag))
+            versions = await self._registry.search(named_template(name, tag))
             found = _Named(
                 [each for each in versions if each.item.is_passing],
                 [each for each in versions if not each.item.is_passing],
             )
             # While items are read again, further ones may change at the same revision.
-            if versions and index.last_change <= index.revision:
+            if versions and change == index.last_change <= index.revision:
                 self._keep((name, tag), found)
         return found
 

@@ -19,6 +19,7 @@ from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.routes import Method
 from leasehold.leases.lease import Outcome
 from leasehold.registry.event_registration import EventRequest, transitions_of
+from leasehold.registry.index import STEP
 from leasehold.registry.item_events import ItemEvents
 from leasehold.registry.messages import browsed, change_of, check_item_id, item_of, template_of
 from leasehold.registry.registrar import registrar_id
@@ -189,9 +190,8 @@ class RegistryRpc:
         """Return types, attribute kinds or field values of the items that match a template."""
         request = parse(pb.BrowseRequest.FromString, message)
         template = _template_of(request)
-        items = [version.item for version in await self._service.matching(template)]
         try:
-            found = browsed(request, items, template)
+            found = await self._browse(request, template)
         except IndexError as error:
             raise RpcError(Status.OUT_OF_RANGE, str(error), detail=REFUSED) from None
         except AttributeError as error:
@@ -201,7 +201,24 @@ class RegistryRpc:
                 f"{len(found):,} names or values are too many for one answer, at most "
                 f"{MAX_FOUND:,}: use a narrower template"
             )
-        return pb.BrowseResponse(found=found).SerializeToString()
+        return pb.BrowseResponse(found=sorted(found)).SerializeToString()
+
+    async def _browse(self, request: pb.BrowseRequest, template: Template) -> set[str]:
+        """Browse the matching items in slices: what is found is the union over the items."""
+        versions = await self._service.matching(template)
+        found = set(browsed(request, [], template))
+        missing: AttributeError | None = None
+        slicer = self._service.slicer()
+        for first in range(0, len(versions), STEP):
+            items = [version.item for version in versions[first : first + STEP]]
+            try:
+                found.update(browsed(request, items, template))
+            except AttributeError as error:  # others may have the field
+                missing = error
+            await slicer.pause()
+        if missing is not None and not found:
+            raise missing
+        return found
 
 
 def _template_of(

@@ -95,7 +95,10 @@ class ItemWatchStream:
         self._template = Template()
         self._beginning: asyncio.Task[None] | None = None
         self._is_joined = False
-        self._items: deque[ItemVersion] = deque()
+        self._items: list[ItemVersion] = []
+        """The first items that are still to be sent, the next one last."""
+        self._is_found = False
+        """Whether the first items were found. Nothing is sent before."""
         self._has_items = False
         """Whether the first items are still to be sent."""
         self._changes: deque[pb.ItemEvent] = deque()
@@ -158,19 +161,18 @@ class ItemWatchStream:
             self._stream.flush_soon()
             return
         async with self._watches.turn:
-            await asyncio.sleep(0)  # the search may be long: other work runs before the next one
-            self._search()
+            await asyncio.sleep(0)  # other work runs before the next search
+            await self._search(passing=self._request.passing)
 
-    def _search(self) -> None:
-        """Take the items that match now, and report changes from now on."""
-        assert self._request is not None
-        index = self._service.index
-        found = self._service.live(index.matching(self._template), passing=self._request.passing)
-        self._items = deque(sorted(found, key=lambda version: version.item.id))
-        self._has_items = True
-        self._revision = index.revision
+    async def _search(self, *, passing: bool) -> None:
+        """Find the items that match now, in slices; changes from now on are sent after them."""
+        self._revision = self._service.index.revision
         self._is_joined = True
         self._watches.join(self._template, self)
+        found = await self._service.search(self._template, passing=passing)
+        self._items = await self._service.sort(found, len(found))
+        self._items.reverse()
+        self._is_found = self._has_items = True
         self._send_soon()
 
     def changed(self, change: IndexChange) -> None:
@@ -192,7 +194,7 @@ class ItemWatchStream:
 
     def _send_soon(self) -> None:
         """Send in the next turn of the event loop: several changes share a message."""
-        if not self._is_sending:
+        if self._is_found and not self._is_sending:
             self._is_sending = True
             asyncio.get_running_loop().call_soon(self._send)
 
@@ -209,7 +211,7 @@ class ItemWatchStream:
         items: list[bytes] = []
         size_bytes = 0
         while self._items and len(items) < MESSAGE_ITEMS and size_bytes < MESSAGE_BYTES:
-            items.append(encoded_item(self._items.popleft()))
+            items.append(encoded_item(self._items.pop()))
             size_bytes += len(items[-1])
         self._has_items = bool(self._items)
         return pb.WatchItemsResponse(

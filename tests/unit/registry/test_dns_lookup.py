@@ -1,5 +1,6 @@
 """Services that DNS finds in the registry: what is kept for the next query, and until when."""
 
+from collections.abc import Generator, Sequence
 from random import Random
 
 import pytest
@@ -18,13 +19,15 @@ class Searches:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        matching = ItemIndex.matching
+        search = ItemIndex.search
 
-        def counted(index: ItemIndex, template: Template) -> list[ItemVersion]:
+        def counted(
+            index: ItemIndex, template: Template
+        ) -> Generator[Sequence[ItemVersion], None, None]:
             self.count += 1
-            return matching(index, template)
+            return search(index, template)
 
-        monkeypatch.setattr(ItemIndex, "matching", counted)
+        monkeypatch.setattr(ItemIndex, "search", counted)
 
 
 @pytest.fixture

@@ -366,10 +366,10 @@ def test_other_work_runs_between_the_searches_of_watches_that_begin_together(
     order: list[str] = []
     search = watch_streams.ItemWatchStream._search
 
-    def searched(stream: watch_streams.ItemWatchStream) -> None:
+    async def searched(stream: watch_streams.ItemWatchStream, *, passing: bool) -> None:
         order.append("search")
         asyncio.get_running_loop().call_soon(order.append, "other work")
-        search(stream)
+        await search(stream, passing=passing)
 
     monkeypatch.setattr(watch_streams.ItemWatchStream, "_search", searched)
     streams = [FakeStream() for _ in range(5)]
