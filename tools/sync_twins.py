@@ -165,7 +165,7 @@ MODULES: Final[Mapping[str, Module]] = {
             "Registry": Twin(
                 base="RegistryBase",
                 by_hand=("lookup", "watch", "notify"),
-                internal=("change", "clock", "close", "passing", "watched"),
+                internal=("change", "clock", "close", "one_passing", "passing", "watched"),
             ),
             "Registration": Twin(
                 base="RegistrationBase", attributes={"id": "str"}, by_hand=("lease",)

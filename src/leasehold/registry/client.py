@@ -209,9 +209,7 @@ class Registry:
         """
         request = pb.LookupRequest(template=_message_of(template), stale=stale)
         if max is None:
-            request.one = True
-            answer = await self._calls.call("Lookup", request, pb.LookupResponse, timeout)
-            return decoded_item(answer.items[0]) if answer.items else None
+            return await self._one(request, timeout)
         if isinstance(max, bool) or not isinstance(max, int):
             raise TypeError(f"max must be an int, not {max!r}")
         if max < 0:
@@ -225,6 +223,16 @@ class Registry:
         request = pb.LookupRequest(template=_message_of(template), passing=True)
         found = await self._pages(request, MAX_FOUND, timeout)
         return [item for item in found.items if item is not None]
+
+    async def one_passing(self, template: Template, *, timeout: Timeout = None) -> Item | None:
+        """Return one of these, chosen at random by the server, or None."""
+        request = pb.LookupRequest(template=_message_of(template), passing=True)
+        return await self._one(request, timeout)
+
+    async def _one(self, request: pb.LookupRequest, timeout: Timeout) -> Item | None:
+        request.one = True
+        answer = await self._calls.call("Lookup", request, pb.LookupResponse, timeout)
+        return decoded_item(answer.items[0]) if answer.items else None
 
     async def _pages(self, request: pb.LookupRequest, limit: int, timeout: Timeout) -> LookupResult:
         for attempt in range(MAX_RESTARTS):

@@ -124,13 +124,17 @@ class NamedServices:
     ) -> Service | None:
         """Return one of the services with a name."""
         check_strategy(strategy)
-        items = await self._registry.passing(named_template(name, tag), timeout=timeout)
+        template = named_template(name, tag)
+        if strategy == "random":  # the server chooses: there may be very many
+            item = await self._registry.one_passing(template, timeout=timeout)
+            return None if item is None else service_of(item, name)
+        items = await self._registry.passing(template, timeout=timeout)
         picker = self._pickers.pop((name, tag), None) or Picker()
         self._pickers[name, tag] = picker  # the one that was used last comes last
         if len(self._pickers) > MAX_PICKERS:
             del self._pickers[next(iter(self._pickers))]
         services = [service_of(item, name) for item in items]
-        return picker.choose(services, strategy, self._keeper.random)
+        return picker.choose(services, strategy)
 
     def failed(self, service: Service) -> None:
         """Record that a service that was picked has failed."""

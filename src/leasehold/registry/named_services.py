@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from random import Random
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -150,23 +149,16 @@ class Picker:
         self._count += 1
         self._failures[service_id] = self._count
 
-    def choose(
-        self, services: Sequence[Service], strategy: Strategy, random: Random
-    ) -> Service | None:
-        """Return one of the services, or None if there is none."""
+    def choose(self, services: Sequence[Service], strategy: Strategy) -> Service | None:
+        """Return the next one of the services, or None if there is none."""
         present = {each.id for each in services}
         self._failures = {key: at for key, at in self._failures.items() if key in present}
         if not services:
             return None
-        match strategy:
-            case "random":
-                chosen = random.choice(services)
-            case "least_recently_failed":
-                worst = min(self._failures.get(each.id, 0) for each in services)
-                best = [each for each in services if self._failures.get(each.id, 0) == worst]
-                chosen = self._next(best)
-            case _:
-                chosen = self._next(services)
+        if strategy == "least_recently_failed":
+            first = min(self._failures.get(each.id, 0) for each in services)
+            services = [each for each in services if self._failures.get(each.id, 0) == first]
+        chosen = self._next(services)
         self._last = chosen.id
         return chosen
 

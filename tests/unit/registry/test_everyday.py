@@ -95,23 +95,17 @@ def test_an_error_names_the_argument(
 
 def test_round_robin_takes_turns() -> None:
     picker = Picker()
-    chosen = [picker.choose([B, A, C], "round_robin", Random(1)) for _ in range(4)]
+    chosen = [picker.choose([B, A, C], "round_robin") for _ in range(4)]
     assert chosen == [A, B, C, A]
-    assert picker.choose([A, C], "round_robin", Random(1)) == C  # one has left
-    assert picker.choose([], "round_robin", Random(1)) is None
-
-
-def test_random_chooses_any() -> None:
-    picker, random = Picker(), Random(1)
-    chosen = [picker.choose([A, B, C], "random", random) for _ in range(100)]
-    assert {each.id for each in chosen if each is not None} == {"a", "b", "c"}
+    assert picker.choose([A, C], "round_robin") == C  # one has left
+    assert picker.choose([], "round_robin") is None
 
 
 def test_least_recently_failed_avoids_those_that_failed_last() -> None:
     picker = Picker()
 
     def choose(*services: Service) -> Service | None:
-        return picker.choose(services, "least_recently_failed", Random(1))
+        return picker.choose(services, "least_recently_failed")
 
     assert [choose(A, B) for _ in range(2)] == [A, B]
     picker.failed("a")
@@ -412,6 +406,20 @@ async def test_services_yields_the_present_ones_and_then_changes(client: Client)
         left = await anext(changes)
         assert (left.kind, left.service.endpoint) == (ServiceChangeKind.LEFT, "b:1")
         await changes.aclose()
+
+
+@on_engine
+async def test_picking_at_random_chooses_any_passing_service_and_reads_only_that(
+    client: Client,
+) -> None:
+    registry: Any = client.registry
+    registry.passing = None  # it reads all
+    assert await client.pick("web", strategy="random") is None
+    async with client.register("web", "a:1"), client.register("web", "b:1") as other:
+        chosen = {await client.pick("web", strategy="random") for _ in range(100)}
+        assert {each.endpoint for each in chosen if each} == {"a:1", "b:1"}
+        await other.close()
+        assert (await client.pick("web", strategy="random")).endpoint == "a:1"  # type: ignore[union-attr]
 
 
 @on_engine

@@ -61,7 +61,7 @@ INTERNAL: dict[type, set[str]] = {
         *("call_limit_key", "holding", "lasts_until", "send", "settle", "unwatch", "watch"),
     },
     leasehold.Landlord: {"expire_one", "reap"},
-    leasehold.Registry: {"change", "close", "passing", "watched"},
+    leasehold.Registry: {"change", "close", "one_passing", "passing", "watched"},
     leasehold.RegisteredService: {"begin"},
     leasehold.Join: {
         *("all_state", "backoff", "connect", "discard", "keep", "register", "release"),
