@@ -204,12 +204,13 @@ def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch
 def test_queries_in_progress_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns_server, "MAX_UDP_QUERIES", 2)
     receive = DnsServer._received
-    packets = 0
+    packets = dropped = 0
 
     def counted(self: DnsServer, query: bytes, peer: Any) -> None:
-        nonlocal packets
+        nonlocal packets, dropped
         receive(self, query, peer)
         packets += 1
+        dropped = self.counts.dropped
 
     monkeypatch.setattr(DnsServer, "_received", counted)
 
@@ -233,6 +234,7 @@ def test_queries_in_progress_beyond_the_limit_are_dropped(monkeypatch: pytest.Mo
             transport.sendto(QUERY)
             await received.get()
             assert started == 3
+            assert dropped == 3
             assert received.empty()
 
     asyncio.run(many())

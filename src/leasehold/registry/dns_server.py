@@ -118,6 +118,7 @@ class DnsServer:
 
     def __init__(self, zone: DnsZone) -> None:
         self._zone = zone
+        self.counts = zone.counts
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
         self._queries = 0
@@ -153,18 +154,25 @@ class DnsServer:
         if self._queries < MAX_UDP_QUERIES and len(query) <= MAX_QUERY_BYTES:
             self._queries += 1
             self._start(self._answer(query, peer))
+        else:
+            self.counts.dropped += 1
 
     async def _answer(self, query: bytes, peer: Any) -> None:
         try:
             answer = await self._zone.answer(query)
             udp: Any = self._udp  # its type leaves out the size of its buffer
-            if answer is not None and udp.get_write_buffer_size() <= MAX_UNSENT_BYTES:
+            if answer is None:
+                return
+            if udp.get_write_buffer_size() <= MAX_UNSENT_BYTES:
                 udp.sendto(answer, peer)
+            else:
+                self.counts.dropped += 1
         finally:
             self._queries -= 1
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._connections >= MAX_CONNECTIONS:
+            self.counts.dropped += 1
             writer.transport.abort()
         else:
             self._connections += 1

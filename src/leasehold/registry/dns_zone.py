@@ -40,6 +40,7 @@ from dns.rdataclass import RdataClass
 from dns.rdatatype import RdataType
 
 from leasehold.errors import LeaseholdError
+from leasehold.registry.dns_counts import RCODES, DnsCounts
 from leasehold.registry.named_services import METADATA
 from leasehold.registry.state import Item
 
@@ -184,6 +185,7 @@ class DnsZone:
         self, lookup: Lookup, domain: str = DEFAULT_DOMAIN, *, random: Random | None = None
     ) -> None:
         """Raise ValueError if the domain is not a name, or too long."""
+        self.counts = DnsCounts()
         self._lookup = lookup
         self._domain = check_domain(domain)
         self._random = random or Random()  # noqa: S311  the order of answers is not a secret
@@ -203,13 +205,13 @@ class DnsZone:
         if flags & QR:
             return None
         if flags & _OPCODE:
-            return _refusal(query, NOTIMP)
+            return self._refusal(query, NOTIMP)
         try:
             message = from_wire(query)
         except DNSException:
-            return _refusal(query, FORMERR)
+            return self._refusal(query, FORMERR)
         if len(message.question) != 1:
-            return _refusal(query, FORMERR)
+            return self._refusal(query, FORMERR)
         is_udp = limit_bytes is None
         if limit_bytes is None:
             limit_bytes = PLAIN_UDP_BYTES
@@ -225,19 +227,19 @@ class DnsZone:
         question = _encoded(labels) + struct.pack("!HH", rdtype, asked.rdclass)
         answer = _Answer(question, limit_bytes, has_edns=message.edns >= 0)
         if message.edns > 0:
-            return answer.encode(query, BADVERS, 0)
+            return self._finish(answer, query, BADVERS)
         name = tuple(label.lower() for label in labels)
         below, domain = name[: -len(self._domain)], name[-len(self._domain) :]
         if asked.rdclass != IN or rdtype in _REFUSED_TYPES or domain != self._domain:
-            return answer.encode(query, REFUSED, 0)
+            return self._finish(answer, query, REFUSED)
         try:
             records = await self._records(below, rdtype)
         except (LeaseholdError, TimeoutError) as error:
             logger.debug("a query cannot be answered: %s", error)
-            return answer.encode(query, SERVFAIL, 0)
+            return self._finish(answer, query, SERVFAIL)
         except Exception:
             logger.exception("a query cannot be answered")
-            return answer.encode(query, SERVFAIL, 0)
+            return self._finish(answer, query, SERVFAIL)
         flags = AA
         is_empty = True
         addresses: dict[bytes, tuple[int, IpAddress]] = {}
@@ -256,7 +258,17 @@ class DnsZone:
             owner = struct.pack("!H", 0xC000 | start) if start <= _LARGEST_POINTER else target
             if not answer.add(ADDITIONAL, owner, _address_type(address), address.packed):
                 break
-        return answer.encode(query, NXDOMAIN if records is None else NOERROR, flags)
+        rcode = NXDOMAIN if records is None else NOERROR
+        return self._finish(answer, query, rcode, flags)
+
+    def _refusal(self, query: bytes, rcode: int) -> bytes:
+        """Return an answer without the question, which was not understood."""
+        return self._finish(_Answer(b"", PLAIN_UDP_BYTES, has_edns=False), query, rcode)
+
+    def _finish(self, answer: _Answer, query: bytes, rcode: int, flags: int = 0) -> bytes:
+        self.counts.answers[RCODES[rcode]] += 1
+        self.counts.truncated += bool(flags & TC)
+        return answer.encode(query, rcode, flags)
 
     async def _records(self, below: Name, rdtype: int) -> "Iterable[_Record] | None":
         """Return the records of a name below the domain; None if there is no such name."""
@@ -307,11 +319,6 @@ class _Record(NamedTuple):
     rdata: bytes
     address: IpAddress | None = None
     """Of the target of an SRV record."""
-
-
-def _refusal(query: bytes, rcode: int) -> bytes:
-    """Return an answer without the question, which was not understood."""
-    return _Answer(b"", PLAIN_UDP_BYTES, has_edns=False).encode(query, rcode, 0)
 
 
 def check_domain(domain: str) -> Name:

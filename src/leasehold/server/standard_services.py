@@ -26,6 +26,7 @@ from leasehold.grpc.channel import Channel
 from leasehold.grpc.routes import Method
 from leasehold.leases.lease import Outcome
 from leasehold.leases.policies import DurationPolicy
+from leasehold.registry.dns_counts import DnsCounts
 from leasehold.registry.item_events import ItemEvents
 from leasehold.registry.registrar import DISCOVERY, REGISTRAR, RENEWAL
 from leasehold.registry.rpc import RegistryLeases, RegistryRpc
@@ -287,6 +288,25 @@ class StandardServices:
             "leasehold_registry_resyncs_total",
             "Events that tell a listener to look up again: others were lost.",
             events.resyncs,
+        )
+        self._dns_metrics(out, DnsCounts() if self._dns is None else self._dns.counts)
+
+    def _dns_metrics(self, out: Exposition, counts: DnsCounts) -> None:
+        out.family(
+            "leasehold_dns_answers_total",
+            "counter",
+            "Answers to DNS queries, by response code.",
+            [({"rcode": rcode}, count) for rcode, count in counts.answers.items()],
+        )
+        out.counter(
+            "leasehold_dns_truncated_total",
+            "DNS answers over UDP without all records, because they were too long.",
+            counts.truncated,
+        )
+        out.counter(
+            "leasehold_dns_dropped_total",
+            "DNS queries and connections without an answer, because there were too many.",
+            counts.dropped,
         )
 
 

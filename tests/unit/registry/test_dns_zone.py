@@ -458,6 +458,38 @@ def test_a_lookup_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 # Random messages.
 
+
+def test_answers_are_counted_by_response_code() -> None:
+    zone = zone_of(items_of(*(f"10.0.{number}.1:80" for number in range(100))))
+    make = dns.message.make_query
+    ask(zone, rdtype="SRV")  # it does not fit
+    ask(zone, rdtype="SRV", limit_bytes=65_535)
+    ask(zone, "other.service.leasehold.")
+    ask(zone, "example.org.")
+    wire_answer(zone, make("web.service.leasehold.", "A", use_edns=1).to_wire())
+    wire_answer(zone, make("web.service.leasehold.", "A").to_wire()[:20])
+    wire_answer(zone, b"\0\1\x10\0" + bytes(8))
+    wire_answer(zone, b"too short")
+    assert {code: count for code, count in zone.counts.answers.items() if count} == {
+        "NOERROR": 2,
+        "NXDOMAIN": 1,
+        "REFUSED": 1,
+        "BADVERS": 1,
+        "FORMERR": 1,
+        "NOTIMP": 1,
+    }
+    assert zone.counts.truncated == 1
+
+
+def test_a_query_that_the_registry_cannot_answer_is_counted_as_an_error() -> None:
+    async def fail(_name: str, _tag: str | None) -> list[Item]:
+        raise TimeoutError
+
+    zone = DnsZone(fail)
+    ask(zone)
+    assert zone.counts.answers["SERVFAIL"] == 1
+
+
 QUERIES = [
     dns.message.make_query(name, rdtype, use_edns=edns, id=1).to_wire()
     for name in ("web.service.leasehold.", "0a000001.addr.leasehold.", "x.org.")
