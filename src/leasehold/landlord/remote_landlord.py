@@ -44,7 +44,7 @@ from leasehold.landlord.batch_messages import (
     terms_of,
 )
 from leasehold.leases import lease_codec
-from leasehold.leases.lease import Lease, Outcome, check_answer, remaining_s_of
+from leasehold.leases.lease import BatchedLease, Lease, Outcome, check_answer, remaining_s_of
 from leasehold.wire import leases_pb2 as pb
 
 TIMEOUT_S: Final = 10.0
@@ -201,10 +201,10 @@ class RemoteLandlord:
             raise CallFailed(f"invalid answer to {method}: {error}") from error
 
 
-class RemoteLease(Lease):
+class RemoteLease(BatchedLease):
     """A lease of a landlord in another process."""
 
-    __slots__ = ("_cookie", "_grantor", "landlord")
+    __slots__ = ("landlord",)
 
     def __init__(
         self,
@@ -215,33 +215,13 @@ class RemoteLease(Lease):
         sent_at: float,
         margin: float = 0.0,
     ) -> None:
-        super().__init__(granted, sent_at=sent_at, clock=landlord.clock, margin=margin)
+        clock = landlord.clock
+        super().__init__(grantor, cookie, granted, sent_at=sent_at, clock=clock, margin=margin)
         self.landlord = landlord
-        self._grantor = grantor
-        self._cookie = cookie
-
-    @property
-    def grantor(self) -> str:
-        return self._grantor
-
-    @property
-    def cookie(self) -> Hashable:
-        return self._cookie
 
     @property
     def batch_key(self) -> Hashable:
-        return (self.landlord, self._grantor)
-
-    async def ask_renew(self, requested: Requested) -> Duration:
-        (outcome,) = await self.landlord.renew_all([(self, requested)])
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    async def ask_cancel(self) -> None:
-        (outcome,) = await self.landlord.cancel_all([self])
-        if isinstance(outcome, BaseException):
-            raise outcome
+        return (self.landlord, self.grantor)
 
     async def ask_renew_all(self, wants: Sequence[tuple[Lease, Requested]]) -> Sequence[Outcome]:
         return await self.landlord.renew_all(list(wants))

@@ -251,6 +251,53 @@ class Lease(ABC):
         )
 
 
+class BatchedLease(Lease):
+    """A lease that its grantor finds by a cookie. A request for one lease is a batch of one."""
+
+    __slots__ = ("_cookie", "_grantor")
+
+    def __init__(
+        self,
+        grantor: str,
+        cookie: Hashable,
+        granted: Duration,
+        *,
+        sent_at: float,
+        clock: Clock,
+        margin: Margin = 0.0,
+    ) -> None:
+        super().__init__(granted, sent_at=sent_at, clock=clock, margin=margin)
+        self._grantor = grantor
+        self._cookie = cookie
+
+    @property
+    def grantor(self) -> str:
+        return self._grantor
+
+    @property
+    def cookie(self) -> Hashable:
+        return self._cookie
+
+    @abstractmethod
+    async def ask_renew_all(self, wants: Sequence[tuple[Lease, Requested]]) -> Sequence[Outcome]:
+        """Request new terms for leases of this grantor, each with its own outcome."""
+
+    @abstractmethod
+    async def ask_cancel_all(self, leases: Sequence[Lease]) -> Sequence[Outcome]:
+        """Request the end of leases of this grantor; success is the outcome 0.0."""
+
+    async def ask_renew(self, requested: Requested) -> Duration:
+        (outcome,) = await self.ask_renew_all([(self, requested)])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    async def ask_cancel(self) -> None:
+        (outcome,) = await self.ask_cancel_all([self])
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
 def remaining_s_of(record: lease_codec.EncodedLease, wall: float) -> float:
     """Return the remaining time of a decoded lease, never less than zero."""
     match record.form:

@@ -24,7 +24,7 @@ from leasehold.clock import Clock
 from leasehold.engine.interface import Engine, prefix_end
 from leasehold.engine.time_limits import CallTimeouts, Timeout
 from leasehold.engine.values import KeyValue
-from leasehold.leases.lease import Lease, Outcome
+from leasehold.leases.lease import BatchedLease, Lease, Outcome
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.item_watch import Update
 from leasehold.registry.messages import (
@@ -183,10 +183,10 @@ def _item_of(pair: KeyValue) -> Item | None:
     return None if version is None else version.item
 
 
-class ScannedLease(Lease):
+class ScannedLease(BatchedLease):
     """The lease of an item, on an engine."""
 
-    __slots__ = ("_cookie", "_grantor", "_storage")
+    __slots__ = ("_storage",)
 
     def __init__(
         self,
@@ -197,33 +197,17 @@ class ScannedLease(Lease):
         sent_at: float,
         clock: Clock,
     ) -> None:
-        super().__init__(granted, sent_at=sent_at, clock=clock)
+        super().__init__(grantor, cookie, granted, sent_at=sent_at, clock=clock)
         self._storage = storage
-        self._grantor = grantor
-        self._cookie = cookie
-
-    @property
-    def grantor(self) -> str:
-        return self._grantor
-
-    @property
-    def cookie(self) -> str:
-        return self._cookie
 
     @property
     def batch_key(self) -> Hashable:
-        return (id(self._storage), self._grantor)
-
-    async def ask_renew(self, requested: Requested) -> Duration:
-        (outcome,) = await self._storage.renew_all([(self._cookie, requested)])
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    async def ask_cancel(self) -> None:
-        await self._storage.cancel(self._cookie)
+        return (id(self._storage), self.grantor)
 
     async def ask_renew_all(self, wants: Sequence[tuple[Lease, Requested]]) -> Sequence[Outcome]:
         return await self._storage.renew_all(
             [(lease.cookie, requested) for lease, requested in wants]
         )
+
+    async def ask_cancel_all(self, leases: Sequence[Lease]) -> Sequence[Outcome]:
+        return await self._storage.renew_all([(lease.cookie, 0.0) for lease in leases])
