@@ -50,7 +50,6 @@ from leasehold.renewal.places import (
     Places,
     RenewOwn,
     Wants,
-    Withdrawn,
 )
 from leasehold.renewal.references import (
     ENDPOINTS_KEPT,
@@ -58,12 +57,10 @@ from leasehold.renewal.references import (
     LeaseReference,
     ReferencedLease,
 )
+from leasehold.services.withdrawn_leases import send_permitted
 
 ONE_BY_ONE: Final = 8
 """Concurrent calls for the leases of a batch that has failed as a whole."""
-
-COMPOSED: Final = 4
-"""How often a message is composed again because a lease in it may not be sent any more."""
 
 _OF_THIS_PROCESS: Final = (Closed, Forked, HistoryLost)
 """Errors that are final for a connection or an engine of this process, but not for a lease."""
@@ -379,25 +376,19 @@ class Grantors:
 
     async def _renew(self, wants: Wants) -> list[Outcome]:
         """Renew leases in one message, and again without those that may not be sent any more."""
-        outcomes: dict[int, Outcome] = {}
         with self._place(wants[0][0].place) as place:
-            for _ in range(COMPOSED):
-                todo = _sendable([each for each in wants if id(each[0]) not in outcomes], outcomes)
-                if not todo:
-                    break
+
+            async def send(permitted: Wants) -> list[Outcome]:
                 try:
-                    found = await place.renew(todo)
-                except Withdrawn:
-                    continue
+                    found = await place.renew(permitted)
                 except _OF_THIS_PROCESS as error:
                     raise CallFailed(str(error)) from error
-                for (lease, _), outcome in zip(todo, found, strict=True):
-                    if isinstance(outcome, _OF_THIS_PROCESS):
-                        outcomes[id(lease)] = CallFailed(str(outcome))
-                    elif not isinstance(outcome, Withdrawn):
-                        outcomes[id(lease)] = outcome
-        late = CallFailed("the request was not sent: other leases in it were withdrawn too often")
-        return [outcomes.get(id(lease), late) for lease, _ in wants]
+                return [
+                    CallFailed(str(each)) if isinstance(each, _OF_THIS_PROCESS) else each
+                    for each in found
+                ]
+
+            return await send_permitted(wants, lambda want: want[0].may_send(), send)
 
     async def cancel_all(self, leases: Sequence[ReferencedLease]) -> list[Outcome]:
         """End leases of one place and grantor."""
@@ -417,19 +408,6 @@ class Grantors:
 
 _OWN_ENGINE: Final = "own engine"
 _OWN_SERVICES: Final = "own services"
-
-
-def _sendable(wants: Wants, outcomes: dict[int, Outcome]) -> Wants:
-    """Return those that may be sent now; record the errors of the others as their outcomes."""
-    found = []
-    for lease, requested in wants:
-        try:
-            lease.may_send()
-        except Exception as error:  # noqa: BLE001  the outcome of this lease
-            outcomes[id(lease)] = error
-        else:
-            found.append((lease, requested))
-    return found
 
 
 _Addresses: TypeAlias = tuple[tuple[str, Address], ...]

@@ -22,6 +22,7 @@ from leasehold.grpc.channel import Channel
 from leasehold.landlord.remote_landlord import RemoteLandlord
 from leasehold.leases.lease import Outcome
 from leasehold.renewal.references import GrantorKind, ReferencedLease
+from leasehold.services.withdrawn_leases import Withdrawn
 
 MAX_PLACES: Final = 256
 """Places that are connected; each has a connection."""
@@ -47,10 +48,6 @@ RenewOwn: TypeAlias = Callable[
 function is called with a cookie before its lease is renewed, and raises if it must not be."""
 
 CancelOwn: TypeAlias = Callable[[str, Sequence[Hashable]], Awaitable[Sequence[Outcome]]]
-
-
-class Withdrawn(Exception):
-    """A message was not sent, because a lease in it may not be renewed any more."""
 
 
 class Place(ABC):

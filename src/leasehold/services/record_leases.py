@@ -8,7 +8,6 @@ them, with `leasehold.v1.Records`, which is never passed on again.
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from leasehold.leases.lease import Outcome
 from leasehold.leases.lease_codec import name_to_bytes
 from leasehold.services.forwarding import Forwarder
 from leasehold.services.leased_records import LeasedRecords
+from leasehold.services.withdrawn_leases import Withdrawn, send_permitted
 from leasehold.wire import leases_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -42,15 +42,8 @@ RENEW_ALL: Final = f"/{SERVICE}/RenewAll"
 AT_ONCE: Final = 64
 """Records of a batch that are renewed at the same time: each is a transaction."""
 
-COMPOSED: Final = 3
-"""How often a batch for another server is composed, if records in it may not be sent any more."""
-
 Wants = Sequence[tuple[Hashable, Requested]]
 Check = Callable[[Hashable], object]
-
-
-class _Withdrawn(Exception):
-    """A batch was not sent, because a record in it may not be renewed any more."""
 
 
 class RecordLeases:
@@ -91,35 +84,21 @@ class RecordLeases:
         """Renew records of one server; its address is empty for this one."""
         if not address:
             return await self.renew_here(wants, check)
-        late = CallFailed("the request was not sent: other leases in it were withdrawn too often")
-        outcomes: list[Outcome | None] = [None] * len(wants)
-        for _ in range(COMPOSED):
-            todo: list[int] = []
-            for place, (cookie, _requested) in enumerate(wants):
-                if outcomes[place] is None:
-                    try:
-                        check(cookie)
-                        todo.append(place)
-                    except LeaseholdError as error:
-                        outcomes[place] = error
-            with suppress(_Withdrawn):
-                found = await self._ask(address, [wants[place] for place in todo], check)
-                for place, outcome in zip(todo, found, strict=True):
-                    outcomes[place] = outcome
-                break
-        return [fresh(late) if outcome is None else outcome for outcome in outcomes]
+        return await send_permitted(
+            wants,
+            lambda want: check(want[0]),
+            lambda permitted: self._ask(address, permitted, check),
+        )
 
     async def _ask(self, address: str, wants: Wants, check: Check) -> Sequence[Outcome]:
-        """Make one call; raise `_Withdrawn` if one of the records may not be sent any more."""
-        if not wants:
-            return []
+        """Make one call; raise `Withdrawn` if one of the records may not be sent any more."""
 
         async def prepare() -> None:
             try:
                 for cookie, _ in wants:
                     check(cookie)
             except LeaseholdError as error:
-                raise _Withdrawn from error
+                raise Withdrawn from error
 
         request = pb.RenewAllRequest(grantor=self.grantor)
         request.cookies.extend(name_to_bytes(cookie) for cookie, _ in wants)

@@ -27,7 +27,6 @@ from leasehold import (
 )
 from leasehold.basics.endpoint_list import EndpointList
 from leasehold.engine.values import Renewed
-from leasehold.renewal import grantors as grantors_module
 from leasehold.renewal import places
 from leasehold.renewal.grantors import (
     ONE_BY_ONE,
@@ -39,6 +38,7 @@ from leasehold.renewal.grantors import (
 )
 from leasehold.renewal.places import IDLE_S, MAX_PLACES
 from leasehold.renewal.references import GrantorKind, LeaseReference
+from leasehold.services.withdrawn_leases import COMPOSED
 from leasehold.testing import current_host, run_virtual
 
 OWN = f"{7:016x}"
@@ -719,7 +719,7 @@ async def test_a_cluster_that_cannot_be_reached_is_tried_again(
 
 
 def test_the_limits_have_names() -> None:
-    assert (MAX_PLACES, ONE_BY_ONE, grantors_module.COMPOSED) == (256, 8, 4)
+    assert (MAX_PLACES, ONE_BY_ONE, COMPOSED) == (256, 8, 4)
 
 
 def test_a_member_is_a_lease() -> None:
