@@ -68,7 +68,7 @@ MODULES: Final[Mapping[str, Module]] = {
             "Client": Twin(
                 base="ClientBase",
                 on_loop="self._client",
-                by_hand=("close", "renewal_event", "register", "services"),
+                by_hand=("close", "renewal_event", "register", "services", "report_failure"),
                 internal=("engine", "who"),
                 undo={"lease": "granted", "keep": "adopted"},
             )

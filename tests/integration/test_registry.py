@@ -35,8 +35,10 @@ from leasehold import (
 )
 from leasehold.events.client import serve_listener
 from leasehold.grpc.health import SERVER, HealthService, ServingStatus
+from leasehold.registry.everyday import NamedServices
 from leasehold.registry.item_watch import ObservedChange
 from leasehold.registry.messages import ITEMS
+from leasehold.registry.named_services import Service
 from leasehold.registry.state import ALL_TRANSITIONS, EVERYTHING, Item, Template
 from leasehold.serving.grpc_server import GrpcServer
 from leasehold.testing import LocalServer
@@ -397,6 +399,31 @@ def test_the_registry_for_blocking_code(server: LocalServer) -> None:
                 service.maintain()
                 assert next(services).kind is ServiceChangeKind.LEFT
             assert client.pick("blocking-web") is None
+
+
+def test_a_failure_is_recorded_by_the_thread_that_picks(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    failed = NamedServices.failed
+
+    def recorded(services: NamedServices, service: Service) -> None:
+        threads.append(threading.current_thread().name)
+        failed(services, service)
+
+    monkeypatch.setattr(NamedServices, "failed", recorded)
+    with (
+        leasehold.sync.connect(server.endpoint) as client,
+        client.register("twice", "a:1"),
+        client.register("twice", "b:1"),
+    ):
+        first = client.pick("twice")
+        assert first is not None
+        client.report_failure(first)
+        second = client.pick("twice", strategy="least_recently_failed")
+        assert second not in (None, first)
+        assert client.pick("twice", strategy="least_recently_failed") == second
+    assert threads == ["leasehold loop"]
 
 
 # Checks.

@@ -22,7 +22,7 @@ from leasehold.leases.lease import Lease as AsyncLease
 from leasehold.registry.everyday import TTL_S
 from leasehold.registry.everyday import RegisteredService as AsyncRegisteredService
 from leasehold.registry.health import HealthCheck
-from leasehold.registry.named_services import ServiceChange
+from leasehold.registry.named_services import Service, ServiceChange
 from leasehold.renewal.set_events import ExpirationWarning, RenewalFailure
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall
@@ -108,6 +108,11 @@ class ClientBase:
         """
         self._thread.check()
         return Changes(self._thread, self._client.services(name, tag=tag))
+
+    def report_failure(self, service: Service) -> None:
+        """Report that a service has failed, for the strategy `least_recently_failed`."""
+        self._thread.check()
+        self._thread.post(self._client.report_failure, service)  # before any later `pick`
 
     def __enter__(self) -> Self:
         self._thread.check_process()

@@ -312,7 +312,3 @@ class Client(ClientBase):
         return self._thread.run(
             lambda: self._client.pick(name, tag=tag, strategy=strategy, timeout=timeout)
         )
-
-    def report_failure(self, service: Service) -> None:
-        """Report that a service has failed, for the strategy `least_recently_failed`."""
-        self._client.report_failure(service)
