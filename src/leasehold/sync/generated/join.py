@@ -2,7 +2,7 @@
 """`leasehold.discovery.join` for blocking code."""
 
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from leasehold.basics.durations import ANY, DurationLike
 from leasehold.discovery import join as on_loop
@@ -24,7 +24,8 @@ class Join(JoinBase):
 
     `groups` and `locators` are those of `Discovery`; `discovery` is one that the program has, in
     their place, and does not close before the join. `on_id` is called once in a separate thread,
-    with the id of the service, when it has one. `duration` is requested for each lease.
+    with the id of the service, when it has one. `duration` is requested for each lease. `excluded`
+    are ids of registrars that are not joined, such as one that has the service in another way.
 
     It is thread-safe. Calls that change the service do not wait for registrars. They raise
     ValueError, and change nothing, if registrars would refuse the result, such as one with too many
@@ -38,6 +39,7 @@ class Join(JoinBase):
         locators: Iterable[LocatorLike] | None = (),
         *,
         duration: DurationLike = ANY,
+        excluded: Container[str] = (),
         on_id: Callable[[str], object] | None = None,
         tls: ssl.SSLContext | None = None,
         discovery: Discovery | None = None,
@@ -48,6 +50,7 @@ class Join(JoinBase):
                 groups,
                 locators,
                 duration=duration,
+                excluded=excluded,
                 on_id=self._in_thread(on_id),
                 tls=tls,
                 discovery=self._use(discovery),
@@ -87,3 +90,10 @@ class Join(JoinBase):
         Does nothing in a forked child.
         """
         self._close()
+
+    def abort(self) -> None:
+        """Stop like `close`, but leave the registrations as they are.
+
+        They end with their leases, unless another process registers the service, with its id.
+        """
+        self._thread.run(self._on_loop.abort)
