@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "events": "events:add_command",
     "admin": "admin:add_command",
     "discover": "discover:add_command",
+    "discovery": "discovery:add_command",
     "status": "status:add_command",
     "top": "top:add_command",
     "completion": "completion:add_command",

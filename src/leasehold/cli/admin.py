@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leasehold.basics.durations import seconds_of
+from leasehold.cli import argument_types
 from leasehold.cli.connection import finish, require_leasehold, with_client
-from leasehold.cli.discover import parse_locator
 from leasehold.cli.output import emit_json, emit_lines, facts, number
 from leasehold.cli.parser import OK, Commands, add_group, epilog
 from leasehold.cli.registry import parse_attribute
@@ -195,7 +195,7 @@ def _add_locators(group: Commands) -> None:
         """,
         notes="A service never joins the registrar of its own servers, which has it in any case.",
     )
-    _add_edits(parser, parse_locator, "LOCATOR", "a locator")
+    _add_edits(parser, argument_types.locator, "LOCATOR", "a locator")
     _finish_edits(parser, "locators")
 
 

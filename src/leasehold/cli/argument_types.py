@@ -8,12 +8,15 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from leasehold.basics.addresses import Address, parse_address
 from leasehold.basics.lease_ids import shown_lease
 from leasehold.cli.settings.error_texts import shown
 from leasehold.cli.settings.value_types import MAX_ADDRESS_CHARS, parse_term_ms, show_term_ms
+
+if TYPE_CHECKING:
+    from leasehold.discovery.locators import Locator
 
 MAX_ID: Final = (1 << 63) - 1
 ID_DIGITS: Final = 16
@@ -201,3 +204,13 @@ def _address(text: str) -> Address:
             f"{','.join(text.split())}"
         )
     return parse_address(text)
+
+
+def locator(text: str) -> "Locator":
+    """Parse the address of a registrar."""
+    from leasehold.discovery.locators import Locator
+
+    try:
+        return Locator.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -29,7 +29,11 @@ _ADVICE: Final = (
     f"{VARIABLE}"
 )
 
-_OBJECTS: Final = {"renewal": "renewal set", "mailboxes": "mailbox"}
+_OBJECTS: Final = {
+    "renewal": "renewal set",
+    "mailboxes": "mailbox",
+    "discovery": "discovery registration",
+}
 """The objects of services, by the name of the service."""
 
 Work = Callable[["Client"], Awaitable[int]]

@@ -1,24 +1,20 @@
 """`leasehold discover`: the registrars on the network, by group and by locator."""
 
 import argparse
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.connection import ConnectOptions, add_tls, print_note, with_connect_options
+from leasehold.cli.discovery_views import REGISTRAR_HEADS, registrar_json, registrar_row
 from leasehold.cli.output import emit_json, emit_lines, print_error, table
 from leasehold.cli.parser import NO_SERVER, OK, USAGE_ERROR, Commands, epilog
 
 if TYPE_CHECKING:
-    from leasehold.discovery.announced import Registrar
     from leasehold.discovery.discovery import Discovery
-    from leasehold.discovery.locators import Locator
     from leasehold.discovery.state import DiscoveryEvent
 
 TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.05
-
-_HEADS: Final = ("REGISTRAR", "GROUPS", "ENDPOINTS")
-_PUBLIC: Final = '""'
 
 
 def add_command(commands: Commands) -> None:
@@ -47,7 +43,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--locator",
-        type=parse_locator,
+        type=argument_types.locator,
         action="append",
         default=[],
         metavar="LOCATOR",
@@ -70,16 +66,6 @@ def add_command(commands: Commands) -> None:
     add_tls(parser.add_argument_group("server"))
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run, endpoint=None)
-
-
-def parse_locator(text: str) -> "Locator":
-    """Parse a locator."""
-    from leasehold.discovery.locators import Locator
-
-    try:
-        return Locator.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -123,9 +109,9 @@ async def _look(discovery: "Discovery", arguments: argparse.Namespace) -> int:
         await asyncio.sleep(min(POLL_S, arguments.timeout))
     found = discovery.registrars()
     if arguments.json:
-        emit_json({"registrars": [_json(each) for each in found]})
+        emit_json({"registrars": [registrar_json(each) for each in found]})
     elif found:
-        emit_lines(table(_HEADS, map(_cells, found)))
+        emit_lines(table(REGISTRAR_HEADS, map(registrar_row, found)))
     else:
         print_note("no registrar was found")
     errors = discovery.locator_errors()
@@ -138,21 +124,6 @@ async def _look(discovery: "Discovery", arguments: argparse.Namespace) -> int:
 def _print(event: "DiscoveryEvent", arguments: argparse.Namespace) -> None:
     for each in event.registrars:
         if arguments.json:
-            emit_json({"event": event.kind.value, **_json(each)})
+            emit_json({"event": event.kind.value, **registrar_json(each)})
         else:
-            emit_lines(["  ".join((event.kind.value, *_cells(each)))])
-
-
-def _cells(registrar: "Registrar") -> tuple[str, str, str]:
-    groups = ",".join(name or _PUBLIC for name in sorted(registrar.groups)) or "-"
-    return registrar.id, groups, ",".join(registrar.endpoints)
-
-
-def _json(registrar: "Registrar") -> dict[str, Any]:
-    return {
-        "id": registrar.id,
-        "groups": sorted(registrar.groups),
-        "groups_number": registrar.groups_number,
-        "endpoints": list(registrar.endpoints),
-        "cluster": registrar.cluster,
-    }
+            emit_lines(["  ".join((event.kind.value, *registrar_row(each)))])

@@ -23,6 +23,8 @@ from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.durations import FOREVER, Duration, seconds_of
 from leasehold.cli.argument_types import shown_remaining, shown_term
 from leasehold.cli.connection import error_text, print_note
+from leasehold.cli.discovery_views import event_as_json as discovery_event_as_json
+from leasehold.cli.discovery_views import event_text
 from leasehold.cli.lock import GRACE_S
 from leasehold.cli.output import emit_json, emit_lines, print_error, shown_bytes
 from leasehold.cli.parser import LOST, OK
@@ -34,9 +36,11 @@ from leasehold.cli.supervised_command import (
     CommandOutcome,
     SupervisedCommand,
 )
+from leasehold.discovery.service import NAME as DISCOVERY
 from leasehold.errors import LeaseholdError, NoSuchObject, is_definite
 from leasehold.events.client import Mailbox, ReceivedEvent, event_as_json, register_decoder
 from leasehold.events.state import RETRIES_S
+from leasehold.leases.lease import Lease
 from leasehold.leases.renewal_manager import RenewalManager
 from leasehold.registry.item_events import NAME as REGISTRY
 from leasehold.renewal.event_json import payload_as_json
@@ -72,12 +76,13 @@ def cannot_run(command: list[str] | None) -> int | None:
 
 
 @asynccontextmanager
-async def kept(mailbox: Mailbox) -> AsyncIterator[None]:
-    """Keep the lease of a mailbox alive in a block, for the term that it has, or a longer one."""
-    term_s = seconds_of(mailbox.lease.remaining)
+async def kept(*leases: Lease) -> AsyncIterator[None]:
+    """Keep the leases of what is watched alive in a block, for their terms, or longer ones."""
     async with RenewalManager() as manager:
-        if mailbox.lease.remaining is not FOREVER:
-            manager.renew_until(mailbox.lease, FOREVER, max(term_s, MAILBOX_TERM_S))
+        for lease in leases:
+            if lease.remaining is not FOREVER:
+                term_s = max(seconds_of(lease.remaining), MAILBOX_TERM_S)
+                manager.renew_until(lease, FOREVER, term_s)
         yield
 
 
@@ -92,6 +97,7 @@ class EventWatch:
     ) -> None:
         register_decoder(RENEWAL, payload_as_json)
         register_decoder(REGISTRY, registry_event_as_json)
+        register_decoder(DISCOVERY, discovery_event_as_json)
         self._mailbox = mailbox
         self._command: list[str] | None = arguments.command
         self._is_json: bool = arguments.json
@@ -219,6 +225,8 @@ def event_line(document: dict[str, Any]) -> str:
             )
         case "resync":
             line = f"event {number} of the registry: events were lost, look up again"
+        case "discovered" | "discarded":
+            line = f"event {number} of discovery registration {source}: {event_text(payload)}"
         case _:
             line = f"event {number} of {document['service']} {source}, kind {document['kind']}"
     return shown_bytes(line.encode(), most=1000)

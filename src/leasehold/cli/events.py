@@ -151,7 +151,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
         mailbox = await _found(client, arguments.mailbox)
         print_note(f"watching mailbox {mailbox.id}")
-        async with kept(mailbox):
+        async with kept(mailbox.lease):
             return await EventWatch(mailbox, arguments).run()
 
     return with_client(arguments, until_signal(work))

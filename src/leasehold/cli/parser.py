@@ -29,7 +29,7 @@ MEANINGS: Final = {
     OK: "success",
     FAILURE: "failure, or the server refused the request",
     USAGE_ERROR: "the command line is wrong; nothing was sent",
-    NOT_THERE: "no such key, lease, permit, service, renewal set or mailbox",
+    NOT_THERE: "no such key, lease, permit, service, renewal set, mailbox or registration",
     NO_SERVER: "cannot connect to a server, or no answer within the time limit",
     NOT_MET: "the conditions do not hold; the --else steps were executed",
     LOST: "a lease or lock was lost while it was held",

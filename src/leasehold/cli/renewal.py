@@ -28,6 +28,7 @@ FOREVER_WORD: Final = "forever"
 SET_HELP: Final = "id of the set, 32 hexadecimal digits as they are printed"
 SET_ID: Final = argument_types.record_id("renewal set")
 MAILBOX_ID: Final = argument_types.record_id("mailbox")
+REGISTRATION_ID: Final = argument_types.record_id("discovery registration")
 
 _GROUP_EPILOG: Final = """\
 example:
@@ -224,6 +225,12 @@ def _add_lease(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="the lease of this mailbox, in place of LEASE",
     )
+    group.add_argument(
+        "--discovery",
+        type=REGISTRATION_ID,
+        metavar="ID",
+        help="the lease of this registration of the discovery service, in place of LEASE",
+    )
 
 
 def _mistake(arguments: argparse.Namespace) -> str | None:
@@ -234,15 +241,17 @@ def _mistake(arguments: argparse.Namespace) -> str | None:
             ("LEASE", arguments.lease),
             ("--cookie", arguments.cookie),
             ("--mailbox", arguments.mailbox),
+            ("--discovery", arguments.discovery),
         )
         if value is not None
     ]
     if not given:
-        return "no lease was given: write LEASE, or --cookie, or --mailbox"
+        return "no lease was given: write LEASE, or --cookie, or --mailbox, or --discovery"
     if len(given) > 1:
         return f"{given[0]} was given together with {given[1]}: give only one of them"
-    if arguments.mailbox and (arguments.at or arguments.grantor):
-        return "--mailbox is for a mailbox of this server: omit --at and --grantor"
+    is_of_service = arguments.mailbox or arguments.discovery
+    if is_of_service and (arguments.at or arguments.grantor):
+        return f"{given[0]} is for a lease of this server: omit --at and --grantor"
     if arguments.cookie and not arguments.grantor:
         return "--cookie requires --grantor: give the name of the landlord"
     if arguments.etcd and not arguments.grantor:
@@ -259,6 +268,9 @@ async def _reference(client: "Client", arguments: argparse.Namespace) -> "LeaseR
     if arguments.mailbox:
         mailbox = await client.mailbox(id=arguments.mailbox)
         return LeaseReference(str(mailbox.lease.grantor), arguments.mailbox)
+    if arguments.discovery:
+        found = await client.discovery_service.registration(arguments.discovery)
+        return LeaseReference(str(found.lease.grantor), arguments.discovery)
     if arguments.grantor:
         kind = GrantorKind.ETCD if arguments.etcd else GrantorKind.LEASEHOLD
         cookie = arguments.cookie or arguments.lease
@@ -347,8 +359,8 @@ def _add(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
         renewals = await found_set(client, arguments.set)
         reference = await _reference(client, arguments)
-        is_own = not (arguments.at or arguments.grantor or arguments.mailbox)
-        if is_own:
+        is_of_service = arguments.mailbox or arguments.discovery
+        if not (is_of_service or arguments.at or arguments.grantor):
             await _check_exists(client, arguments.lease)
         await renewals.renew_for(
             reference,

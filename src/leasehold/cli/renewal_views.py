@@ -75,7 +75,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _set_row(info: "SetInfo") -> tuple[Any, ...]:
     return (
         info.id,
-        _remaining(info.remaining),
+        remaining_text(info.remaining),
         info.members,
         _listener(info, WARNING),
         _listener(info, FAILURE),
@@ -92,7 +92,8 @@ def _listener(info: "SetInfo", kind: int) -> str:
     return f"{where} ({found.undelivered} undelivered)" if found.undelivered else where
 
 
-def _remaining(remaining: "Duration") -> str:
+def remaining_text(remaining: "Duration") -> str:
+    """Format the remaining time of a lease."""
     from leasehold.basics.durations import FOREVER
 
     if remaining is FOREVER:
@@ -101,7 +102,7 @@ def _remaining(remaining: "Duration") -> str:
     return "ended" if remaining < 0 else shown_remaining(remaining)
 
 
-def _seconds_json(duration: "Duration") -> float | None:
+def seconds_json(duration: "Duration") -> float | None:
     """Return a duration for JSON; None if it is endless."""
     from leasehold.basics.durations import FOREVER
 
@@ -114,7 +115,7 @@ def _seconds_json(duration: "Duration") -> float | None:
 def _set_json(info: "SetInfo") -> dict[str, Any]:
     return {
         "id": info.id,
-        "remaining": _seconds_json(info.remaining),
+        "remaining": seconds_json(info.remaining),
         "members": info.members,
         "listeners": list(map(_listener_json, info.listeners)),
         "last_error": info.last_error or None,
@@ -152,7 +153,7 @@ async def _list_members(renewals: "RenewalSet", *, is_json: bool) -> None:
         return
     shown = [
         ("set", info.id),
-        ("remaining", _remaining(info.remaining)),
+        ("remaining", remaining_text(info.remaining)),
         ("leases", info.members),
         ("warnings to", _listener(info, WARNING)),
         ("failures to", _listener(info, FAILURE)),
@@ -168,8 +169,8 @@ def _member_json(lease: "Lease") -> dict[str, Any]:
 
     return {
         **reference_as_json(identity_of(lease).encode()),
-        "remaining": _seconds_json(lease.remaining),
-        "ttl": _seconds_json(lease.term),
+        "remaining": seconds_json(lease.remaining),
+        "ttl": seconds_json(lease.term),
     }
 
 
@@ -181,7 +182,7 @@ def _member_row(lease: "Lease") -> tuple[Any, ...]:
     ttl = shown["ttl"]
     return (
         shown_bytes(name.encode()),
-        _remaining(lease.remaining),
+        remaining_text(lease.remaining),
         FOREVER_WORD if ttl is None else shown_duration(ttl),
         shown_bytes(shown["grantor"].encode()),
         shown["kind"],
@@ -267,7 +268,7 @@ def _watch(arguments: argparse.Namespace) -> int:
             async def still_there() -> "Duration":
                 return (await renewals.info()).remaining
 
-            async with kept(mailbox):
+            async with kept(mailbox.lease):
                 return await EventWatch(mailbox, arguments, still_there).run()
         finally:
             if not arguments.mailbox:

@@ -130,13 +130,38 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ),
         (
             f"renewal add {SET} --mailbox {SET} --at 127.0.0.1:1 --for 8h",
-            "leasehold: --mailbox is for a mailbox of this server: omit --at and --grantor",
+            "leasehold: --mailbox is for a lease of this server: omit --at and --grantor",
         ),
         (f"renewal add {SET} 7a --at host --for 8h", "argument --at: 'host' has no port: write H"),
         (f"renewal remove {SET}", "no lease was given: write LEASE, or --cookie, or --mailbox"),
         ("renewal destroy", "the following arguments are required: SET "),
         (f"renewal watch {SET} ls", "unexpected argument 'ls': write -- before a command "),
         (f"renewal watch {SET} --warn 10x", "argument --warn: '10x' is not a duration: "),
+        ("discovery register", "no registrar is wanted: write --group, --all-groups or --locator"),
+        ("discovery register --group a --all-groups", "not allowed with argument --group "),
+        (
+            "discovery register --locator 10.0.0.1",
+            "argument --locator: '10.0.0.1' is not a locator: write leasehold://HOST or ",
+        ),
+        ("discovery register --group a --mailbox zz", "'zz' is not the id of a mailbox: write its"),
+        ("discovery register --group a --duration x", "'x' is not a duration: write seconds, suc"),
+        ("discovery list zz", "argument ID: 'zz' is not the id of a discovery registration: write"),
+        (f"discovery groups {SET} --all --none", "--none: not allowed with argument --all "),
+        (f"discovery groups {SET} --add a --set b", "--set: not allowed with argument --add "),
+        (f"discovery groups {SET} a", "leasehold discovery groups: unexpected argument 'a' "),
+        (f"discovery locators {SET} --add leasehold://a:0", "'leasehold://a:0' is not a locator: "),
+        (f"discovery locators {SET} --all", "unknown option --all"),
+        (f"discovery discard {SET}", "the following arguments are required: REGISTRAR "),
+        (f"discovery watch {SET} ls", "unexpected argument 'ls': write -- before a command "),
+        ("discovery destroy", "the following arguments are required: ID "),
+        (
+            f"renewal add {SET} --mailbox {SET} --discovery {SET} --for 8h",
+            "--mailbox was given together with --discovery: give only one of them",
+        ),
+        (
+            f"renewal add {SET} --discovery {SET} --at 127.0.0.1:1 --for 8h",
+            "--discovery is for a lease of this server: omit --at and --grantor",
+        ),
         (f"renewal watch {SET} --count 0", "argument --count: must be a whole number of at least"),
         ("events watch zz", "argument MAILBOX: 'zz' is not the id of a mailbox: write its 32 hexa"),
         ("events watch", "the following arguments are required: MAILBOX "),
@@ -181,7 +206,9 @@ def test_endpoints_with_a_space_in_the_variable_are_refused_with_its_name(
     assert said.endswith("such as a:1,b:2")
 
 
-@pytest.mark.parametrize("group", ["lease", "kv", "permit", "renewal", "events", "completion"])
+@pytest.mark.parametrize(
+    "group", ["lease", "kv", "permit", "renewal", "events", "discovery", "completion"]
+)
 def test_a_group_alone_helps(capsys: pytest.CaptureFixture[str], group: str) -> None:
     assert main([group]) == USAGE_ERROR
     said = capsys.readouterr()
@@ -189,7 +216,7 @@ def test_a_group_alone_helps(capsys: pytest.CaptureFixture[str], group: str) -> 
     assert said.err.startswith(f"usage: leasehold {group} [-h] COMMAND ...")
 
 
-@pytest.mark.parametrize("group", ["renewal", "events"])
+@pytest.mark.parametrize("group", ["renewal", "events", "discovery"])
 def test_a_command_that_does_not_exist_is_reported_before_anything_is_sent(
     capsys: pytest.CaptureFixture[str], group: str
 ) -> None:

@@ -1,19 +1,27 @@
-"""Events and members of renewal sets in the output: for people, and as JSON."""
+"""Events, members of renewal sets, and registrars in the output: for people, and as JSON."""
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from leasehold.basics.durations import FOREVER
+from leasehold.cli.discovery_views import _list_one
+from leasehold.cli.discovery_views import event_as_json as discovery_event_as_json
 from leasehold.cli.event_watch import event_line
 from leasehold.cli.renewal_views import _list_members
-from leasehold.errors import LeaseUnmarshalError
+from leasehold.discovery.announced import Registrar
+from leasehold.discovery.client import DiscoveryInfo
+from leasehold.discovery.discovery_messages import found_message
+from leasehold.discovery.locators import Locator
+from leasehold.errors import LeaseUnmarshalError, LookupUnmarshalError
 from leasehold.events.client import event_as_json, register_decoder
-from leasehold.events.state import RemoteEvent
+from leasehold.events.state import RemoteEvent, Target
 from leasehold.renewal.client import ListenerInfo, SetInfo
 from leasehold.renewal.event_json import payload_as_json, reference_as_json
 from leasehold.renewal.references import GrantorKind, LeaseReference
+from leasehold.wire import discovery_pb2
 from leasehold.wire import renewal_pb2 as pb
 
 SET = "0123456789abcdef0123456789abcdef"
@@ -121,3 +129,78 @@ def test_members_that_cannot_be_decoded_are_listed_as_such(
     shown = json.loads(capsysbinary.readouterr().out)
     assert shown["members"] == [{"reference_base64": "/w==", "undecodable": "unknown kind 9"}]
     assert shown["set"]["remaining"] is None
+
+
+# The discovery service.
+
+REGISTRAR = Registrar("r1", frozenset({"", "pay"}), 3, ("http://10.0.0.1:2379",), "00aa")
+SHOWN_REGISTRAR = {
+    "id": "r1",
+    "groups": ["", "pay"],
+    "groups_number": 3,
+    "endpoints": ["http://10.0.0.1:2379"],
+    "cluster": "00aa",
+}
+
+
+def registrars_event(*others: discovery_pb2.FoundRegistrar, discarded: bool) -> RemoteEvent:
+    payload = discovery_pb2.RegistrarsPayload(
+        registrars=[found_message(REGISTRAR), *others], discarded=discarded
+    )
+    return event(1, payload.SerializeToString(), "aa/discovery")
+
+
+@pytest.mark.parametrize("discarded", [False, True])
+def test_an_event_about_registrars(*, discarded: bool) -> None:
+    register_decoder("discovery", discovery_event_as_json)
+    what = "discarded" if discarded else "discovered"
+    shown = document(registrars_event(discarded=discarded))
+    assert shown["payload"] == {"event": what, "registrars": [SHOWN_REGISTRAR]}
+    assert event_line(shown) == f"event 3 of discovery registration {SET}: {what} r1"
+
+
+def test_a_registrar_that_cannot_be_decoded_is_shown_with_its_bytes_beside_the_others() -> None:
+    register_decoder("discovery", discovery_event_as_json)
+    other = discovery_pb2.FoundRegistrar(id="r2", registrar=b"\xff")
+    shown = document(registrars_event(other, discarded=False))
+    payload: Any = shown["payload"]
+    assert payload["registrars"][0] == SHOWN_REGISTRAR
+    assert payload["registrars"][1]["registrar_base64"] == "/w=="
+    assert event_line(shown).endswith("discovered r1, one that cannot be decoded")
+
+
+class RegistrationOfUndecodable:
+    """A registration of the discovery service with a registrar that cannot be decoded."""
+
+    async def info(self) -> DiscoveryInfo:
+        locators = (Locator("10.0.0.1"),)
+        listener = Target("", "ab" * 16)
+        return DiscoveryInfo(SET, FOREVER, None, locators, 2, 7, listener, 3, "no route")
+
+    async def registrars(self) -> list[Registrar]:
+        raise LookupUnmarshalError([REGISTRAR], [b"\xff"], [ValueError("it has no id")])
+
+
+def test_registrars_that_cannot_be_decoded_are_listed_as_such(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    asyncio.run(_list_one(RegistrationOfUndecodable(), is_json=False))  # type: ignore[arg-type]
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert [line.split(maxsplit=1) for line in lines[:5]] == [
+        ["registration", SET],
+        ["remaining", "forever"],
+        ["registrars", "2"],
+        ["groups", "(all)"],
+        ["locators", "leasehold://10.0.0.1:2379"],
+    ]
+    assert lines[5].split(maxsplit=2)[2] == f"mailbox {'ab' * 16} (3 undelivered)"
+    assert lines[6].split(maxsplit=2)[2] == "no route"
+    assert lines[-2].split() == ["r1", '"",pay', "http://10.0.0.1:2379"]
+    assert lines[-1].split(maxsplit=2) == ["(undecodable)", "-", "it has no id"]
+    asyncio.run(_list_one(RegistrationOfUndecodable(), is_json=True))  # type: ignore[arg-type]
+    shown = json.loads(capsysbinary.readouterr().out)
+    assert shown["registrars"] == [
+        SHOWN_REGISTRAR,
+        {"registrar_base64": "/w==", "undecodable": "it has no id"},
+    ]
+    assert (shown["registration"]["groups"], shown["registration"]["remaining"]) == (None, None)

@@ -14,7 +14,8 @@ _COMMANDS = st.sampled_from(
         *([f"kv {name}" for name in ("get", "put", "del", "watch", "txn")]),
         *([f"permit {name}" for name in ("grant", "check", "revoke", "list")]),
         *("lease", "kv", "permit", "status", "completion", "completion fish", "", "lease keep"),
-        *("top", "lock", "lock a", "elect a"),
+        *([f"discovery {name}" for name in ("register", "list", "groups", "locators", "discard")]),
+        *("top", "lock", "lock a", "elect a", "discovery"),
     ]
 )
 _FLAGS = st.sampled_from(
@@ -34,7 +35,7 @@ _FLAGS = st.sampled_from(
         *("--ttl", "--by", "--subject", "--resource", "--print-id-only"),
         *("-x", "--", "-", "--json=1", "--no-revoke", "--keys-only", "--key"),
         *("--every", "--once", "--listen", "--wait", "--grace", "-q", "--token-env"),
-        *("--denied-code",),
+        *("--denied-code", "--group", "--locator", "--add", "--set", "--none", "--handback"),
     ]
 )
 _TEXTS = st.sampled_from(

@@ -1,0 +1,388 @@
+"""`leasehold discovery`: registrars that the server finds for absent clients.
+
+`discovery_views` has the commands `list` and `watch`.
+"""
+
+import argparse
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.cli import argument_types
+from leasehold.cli.connection import RefusedError, finish, require_leasehold, with_client
+from leasehold.cli.discovery_views import (
+    EXAMPLE,
+    ID_HELP,
+    VIEWS,
+    WHAT,
+    add_id,
+    found_registration,
+    group_lines,
+)
+from leasehold.cli.output import emit_json, emit_lines, number, print_error
+from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
+from leasehold.cli.renewal import (
+    FOREVER_WORD,
+    MAILBOX_ID,
+    REGISTRATION_ID,
+    destroy_each,
+    requested_of,
+    shown_duration,
+    term_or,
+)
+from leasehold.errors import (
+    LeaseholdError,
+    LookupUnmarshalError,
+    NoSuchObject,
+    UnknownLease,
+    UnsupportedOperation,
+)
+
+if TYPE_CHECKING:
+    from leasehold.client.client import Client
+    from leasehold.discovery.client import DiscoveryRegistration
+
+_GROUP_HELP: Final = 'name of a group; "" is the public group; may be given several times'
+_LOCATOR_HELP: Final = (
+    "address of a registrar: leasehold://HOST or leasehold://HOST:PORT, with leaseholds:// for "
+    "TLS; may be given several times"
+)
+
+_GROUP_EPILOG: Final = """\
+example:
+  id=$(leasehold discovery register --group payments --print-id-only)
+  leasehold discovery locators $id --add leasehold://127.0.0.1:2379
+  leasehold discovery list $id
+
+The server finds registrars on behalf of a client, and puts an event into a
+mailbox for each one that is discovered or discarded. A registration ends with
+its lease. `leasehold discover` finds registrars from this machine instead.
+"""
+
+
+def add_command(commands: Commands) -> None:
+    """Add `discovery` and its subcommands."""
+    group = add_group(
+        commands,
+        "discovery",
+        summary="let the server find registrars for clients that cannot do so",
+        description="Registrations of the discovery service of a Leasehold server.",
+        epilog=_GROUP_EPILOG,
+    )
+    changes = (_add_groups, _add_locators, _add_discard)
+    for add in (_add_register, _add_renew, *changes, *VIEWS, _add_destroy):
+        add(group)
+
+
+def _add_duration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--duration",
+        type=term_or(FOREVER_WORD),
+        metavar="TIME",
+        help="how long the registration lives unless it is renewed, such as 2h, or forever; the "
+        "server has a limit (default: the server chooses)",
+    )
+
+
+# Register.
+
+
+def _add_register(group: Commands) -> None:
+    parser = group.add_parser(
+        "register",
+        help="have registrars found",
+        description=(
+            "Have the server find registrars of groups and at locators, and put events about them "
+            "into a mailbox. Print the ids of the registration and of the mailbox."
+        ),
+        epilog=epilog(
+            """
+            leasehold discovery register --group payments --group orders
+            leasehold discovery register --locator leasehold://127.0.0.1:2379
+            """,
+            NOT_THERE,
+            notes="Every client that has the id can use the registration. A renewal set keeps it "
+            "and its mailbox alive: `leasehold renewal add SET --discovery ID --for forever`, and "
+            "the same with --mailbox. Groups need the package zeroconf on the server.",
+        ),
+    )
+    groups = parser.add_mutually_exclusive_group()
+    groups.add_argument("--group", action="append", default=[], metavar="NAME", help=_GROUP_HELP)
+    groups.add_argument(
+        "--all-groups", action="store_true", help="registrars of all groups, and of none"
+    )
+    parser.add_argument(
+        "--locator",
+        type=argument_types.locator,
+        action="append",
+        default=[],
+        metavar="LOCATOR",
+        help=_LOCATOR_HELP,
+    )
+    parser.add_argument(
+        "--mailbox",
+        type=MAILBOX_ID,
+        metavar="ID",
+        help="mailbox for the events (default: a new one, for the same duration)",
+    )
+    parser.add_argument(
+        "--handback",
+        type=argument_types.key_bytes,
+        default=b"",
+        metavar="TEXT",
+        help="text that is returned with each event",
+    )
+    _add_duration(parser)
+    parser.add_argument("--print-id-only", action="store_true", help="print only the id")
+    finish(parser, _register)
+
+
+def _register(arguments: argparse.Namespace) -> int:
+    if not (arguments.group or arguments.all_groups or arguments.locator):
+        print_error("no registrar is wanted: write --group, --all-groups or --locator")
+        return USAGE_ERROR
+
+    async def work(client: "Client") -> int:
+        require_leasehold(client, WHAT)
+        requested = requested_of(arguments.duration)
+        if arguments.mailbox:
+            mailbox = await client.mailbox(id=arguments.mailbox)
+        else:
+            mailbox = await client.mailbox(requested)
+        try:
+            made = await client.discovery_service.register(
+                None if arguments.all_groups else arguments.group,
+                arguments.locator,
+                listener=mailbox,
+                handback=arguments.handback,
+                duration=requested,
+            )
+        except LeaseholdError:
+            if not arguments.mailbox:
+                with contextlib.suppress(LeaseholdError, OSError):  # it ends with its lease
+                    await mailbox.lease.cancel()
+            raise
+        if arguments.print_id_only:
+            emit_lines([made.id])
+        else:
+            _print_term(arguments, made, "created", mailbox.id)
+        return OK
+
+    return with_client(arguments, work)
+
+
+def _print_term(
+    arguments: argparse.Namespace, made: "DiscoveryRegistration", done: str, mailbox: str = ""
+) -> None:
+    from leasehold.basics.durations import seconds_of
+
+    term_s = seconds_of(made.lease.term)
+    if arguments.json:
+        ttl = None if term_s == float("inf") else number(term_s)
+        with_mailbox = {"mailbox": mailbox} if mailbox else {}
+        emit_json({"id": made.id, "ttl": ttl, "grantor": made.lease.grantor, **with_mailbox})
+    else:
+        ending = f", with mailbox {mailbox}" if mailbox else ""
+        term = shown_duration(term_s)
+        emit_lines([f"discovery registration {made.id} {done} for {term}{ending}"])
+
+
+# Renew.
+
+
+def _add_renew(group: Commands) -> None:
+    parser = group.add_parser(
+        "renew",
+        help="renew the lease of a registration",
+        description="Renew the lease of a registration. That of its mailbox is not renewed.",
+        epilog=epilog(f"{EXAMPLE}leasehold discovery renew $id --duration 2h", NOT_THERE),
+    )
+    add_id(parser)
+    _add_duration(parser)
+    finish(parser, _renew)
+
+
+def _renew(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        found = await found_registration(client, arguments.id)
+        try:
+            await found.lease.renew(requested_of(arguments.duration))
+        except UnknownLease:
+            raise NoSuchObject("discovery", arguments.id) from None
+        _print_term(arguments, found, "renewed")
+        return OK
+
+    return with_client(arguments, work)
+
+
+# Groups and locators.
+
+
+def _add_groups(group: Commands) -> None:
+    parser = group.add_parser(
+        "groups",
+        usage="leasehold discovery groups ID [options]",
+        help="show or change the wanted groups",
+        description="Show the groups whose registrars are wanted, after a change if one is given.",
+        epilog=epilog(
+            f"{EXAMPLE}leasehold discovery groups $id --add payments --add orders\n"
+            "leasehold discovery groups $id --remove orders",
+            NOT_THERE,
+            notes='All groups are shown as (all), the public group as "". To all groups, none can '
+            "be added or removed: replace them with --set.",
+        ),
+    )
+    add_id(parser)
+    change = parser.add_mutually_exclusive_group()
+    _add_changes(change, str, "NAME", _GROUP_HELP)
+    change.add_argument("--all", action="store_true", help="want all groups")
+    change.add_argument("--none", action="store_true", help="want no groups")
+    finish(parser, _groups)
+
+
+def _add_changes(
+    change: "argparse._MutuallyExclusiveGroup", kind: Any, metavar: str, form: str
+) -> None:
+    for option, what in (("--add", "add"), ("--set", "replace all by"), ("--remove", "remove")):
+        change.add_argument(
+            option, type=kind, action="append", metavar=metavar, help=f"{what}: {form}"
+        )
+
+
+def _groups(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        found = await found_registration(client, arguments.id)
+        try:
+            if arguments.add:
+                await found.add_groups(arguments.add)
+            elif arguments.remove:
+                await found.remove_groups(arguments.remove)
+            elif arguments.set or arguments.all or arguments.none:
+                await found.set_groups(None if arguments.all else arguments.set or [])
+        except UnsupportedOperation:
+            raise RefusedError(
+                f"discovery registration {found.id} wants all groups: replace them with --set or "
+                "--none"
+            ) from None
+        groups = await found.groups()
+        if arguments.json:
+            emit_json({"id": found.id, "groups": groups})
+        else:
+            emit_lines(group_lines(groups))
+        return OK
+
+    return with_client(arguments, work)
+
+
+def _add_locators(group: Commands) -> None:
+    parser = group.add_parser(
+        "locators",
+        usage="leasehold discovery locators ID [options]",
+        help="show or change the wanted locators",
+        description="Show the locators at which registrars are wanted, after a change if one is "
+        "given.",
+        epilog=epilog(
+            f"{EXAMPLE}leasehold discovery locators $id --add leasehold://10.0.0.1\n"
+            "leasehold discovery locators $id --remove $here",
+            NOT_THERE,
+            notes="The operator of the server may limit the locators with `leasehold serve "
+            "--discover-at`.",
+        ),
+    )
+    add_id(parser)
+    change = parser.add_mutually_exclusive_group()
+    _add_changes(change, argument_types.locator, "LOCATOR", _LOCATOR_HELP)
+    change.add_argument("--none", action="store_true", help="want no locators")
+    finish(parser, _locators)
+
+
+def _locators(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        found = await found_registration(client, arguments.id)
+        if arguments.add:
+            await found.add_locators(arguments.add)
+        elif arguments.remove:
+            await found.remove_locators(arguments.remove)
+        elif arguments.set or arguments.none:
+            await found.set_locators(arguments.set or [])
+        locators = list(map(str, await found.locators()))
+        if arguments.json:
+            emit_json({"id": found.id, "locators": locators})
+        else:
+            emit_lines(locators)
+        return OK
+
+    return with_client(arguments, work)
+
+
+# Discard.
+
+
+def _add_discard(group: Commands) -> None:
+    parser = group.add_parser(
+        "discard",
+        help="drop a registrar that does not work",
+        description="Drop a registrar from a registration. The server looks for it again after a "
+        "wait.",
+        epilog=epilog(
+            f"{EXAMPLE}leasehold discovery watch $id --count 1\n"
+            "registrar=$(leasehold discovery list $id | tail -1 | cut -d ' ' -f 1)\n"
+            "leasehold discovery discard $id $registrar",
+            NOT_THERE,
+        ),
+    )
+    add_id(parser)
+    example = "9b7e2c1a-3f0d-5a41-8c2e-6d1f0b4a7e55"
+    parser.add_argument(
+        "registrar",
+        type=argument_types.name("registrar", example),
+        metavar="REGISTRAR",
+        help="id of the registrar, as `leasehold discovery list ID` prints it",
+    )
+    finish(parser, _discard)
+
+
+def _discard(arguments: argparse.Namespace) -> int:
+    async def work(client: "Client") -> int:
+        from leasehold.discovery.announced import Registrar
+
+        found, registrar = (
+            await found_registration(client, arguments.id),
+            Registrar(arguments.registrar),
+        )
+        try:
+            is_there = registrar in await found.registrars()
+        except LookupUnmarshalError:
+            is_there = True  # it may be one that cannot be decoded
+        await found.discard(registrar)
+        if arguments.json:
+            emit_json({"discarded": is_there})
+        elif is_there:
+            emit_lines([f"registrar {registrar.id} is discarded"])
+        if not is_there:
+            print_error(
+                f"registrar {registrar.id} is not found by discovery registration {found.id}"
+            )
+        return OK if is_there else NOT_THERE
+
+    return with_client(arguments, work)
+
+
+# Destroy.
+
+
+def _add_destroy(group: Commands) -> None:
+    parser = group.add_parser(
+        "destroy",
+        help="end registrations",
+        description="End registrations immediately. Their mailboxes are not ended.",
+        epilog=epilog(f"{EXAMPLE}leasehold discovery destroy $id", NOT_THERE),
+    )
+    parser.add_argument("ids", type=REGISTRATION_ID, nargs="+", metavar="ID", help=ID_HELP)
+    finish(parser, _destroy)
+
+
+def _destroy(arguments: argparse.Namespace) -> int:
+    async def end(client: "Client", registration: str) -> None:
+        await (await found_registration(client, registration)).cancel()
+
+    return destroy_each(arguments, arguments.ids, "discovery registration", end)
