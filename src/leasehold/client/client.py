@@ -16,6 +16,7 @@ from leasehold.basics.pending import Pending
 from leasehold.client.kv import KV
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.discovery.client import RemoteDiscovery
+from leasehold.discovery.service_lookup import DiscoveryServices
 from leasehold.engine.interface import Engine
 from leasehold.engine.key import BytesOrText, to_bytes
 from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
@@ -29,7 +30,7 @@ from leasehold.locks.lock import Lock, LockRegistry
 from leasehold.locks.lock_count import AcquisitionCounts, count_acquisitions
 from leasehold.locks.lock_events import Listener as LockListener
 from leasehold.locks.lock_keys import counter_key, name_of, stored_count
-from leasehold.locks.permit_grants import extension_of
+from leasehold.locks.permit_grants import keep_with_permits
 from leasehold.locks.permits import Permits
 from leasehold.locks.queued_locks import RWLock, Semaphore
 from leasehold.locks.recipe_context import RecipeContext, check_client
@@ -53,7 +54,7 @@ from leasehold.renewal.arguments import check_leased
 from leasehold.renewal.client import RenewalCalls, RenewalSet, RenewalSetEvent, SetInfo
 from leasehold.sessions.client_session import SESSION_TTL_S, Sessions
 from leasehold.sessions.held_lease import Callback, HeldLease, callback_of, number_of
-from leasehold.sessions.kept_lease import Check, KeptLease
+from leasehold.sessions.kept_lease import Check
 from leasehold.sessions.lease_keeper import Keeper
 
 
@@ -102,8 +103,8 @@ class Client:
         self._renewal = renewal = cache(partial(RenewalCalls, engine, self._patience, clock))
         self.registry = Registry(engine, self._patience, lambda: renewal().callbacks, clock)
         """Services that are found while they live, by types and attributes."""
-        self._discovery = cache(
-            partial(RemoteDiscovery, engine, self._patience, lambda: renewal().callbacks, clock)
+        self._discovery = DiscoveryServices(
+            engine, self._patience, self.registry, lambda: renewal().callbacks, clock
         )
         self.admin = Admin(engine, self._patience)
         """Administration of the server's own services."""
@@ -172,33 +173,19 @@ class Client:
         """
         check_plain_callback(on_jeopardy, "on_jeopardy")
         check_plain_callback(on_loss, "on_loss")
-        number = number_of(lease)
-        keep = partial(self._keep, number, on_jeopardy, on_loss)
+        keep = partial(
+            keep_with_permits,
+            self.engine,
+            self._keeper,
+            number_of(lease),
+            on_jeopardy=callback_of(self._keeper, on_jeopardy),
+            on_loss=callback_of(self._keeper, on_loss),
+        )
 
         async def make() -> HeldLease:
             return HeldLease(self._keeper, await self._patience.wait(keep(), timeout))
 
         return Pending(make, "client.keep()")
-
-    async def _keep(
-        self, lease: int, on_jeopardy: Callback | None, on_loss: Callback | None
-    ) -> KeptLease:
-        self._keeper.check()
-        extension = await extension_of(self.engine, self._keeper, lease)
-        on_renewed = None if extension is None else extension.renewed
-        held = await self._keeper.adopt(
-            lease,
-            on_jeopardy=callback_of(self._keeper, on_jeopardy),
-            on_loss=callback_of(self._keeper, on_loss),
-            on_renewed=on_renewed,
-        )
-        if extension is not None:
-            try:
-                await extension.begin(held)
-            except BaseException:
-                self._keeper.release(held)
-                raise
-        return held
 
     async def revoke(self, lease: HeldLease | int, *, timeout: Timeout = None) -> None:  # noqa: ASYNC109
         """Revoke any lease, and delete its keys. Raises `UnknownLease` if it does not exist."""
@@ -389,8 +376,19 @@ class Client:
     @property
     def discovery_service(self) -> RemoteDiscovery:
         """The discovery service of the server, which finds registrars on behalf of clients."""
-        self._patience.check()
-        return self._discovery()
+        return self._discovery.own()
+
+    def find_discovery_service(
+        self,
+        id: str | None = None,  # noqa: A002  the name of the attribute
+    ) -> Pending[RemoteDiscovery]:
+        """Find a discovery service in the registry, by its type: to be awaited, or entered.
+
+        `id` is that of its item. Without one it is the service of this server, or else any. One of
+        another cluster has a connection of its own, which is closed at the end of the block, or
+        with this client. Raises `NoSuchObject` if the registry does not have it.
+        """
+        return Pending(partial(self._discovery.find, id), "client.find_discovery_service()")
 
     async def mailbox(
         self,
@@ -481,6 +479,7 @@ class Client:
         try:
             await self._services.close()
             await self.registry.close()
+            await self._discovery.close()
             if self._renewal.cache_info().currsize:
                 await self._renewal().close()
             await self._recipes.end_tasks()

@@ -4,6 +4,8 @@
     registration = await service.register(["payments"], listener=print)
     await registration.registrars()
 
+`client.find_discovery_service` is for services of other clusters (`discovery.service_lookup`).
+
 A registration outlives its client: it ends with its lease. Any client that has the id of a
 registration may use it.
 """
@@ -12,7 +14,7 @@ registration may use it.
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -41,7 +43,7 @@ from leasehold.events.callback_dispatch import (
     check_handback,
     target_of,
 )
-from leasehold.events.client import call_service
+from leasehold.events.client import Mailbox, call_service
 from leasehold.events.listeners import target_message
 from leasehold.events.state import RemoteEvent, Target
 from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease
@@ -73,10 +75,7 @@ class DiscoveryInfo:
 
 
 class RemoteDiscovery:
-    """The discovery service of the server that a client is connected to.
-
-    Two references to one discovery service are equal.
-    """
+    """The discovery service of a server. Two references to one service are equal."""
 
     def __init__(
         self,
@@ -84,8 +83,13 @@ class RemoteDiscovery:
         patience: CallTimeouts,
         callbacks: Callable[[], Callbacks],
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`callbacks` returns those of the client. `CallRefused`: there is no server."""
+        """`callbacks` returns those of the client. `CallRefused`: there is no server.
+
+        `on_close` closes the connection, if it is for this service only.
+        """
         if not isinstance(engine, RemoteEngine):
             raise CallRefused(
                 "the discovery service needs a server: connect to one with leasehold.connect"
@@ -96,6 +100,7 @@ class RemoteDiscovery:
         self._patience = patience
         self._callbacks = callbacks
         self._clock = clock
+        self._on_close = on_close
         self._landlord = RemoteLandlord(engine.channel, clock=clock)
 
     async def register(
@@ -114,7 +119,8 @@ class RemoteDiscovery:
         this process, called with a `RegistrarEvent` while this client is open; or a mailbox, or a
         listener that any process serves. `handback` is returned with each event. The registration
         is leased for `duration`, or less if the server has a lower limit; the lease is renewed by
-        its owner, such as a renewal manager or a renewal set.
+        its owner, such as a renewal manager or a renewal set. A mailbox has to be one of the
+        cluster of this service; raises ValueError if it is not.
 
         Every call makes another registration. After a connection error there may be one that ends
         with its lease.
@@ -126,6 +132,7 @@ class RemoteDiscovery:
             ttl_ms=to_wire_ms(check_positive(duration)),
         )
         if not callable(listener):
+            self._check_cluster(listener)
             return await self._register(request, target_of(listener), timeout)
         callbacks, callback = self._callbacks(), listener
         target = await callbacks.target()
@@ -134,6 +141,18 @@ class RemoteDiscovery:
             key = made.lease.grantor, made.id, KIND
             callbacks.set(key, lambda event: callback(self.event(event)))
         return made
+
+    def _check_cluster(self, listener: object) -> None:
+        """Refuse a mailbox of another cluster, which this service does not find."""
+        if isinstance(listener, Mailbox):
+            cluster, own = (
+                each.partition("/")[0] for each in (str(listener.lease.grantor), self.id)
+            )
+            if cluster != own:
+                raise ValueError(
+                    f"listener must be a mailbox of cluster {own}, as the discovery service is, "
+                    f"not of {cluster}"
+                )
 
     async def _register(
         self, request: pb.RegisterDiscoveryRequest, target: Target, timeout: Timeout
@@ -205,6 +224,17 @@ class RemoteDiscovery:
         """Make a call, which is never repeated where it may have been executed."""
         sending = call_service(self._channel, _PATH + method, request, kind)
         return await self._patience.wait(sending, timeout)
+
+    async def close(self) -> None:
+        """Close the connection, if it is for this service only. Registrations stay."""
+        if self._on_close is not None:
+            await self._on_close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, RemoteDiscovery) else NotImplemented

@@ -215,6 +215,11 @@ class Channel:
         return len(self._endpoints) > 1
 
     @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context of its first endpoint; None if that is without TLS."""
+        return self._endpoints[0].tls
+
+    @property
     def connected_at(self) -> float | None:
         """When the connection was made, by the loop's clock; None if there is none."""
         connection = None if self._dispatcher is None else self._dispatcher.connector.connection

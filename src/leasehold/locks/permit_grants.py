@@ -54,7 +54,7 @@ from leasehold.locks.permit import (
     read,
     written,
 )
-from leasehold.sessions.kept_lease import KeptLease
+from leasehold.sessions.kept_lease import KeptCallback, KeptLease
 from leasehold.sessions.lease_keeper import (
     LOOK_PAUSES_S,
     LOST_S,
@@ -371,7 +371,31 @@ class PermitExtension:
         return None
 
 
-async def extension_of(engine: Engine, keeper: Keeper, lease: int) -> PermitExtension | None:
+async def keep_with_permits(
+    engine: Engine,
+    keeper: Keeper,
+    lease: int,
+    *,
+    on_jeopardy: KeptCallback | None,
+    on_loss: KeptCallback | None,
+) -> KeptLease:
+    """Keep an existing lease alive, and extend its permits with it. Raises `UnknownLease`."""
+    keeper.check()
+    extension = await _extension_of(engine, keeper, lease)
+    on_renewed = None if extension is None else extension.renewed
+    held = await keeper.adopt(
+        lease, on_jeopardy=on_jeopardy, on_loss=on_loss, on_renewed=on_renewed
+    )
+    if extension is not None:
+        try:
+            await extension.begin(held)
+        except BaseException:
+            keeper.release(held)
+            raise
+    return held
+
+
+async def _extension_of(engine: Engine, keeper: Keeper, lease: int) -> PermitExtension | None:
     """Find the permits that have to be extended with a lease; None if there are none.
 
     Raises `UnknownLease` if the end of one of them has passed: it was not extended in time, though
