@@ -223,7 +223,7 @@ class Method:
         elif returns == self.class_name:
             yield self._call()
             yield "return self"
-        elif returns in {"Mailbox", "Registration"}:
+        elif returns in {"Mailbox", "Registration", "DiscoveryRegistration"}:
             yield f"return {returns}(self._thread, {self._answer()})"
         elif returns == "Lease":
             thread = "" if self.twin.is_locked else ", self._thread"

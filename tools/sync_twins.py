@@ -68,7 +68,10 @@ MODULES: Final[Mapping[str, Module]] = {
             "Client": Twin(
                 base="ClientBase",
                 on_loop="self._client",
-                by_hand=("close", "renewal_event", "register", "services", "report_failure"),
+                by_hand=(
+                    *("close", "renewal_event", "register", "services", "report_failure"),
+                    *("discovery_service", "find_discovery_service"),
+                ),
                 internal=("engine", "who"),
                 undo={"lease": "granted", "keep": "adopted"},
             )
@@ -158,6 +161,21 @@ MODULES: Final[Mapping[str, Module]] = {
                     *("set_failure_listener", "set_warning_listener"),
                 ),
             )
+        }
+    ),
+    "leasehold.discovery.client": Module(
+        classes={
+            "RemoteDiscovery": Twin(
+                base="RemoteDiscoveryBase",
+                attributes={"id": "str"},
+                by_hand=("register", "event", "close"),
+                internal=("call", "show"),
+            ),
+            "DiscoveryRegistration": Twin(
+                base="DiscoveryRegistrationBase",
+                attributes={"id": "str"},
+                by_hand=("lease", "event_registration"),
+            ),
         }
     ),
     "leasehold.registry.client": Module(
@@ -271,6 +289,7 @@ RENAMED: Final[Mapping[str, str]] = {"QueueGuard": "Guard", "RemoteLease": "Leas
 HELPERS: Final[Mapping[str, str]] = {
     "ClientBase": "leasehold.sync.client_base",
     "DiscoveryBase": "leasehold.sync.discovery",
+    "DiscoveryRegistrationBase": "leasehold.sync.discovery_service",
     "GuardedHandle": "leasehold.sync.guard",
     "JoinBase": "leasehold.sync.join",
     "LandlordBase": "leasehold.sync.landlord",
@@ -283,6 +302,7 @@ HELPERS: Final[Mapping[str, str]] = {
     "RegisteredServiceBase": "leasehold.sync.registry",
     "RegistrationBase": "leasehold.sync.registry",
     "RegistryBase": "leasehold.sync.registry",
+    "RemoteDiscoveryBase": "leasehold.sync.discovery_service",
     "RenewalBase": "leasehold.sync.client_base",
     "RenewalSetBase": "leasehold.sync.renewal_set",
     "Self": "typing",

@@ -19,9 +19,11 @@ from leasehold.client.client import Client
 from leasehold.client.connecting import connect
 from leasehold.client.opening import open_client
 from leasehold.clock import SYSTEM_CLOCK, Clock, SystemClock
+from leasehold.discovery.client import DiscoveryInfo, DiscoveryRegistration, RemoteDiscovery
 from leasehold.discovery.discovery import Discovery
 from leasehold.discovery.join import Join
 from leasehold.discovery.locators import Locator
+from leasehold.discovery.registrar_events import RegistrarEvent
 from leasehold.engine.embedded import open_engine
 from leasehold.engine.interface import Engine, Watch, prefix_end
 from leasehold.engine.key import Key
@@ -165,6 +167,8 @@ __all__ = [
     "DeleteResult",
     "DirectoryInUse",
     "Discovery",
+    "DiscoveryInfo",
+    "DiscoveryRegistration",
     "DuplicateKey",
     "Duration",
     "DurationLike",
@@ -249,9 +253,11 @@ __all__ = [
     "Range",
     "RangeResult",
     "RegisteredService",
+    "RegistrarEvent",
     "Registration",
     "Registry",
     "Relation",
+    "RemoteDiscovery",
     "RemoteError",
     "RemoteLandlord",
     "RemoteLease",

@@ -378,10 +378,7 @@ class Client:
         """The discovery service of the server, which finds registrars on behalf of clients."""
         return self._discovery.own()
 
-    def find_discovery_service(
-        self,
-        id: str | None = None,  # noqa: A002  the name of the attribute
-    ) -> Pending[RemoteDiscovery]:
+    def find_discovery_service(self, id: str | None = None) -> Pending[RemoteDiscovery]:  # noqa: A002
         """Find a discovery service in the registry, by its type: to be awaited, or entered.
 
         `id` is that of its item. Without one it is the service of this server, or else any. One of

@@ -20,7 +20,7 @@ from leasehold.events.client import Mailbox
 from leasehold.grpc.channel import Channel
 from leasehold.registry.client import Registry
 from leasehold.registry.codecs import service_template
-from leasehold.registry.registrar import DISCOVERY_TYPE, own_items
+from leasehold.registry.registrar import DISCOVERY, SERVICES, service_id
 from leasehold.registry.state import Item
 
 
@@ -57,17 +57,13 @@ class DiscoveryServices:
         `NoSuchObject`: the registry has no such service. `CallRefused`: it has no usable endpoint.
         """
         self._patience.check()
-        own = next(
-            item.id
-            for item in own_items(self._engine.cluster_id)
-            if item.types[0].name == DISCOVERY_TYPE
-        )
-        any_service = service_template(types=[DISCOVERY_TYPE])
+        own = service_id(self._engine.cluster_id, DISCOVERY)
+        any_service = service_template(types=[SERVICES[DISCOVERY]])
         found = await self._registry.lookup(replace(any_service, id=service or own))
         if found is None and service is None:
             found = await self._registry.lookup(any_service)
         if found is None:
-            raise NoSuchObject("registry", service or DISCOVERY_TYPE)
+            raise NoSuchObject("registry", service or SERVICES[DISCOVERY])
         is_served = isinstance(self._engine, RemoteEngine) and self._engine.server.is_leasehold
         return self.own() if found.id == own and is_served else await self._connect(found)
 

@@ -17,6 +17,7 @@ from leasehold.sync.generated.barrier import Barrier
 from leasehold.sync.generated.client import Client
 from leasehold.sync.generated.connecting import connect
 from leasehold.sync.generated.discovery import Discovery
+from leasehold.sync.generated.discovery_client import DiscoveryRegistration, RemoteDiscovery
 from leasehold.sync.generated.election import Election, Leadership
 from leasehold.sync.generated.events_client import Mailbox
 from leasehold.sync.generated.everyday import RegisteredService
@@ -55,6 +56,7 @@ __all__ = [
     "Barrier",
     "Client",
     "Discovery",
+    "DiscoveryRegistration",
     "Election",
     "Guard",
     "HeldLease",
@@ -70,6 +72,7 @@ __all__ = [
     "RegisteredService",
     "Registration",
     "Registry",
+    "RemoteDiscovery",
     "RemoteLandlord",
     "RenewalManager",
     "RenewalNotice",

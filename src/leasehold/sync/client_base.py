@@ -16,6 +16,7 @@ from leasehold.basics.durations import End
 from leasehold.basics.forgotten import report_forgotten_client
 from leasehold.basics.pending import Pending
 from leasehold.client.client import Client as AsyncClient
+from leasehold.discovery.client import RemoteDiscovery as AsyncDiscovery
 from leasehold.events.state import RemoteEvent
 from leasehold.leases import renewal_manager
 from leasehold.leases.lease import Lease as AsyncLease
@@ -26,6 +27,7 @@ from leasehold.registry.named_services import Service, ServiceChange
 from leasehold.renewal.set_events import ExpirationWarning, RenewalFailure
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall
+from leasehold.sync.generated.discovery_client import RemoteDiscovery
 from leasehold.sync.generated.everyday import RegisteredService
 from leasehold.sync.generated.lease import Lease
 from leasehold.sync.generated.renewal_client import RenewalSet
@@ -70,6 +72,32 @@ class ClientBase:
             return blocking_event(RenewalSet, self._thread, self._client.renewal_event(event))
 
         return self._thread.run(decode)
+
+    @property
+    def discovery_service(self) -> RemoteDiscovery:
+        """The discovery service of the server, which finds registrars on behalf of clients."""
+
+        async def get() -> AsyncDiscovery:
+            return self._client.discovery_service
+
+        return RemoteDiscovery(self._thread, self._thread.run(get))
+
+    def find_discovery_service(
+        self,
+        id: str | None = None,  # noqa: A002  the name of the attribute
+    ) -> RemoteDiscovery:
+        """Find a discovery service in the registry, by its type: to be closed, or entered.
+
+        `id` is that of its item. Without one it is the service of this server, or else any. One of
+        another cluster has a connection of its own, which is closed at the end of the block, or
+        with this client. Raises `NoSuchObject` if the registry does not have it.
+        """
+
+        async def find() -> AsyncDiscovery:
+            return await self._client.find_discovery_service(id)
+
+        found = self._thread.run(find, undo=AsyncDiscovery.close)
+        return RemoteDiscovery(self._thread, found)
 
     def register(
         self,

@@ -48,6 +48,8 @@ TWINS += [
     (leasehold.RegisteredService, leasehold.sync.RegisteredService),
     (leasehold.Discovery, leasehold.sync.Discovery),
     (leasehold.Join, leasehold.sync.Join),
+    (leasehold.RemoteDiscovery, leasehold.sync.RemoteDiscovery),
+    (leasehold.DiscoveryRegistration, leasehold.sync.DiscoveryRegistration),
 ]
 
 OF_GUARDS = {
@@ -66,6 +68,7 @@ INTERNAL: dict[type, set[str]] = {
     leasehold.Join: {
         *("all_state", "backoff", "connect", "discard", "keep", "register", "release"),
     },
+    leasehold.RemoteDiscovery: {"call", "show"},
     leasehold.events.client.Mailbox: {"create", "find"},
     leasehold.RemoteLandlord: {"cancel_all", "endpoints", "renew_all"},
     leasehold.HeldLease: {
