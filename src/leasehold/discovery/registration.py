@@ -116,7 +116,7 @@ class RegistrationState(Generic[L]):
             self.found[registrar] = cover
             self.waits.found(registrar, now)
             return EventKind.DISCOVERED
-        if before.by_group and (reached is None or not reached.by_group):  # it is lost
+        if before.by_group and self._is_lost(reached):
             del self.found[registrar]
             return EventKind.DISCARDED
         kept = before.locators.intersection(self.locators).difference(taken)
@@ -127,6 +127,13 @@ class RegistrationState(Generic[L]):
         if cover != before:
             self.found[registrar] = cover
         return None
+
+    def _is_lost(self, reached: Reached[L] | None) -> bool:
+        """Return whether a registrar that was covered by group is not announced any more.
+
+        One that left the wanted groups is not lost: a locator may cover it.
+        """
+        return reached is None or (not reached.by_group and self.wants(reached.registrar))
 
     def _cover(self, reached: Reached[L] | None) -> Cover[L]:
         if reached is None:
