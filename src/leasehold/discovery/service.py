@@ -252,6 +252,8 @@ class DiscoveryService:
             self._remove_interests(live)
             self.commit(draft)
             self._add_interests(live)
+            # Some may have been found during the write, when they did not concern it.
+            self._writer.note(live, self._all_registrars(live))
 
     async def discard(self, registration: str, registrar: str) -> None:
         """Drop a registrar that does not work; one that the registration lacks is ignored.
