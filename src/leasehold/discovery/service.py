@@ -340,9 +340,9 @@ class DiscoveryService:
             reached = self.reach.get(registrar)
             if reached is not None and self._index.having(registrar):
                 self._known.set(reached.registrar)
-            concerned = self._index.concerned(registrar, reached)
-            for live in concerned:
-                self._writer.note(live, (registrar,))
+            at = frozenset[Locator]() if reached is None else reached.locators
+            for live in self._index.concerned(registrar, reached):
+                self._writer.note(live, (registrar, *_found_at(live, at)))
         self._writer.wake()
 
     def _is_by_group_here(self, registrar: str) -> Registrar | None:
@@ -457,3 +457,9 @@ class DiscoveryService:
     def shard_lost(self, ownership: Ownership) -> None:
         """Stop serving the registrations of a shard."""
         self.records.shard_lost(ownership)
+
+
+def _found_at(live: LiveRegistration, locators: frozenset[Locator]) -> list[str]:
+    """Return the registrars that a registration has by one of these locators."""
+    found = live.interests.found.items() if locators else ()
+    return [each for each, cover in found if not cover.locators.isdisjoint(locators)]
