@@ -337,9 +337,11 @@ class DiscoveryService:
         """Note registrars for the registrations that have them or may want them."""
         self._last_events.clear()
         for registrar in registrars:
-            reached = self.reach.get(registrar)
-            if reached is not None and self._index.having(registrar):
+            reached, is_had = self.reach.get(registrar), bool(self._index.having(registrar))
+            if reached is not None and is_had:
                 self._known.set(reached.registrar)
+            elif reached is None and not is_had:
+                self._known.forget(registrar)
             at = frozenset[Locator]() if reached is None else reached.locators
             for live in self._index.concerned(registrar, reached):
                 self._writer.note(live, (registrar, *_found_at(live, at)))
