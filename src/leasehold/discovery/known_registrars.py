@@ -1,9 +1,10 @@
 """The registrars that registrations of the discovery service have, in plain keys.
 
-The keys are `leasehold/registrars/<id>`, shared by all servers of a cluster. They are written in
-the background: a registrar whose key is missing after a crash counts as lost.
+The keys are `leasehold/registrars/<id>`, shared by all servers of a cluster. A registrar is written
+before a registration that has it: one whose key is missing after a crash counts as lost.
 """
 
+import asyncio
 from collections.abc import Sequence
 from random import Random
 from typing import Final
@@ -42,6 +43,8 @@ class KnownRegistrars:
         self._stored: dict[str, bytes] = {}
         """The values of the keys."""
         self._unwritten: dict[str, None] = {}
+        self._lock = asyncio.Lock()
+        """Held while registrars are written, so that an earlier value is not written last."""
 
     def get(self, registrar: str) -> Registrar | None:
         """Return what is known of a registrar."""
@@ -65,6 +68,10 @@ class KnownRegistrars:
 
     async def write(self) -> None:
         """Write what has changed."""
+        async with self._lock:
+            await self._write()
+
+    async def _write(self) -> None:
         while self._unwritten:
             some = list(self._unwritten)[:WRITES_TOGETHER]
             values = {each: self._value(each) for each in some}

@@ -131,7 +131,6 @@ class RegistrationWriter:
             while self._unwritten or self._known.has_unwritten:
                 is_written = False
                 try:
-                    await self._known.write()
                     is_written = await self._write_some()
                     await asyncio.sleep(0)  # nothing may have been written
                 except (LeaseholdError, OSError) as error:
@@ -189,12 +188,11 @@ class RegistrationWriter:
         return drafts
 
     async def _write(self, made: list[tuple[Draft, Put]]) -> bool:
-        if not made:
-            return True
         drafts = [draft for draft, _ in made]
         writes = [(draft.live.record, [put]) for draft, put in made]
         try:
-            errors = await self._records.write_together(writes)
+            await self._known.write()
+            errors = await self._records.write_together(writes) if writes else []
         except BaseException:
             for draft in drafts:
                 self.note(draft.live, draft.examined)

@@ -10,7 +10,8 @@ events result, is decided by `registration`. This module brings the two together
 - A call on a registration holds the lock of its record, as the writer does. It writes first and
   changes memory after that, so a call that fails has changed nothing.
 - The registrars that registrations have are kept in plain keys as well (`known_registrars`), so
-  that they can be called after a restart: one that does not answer was lost meanwhile.
+  that they can be called after a restart: one that does not answer was lost meanwhile. They are
+  written before the registrations.
 """
 
 import asyncio
@@ -247,6 +248,7 @@ class DiscoveryService:
         interests = before.copy()
         interests.groups, interests.locators = groups, tuple(locators)
         draft = self.draft(live, interests, self._all_registrars(live))
+        await self._known.write()
         await self.records.write(live.record, [draft.put(self.wall_minus_now())])
         if not live.is_stopped:
             self._remove_interests(live)
@@ -376,6 +378,8 @@ class DiscoveryService:
             kind = interests.examine(registrar, find(registrar), taken, doubts, now)
             if kind is not None:
                 changed.setdefault(kind, []).append(registrar)
+            if kind is EventKind.DISCOVERED and (found := find(registrar)) is not None:
+                self._known.set(found.registrar)
         made = list(events)
         for kind in (EventKind.DISCARDED, EventKind.DISCOVERED):
             if kind in changed:
@@ -399,8 +403,7 @@ class DiscoveryService:
         live, before, after = draft.live, draft.live.interests.found, draft.interests.found
         live.interests = draft.interests
         for registrar in after.keys() - before.keys():
-            if self._index.has(live, registrar):
-                self._known.set(self._describe(registrar))
+            self._index.has(live, registrar)
         for registrar in before.keys() - after.keys():
             self._has_no_more(live, registrar, forget=True)
         live.append(draft.events)
