@@ -143,7 +143,9 @@ class AnnouncedSearch(Search):
     def add(self, announcement: Announcement, now: float) -> None:
         """Record an announcement."""
         if not self.servers:  # all had ended, or it is new
-            self.checks, self.next_at, self.calling = 0, NEVER, 0
+            self.checks, self.next_at = 0, NEVER
+            if not self.is_checking:
+                self.calling = 0
         number = announcement.groups_number
         earlier = self.servers.pop(announcement.server, None)
         server = AnnouncedServer(announcement.endpoints, number, now, announcement.ttl_s)

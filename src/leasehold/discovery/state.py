@@ -227,6 +227,7 @@ class DiscoveryState(Generic[L]):
             return
         found = self._found.setdefault(registrar.id, Found(registrar, UNANSWERED))
         found.by_group = True
+        self._announced.searches[registrar.id].check_at = now
 
     # Announcements.
 
