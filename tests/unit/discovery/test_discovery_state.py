@@ -595,3 +595,57 @@ def test_a_ttl_is_clamped() -> None:
     world.serve("R", "e1")
     world.announce("R", "e1", ttl_s=0.0)
     assert world.state.next_at == world.now + 1.0
+
+
+# Checks, for the discovery service.
+
+
+def test_a_check_calls_a_registrar_that_is_found_at_its_time_and_until_it_answers() -> None:
+    world = found_both_ways()
+    world.state.check_at("R", world.now + 10.0)
+    world.calls.clear()
+    world.pass_time(9.0)
+    assert world.calls == []
+    del world.at[HERE], world.at["e1"]
+    world.pass_time(2.0)
+    assert {each for _, each in world.calls} == {(HERE,), ("e1", HERE)}
+    world.serve("R", HERE, "e1")
+    asked_at = world.now
+    world.pass_time(10.0)
+    found = world.state.found("R")
+    assert found is not None
+    assert found.answered_at > asked_at
+    assert world.heard() == []
+
+
+def test_a_check_of_a_silent_registrar_counts_if_it_is_announced_meanwhile() -> None:
+    world = found_by_group()
+    world.pass_time(TTL_S + 1.5)  # it is silent now, and has answered
+    world.state.check_at("R", world.now)
+    (call,) = world.state.due(world.now)
+    world.state.announced(Announcement("e1", "R", ("e1",), 1, TTL_S), world.now)
+    world.state.answered(call, world.at["e1"], world.now)
+    found = world.state.found("R")
+    assert found is not None
+    assert found.answered_at == world.now
+
+
+def test_an_adopted_registrar_is_called_even_if_it_was_announced_before() -> None:
+    world = World(groups=frozenset({"other"}))
+    registrar = world.serve("R", "e1")
+    world.announce("R", "e1")
+    world.calls.clear()
+    world.state.adopt(registrar, world.now)
+    world.want_groups(GROUP_A)
+    assert world.calls == [(world.now, ("e1",))]
+    found = world.state.found("R")
+    assert found is not None
+    assert found.answered_at == world.now
+
+
+def test_an_adopted_registrar_that_does_not_answer_is_lost() -> None:
+    world = World(groups=GROUP_A)
+    world.state.adopt(Registrar("R", GROUP_A, 1, ("e1",)), world.now)
+    world.settle()
+    assert world.found == []
+    assert world.heard() == ["discarded R"]
