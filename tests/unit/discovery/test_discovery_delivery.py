@@ -63,7 +63,7 @@ def test_an_event_is_stored_before_it_is_sent(stage: DiscoveryStage) -> None:
     stored = stage.stored_registration(registration)
     assert stored.number == 1
     assert [each.number for each in stored.undelivered] == [1]
-    assert [each.id for each in stored.found] == ["R"]
+    assert list(stored.found_by_group) == ["R"]
 
 
 def test_the_change_and_the_event_are_one_write_and_the_delivery_another(

@@ -7,7 +7,6 @@ from datetime import timedelta
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import ANY, FOREVER, DurationLike, Forever
 from leasehold.client import client as on_loop
-from leasehold.discovery.client import RemoteDiscovery
 from leasehold.engine.key import BytesOrText
 from leasehold.engine.time_limits import Timeout
 from leasehold.engine.values import LeaseInfo
@@ -286,11 +285,6 @@ class Client(ClientBase):
     def renewal_sets(self) -> list[SetInfo]:
         """Return the state of all renewal sets of the cluster, for its operator."""
         return self._thread.run(self._client.renewal_sets)
-
-    @property
-    def discovery_service(self) -> RemoteDiscovery:
-        """The discovery service of the server, which finds registrars on behalf of clients."""
-        return self._client.discovery_service
 
     def mailbox(self, duration: DurationLike = ANY, *, id: str | None = None) -> Mailbox:
         """Create a queue of events on the server, which is read later.
