@@ -26,6 +26,10 @@ class InterestIndex:
         """All wanted locators."""
         return set(self._by_locator)
 
+    def is_had(self, registrar: str) -> bool:
+        """Return whether any registration has a registrar."""
+        return registrar in self._having
+
     def having(self, registrar: str) -> frozenset[LiveRegistration]:
         """Return the registrations that have a registrar."""
         return frozenset(self._having.get(registrar, ()))

@@ -339,7 +339,7 @@ class DiscoveryService:
         """Note registrars for the registrations that have them or may want them."""
         self._last_events.clear()
         for registrar in registrars:
-            reached, is_had = self.reach.get(registrar), bool(self._index.having(registrar))
+            reached, is_had = self.reach.get(registrar), self._index.is_had(registrar)
             if reached is not None and is_had:
                 self._known.set(reached.registrar)
             elif reached is None and not is_had:
