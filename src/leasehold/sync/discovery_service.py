@@ -20,7 +20,7 @@ from leasehold.events.callback_dispatch import EventRegistration, Listener
 from leasehold.events.state import RemoteEvent
 from leasehold.sync.generated.lease import Lease
 from leasehold.sync.loop_thread import LoopThread
-from leasehold.sync.renewal_set import MailboxBase
+from leasehold.sync.renewal_set import LoopTwin, MailboxBase
 
 if TYPE_CHECKING:
     from leasehold.sync.generated.discovery_client import DiscoveryRegistration
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 OnLoopEvent = RegistrarEvent[on_loop.DiscoveryRegistration]
 
 
-class RemoteDiscoveryBase:
+class RemoteDiscoveryBase(LoopTwin):
     """A discovery service on the loop."""
+
+    _on_loop: on_loop.RemoteDiscovery
 
     def __init__(self, thread: LoopThread, twin: on_loop.RemoteDiscovery) -> None:
         self._thread = thread
@@ -122,22 +124,12 @@ class RemoteDiscoveryBase:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RemoteDiscoveryBase):
-            return NotImplemented
-        return self._on_loop == other._on_loop
 
-    def __hash__(self) -> int:
-        return hash(self._on_loop)
-
-    def __repr__(self) -> str:
-        return repr(self._on_loop)
-
-
-class DiscoveryRegistrationBase:
+class DiscoveryRegistrationBase(LoopTwin):
     """A registration of the discovery service on the loop."""
 
-    __slots__ = ("_on_loop", "_thread", "lease")
+    __slots__ = ("lease",)
+    _on_loop: on_loop.DiscoveryRegistration
 
     def __init__(self, thread: LoopThread, twin: on_loop.DiscoveryRegistration) -> None:
         self._thread = thread
@@ -153,14 +145,3 @@ class DiscoveryRegistrationBase:
         """
         made = self._on_loop.event_registration
         return EventRegistration(self, made.kind, self.lease, made.number)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DiscoveryRegistrationBase):
-            return NotImplemented
-        return self._on_loop == other._on_loop
-
-    def __hash__(self) -> int:
-        return hash(self._on_loop)
-
-    def __repr__(self) -> str:
-        return repr(self._on_loop)

@@ -30,10 +30,27 @@ Warned = ExpirationWarning["RenewalSetBase", Lease]
 Failed = RenewalFailure["RenewalSetBase", Lease]
 
 
-class RenewalSetBase:
+class LoopTwin:
+    """An object on the loop. Two are equal if these are."""
+
+    __slots__ = ("_on_loop", "_thread")
+    _on_loop: Any
+
+    def __eq__(self, other: object) -> bool:
+        return self._on_loop == other._on_loop if isinstance(other, LoopTwin) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._on_loop)
+
+    def __repr__(self) -> str:
+        return repr(self._on_loop)
+
+
+class RenewalSetBase(LoopTwin):
     """A renewal set on the loop."""
 
-    __slots__ = ("_on_loop", "_thread", "lease")
+    __slots__ = ("lease",)
+    _on_loop: on_loop.RenewalSet
 
     def __init__(self, thread: LoopThread, twin: on_loop.RenewalSet) -> None:
         self._thread = thread
@@ -125,22 +142,12 @@ class RenewalSetBase:
     def __exit__(self, *exc_info: object) -> None:
         """Do nothing: the set lives until its lease ends."""
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RenewalSetBase):
-            return NotImplemented
-        return self._on_loop == other._on_loop
 
-    def __hash__(self) -> int:
-        return hash(self._on_loop)
-
-    def __repr__(self) -> str:
-        return repr(self._on_loop)
-
-
-class MailboxBase:
+class MailboxBase(LoopTwin):
     """A mailbox on the loop."""
 
-    __slots__ = ("_on_loop", "_thread", "lease")
+    __slots__ = ("lease",)
+    _on_loop: mailboxes.Mailbox
 
     def __init__(self, thread: LoopThread, twin: mailboxes.Mailbox) -> None:
         self._thread = thread
@@ -169,17 +176,6 @@ class MailboxBase:
                 yield self._thread.run(get_next)
         finally:
             self._thread.run(iterator.aclose)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MailboxBase):
-            return NotImplemented
-        return self._on_loop == other._on_loop
-
-    def __hash__(self) -> int:
-        return hash(self._on_loop)
-
-    def __repr__(self) -> str:
-        return repr(self._on_loop)
 
 
 def blocking_event(
