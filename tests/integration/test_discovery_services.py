@@ -72,6 +72,23 @@ async def test_a_service_of_another_cluster_is_called_at_its_endpoint() -> None:
 
 
 @asynchronous
+async def test_a_service_that_has_joined_the_registry_is_found() -> None:
+    with LocalServer() as server, LocalServer() as other:
+        async with leasehold.connect(other.endpoint) as client:
+            await client.admin.add_locators(DISCOVERY, [locator_of(server)])
+            expected = client.discovery_service.id
+            item_id = service_id(client.engine.cluster_id, DISCOVERY)
+        async with leasehold.connect(server.endpoint) as client, asyncio.timeout(WITHIN_S):
+            while True:
+                try:
+                    service = await client.find_discovery_service(item_id)
+                    break
+                except NoSuchObject:
+                    await asyncio.sleep(0.05)
+            assert service.id == expected
+
+
+@asynchronous
 async def test_a_mailbox_of_another_cluster_is_refused_as_a_listener() -> None:
     with LocalServer() as server, LocalServer() as other:
         async with leasehold.connect(server.endpoint) as client:
