@@ -9,12 +9,16 @@ import pytest
 
 import leasehold
 from leasehold.discovery.announced import Registrar
-from leasehold.discovery.searching import RealNetwork
+from leasehold.discovery.searching import MAX_ANSWER_BYTES, MAX_ID_CHARS, RealNetwork
+from leasehold.grpc.call_context import CallContext
+from leasehold.grpc.routes import Answer, Exchange
 from leasehold.registry.messages import item_key
 from leasehold.registry.state import Item, ServiceType, Template, attribute_set
 from leasehold.server.app import LeaseholdServer
 from leasehold.server.settings import ServiceSettings, Settings
+from leasehold.serving.grpc_server import GrpcServer
 from leasehold.testing.local_server import LocalServer
+from leasehold.wire import registry_pb2 as pb
 from tests.support.asynchronous import asynchronous
 from tests.support.serve_command import run, serving
 
@@ -162,3 +166,30 @@ def test_member_groups_are_added_set_and_removed_and_kept_over_restarts(tmp_path
         assert json.loads(found.stdout) == {"groups": ["c", "d"], "groups_number": 4}
         assert run("admin", "set-groups", "--endpoint", endpoint).stdout == ""
         server.end(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("info", "problem"),
+    [
+        (pb.RegistrarInfo(id="R", groups=["g" * 100] * (MAX_ANSWER_BYTES // 100)), "description"),
+        (pb.RegistrarInfo(id="R" * (MAX_ID_CHARS + 1)), "id of a registrar"),
+        (pb.RegistrarInfo(id="R", cluster="c" * (MAX_ID_CHARS + 1)), "id of a registrar"),
+    ],
+)
+def test_an_answer_of_a_registrar_that_is_too_large_is_a_failure(
+    info: pb.RegistrarInfo, problem: str
+) -> None:
+    async def describe(_message: bytes, _context: CallContext) -> Answer:
+        return info.SerializeToString(), 0
+
+    async def main() -> None:
+        path = "/leasehold.v1.Registry/Describe"
+        serving = GrpcServer({path: Exchange(describe, reads_context=True)})
+        await serving.start(["127.0.0.1:0"])
+        try:
+            with pytest.raises(ValueError, match=problem):
+                await RealNetwork().describe(str(serving.addresses[0]))
+        finally:
+            await serving.close()
+
+    asyncio.run(main())

@@ -11,15 +11,13 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from leasehold.basics.backoff import Backoff
+from leasehold.basics.callbacks import ignore
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.discovery_messages import registrar_in, registrar_info
-from leasehold.engine.interface import Engine, prefix_end
+from leasehold.engine.interface import Engine
 from leasehold.engine.time_limits import time_limit
-from leasehold.engine.values import RangeResult
 from leasehold.keyspace.operations import Delete, Put, Step
-from leasehold.sessions.lease_keeper import retry_until_answered
-from leasehold.sessions.session import RETRIES
+from leasehold.services.record_storage import RecordStorage
 
 PREFIX: Final = b"leasehold/registrars/"
 
@@ -29,8 +27,8 @@ CALL_S: Final = 10.0
 WRITES_TOGETHER: Final = 60
 """Keys in one transaction."""
 
-MAX_READ: Final = 10_000
-"""Keys that are read; there are not so many registrars."""
+WRITE_BYTES: Final = 512 * 1024
+"""Bytes in one transaction after which no further key is added."""
 
 
 class KnownRegistrars:
@@ -38,7 +36,7 @@ class KnownRegistrars:
 
     def __init__(self, engine: Engine, random: Random) -> None:
         self._engine = engine
-        self._random = random
+        self._storage = RecordStorage(engine, "", random)
         self._known: dict[str, Registrar] = {}
         self._stored: dict[str, bytes] = {}
         """The values of the keys."""
@@ -73,8 +71,11 @@ class KnownRegistrars:
 
     async def _write(self) -> None:
         while self._unwritten:
-            some = list(self._unwritten)[:WRITES_TOGETHER]
-            values = {each: self._value(each) for each in some}
+            values: dict[str, bytes | None] = {}
+            for registrar in list(self._unwritten)[:WRITES_TOGETHER]:
+                values[registrar] = self._value(registrar)
+                if sum(len(each or b"") for each in values.values()) > WRITE_BYTES:
+                    break  # the rest follows
             changed = {
                 each: value for each, value in values.items() if value != self._stored.get(each)
             }
@@ -99,13 +100,7 @@ class KnownRegistrars:
 
     async def read(self) -> None:
         """Read the registrars that this or another server has stored."""
-
-        async def read() -> RangeResult:
-            async with time_limit(CALL_S, self._engine):
-                return await self._engine.range(PREFIX, prefix_end(PREFIX), limit=MAX_READ)
-
-        found = await retry_until_answered(read, Backoff(RETRIES, self._random))
-        for pair in found.pairs:
+        async for pair in self._storage.pages(PREFIX, ignore):
             try:
                 registrar = registrar_in(pair.value)
             except DecodeError:  # written by another program

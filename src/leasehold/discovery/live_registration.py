@@ -26,6 +26,9 @@ SUFFIX: Final = b"s"
 MAX_UNDELIVERED: Final = 1_000
 """Registrars in the undelivered events of a registration; the oldest are dropped for others."""
 
+MAX_UNDELIVERED_BYTES: Final = 512 * 1024
+"""Bytes of these events, unless the last one alone has more."""
+
 MAX_EVENT_REGISTRARS: Final = 100
 MAX_EVENT_BYTES: Final = 64 * 1024
 """The largest event; one registrar may be larger."""
@@ -43,8 +46,14 @@ class StoredListener(NamedTuple):
 class NewEvent(NamedTuple):
     """An event that is stored with a change."""
 
-    payload: bytes
+    payload: bytes | None
+    """None if it is only counted."""
     registrars: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its payload."""
+        return len(self.payload or b"")
 
 
 class LiveRegistration:
@@ -64,7 +73,7 @@ class LiveRegistration:
         self.listener = listener
         self.interests = interests
         pending = list(undelivered)
-        self._sizes = {
+        self._registrars = {
             number: len(pb.RegistrarsPayload.FromString(payload).registrars)
             for number, payload in pending
         }
@@ -108,34 +117,51 @@ class LiveRegistration:
 
     # Events.
 
-    def make_room(self, registrars: int) -> int:
-        """Drop the oldest undelivered events if there are too many; return how many were."""
-        kept = set(self.queue.pending)
-        self._sizes = {number: size for number, size in self._sizes.items() if number in kept}
-        excess, dropped = sum(self._sizes.values()) + registrars - MAX_UNDELIVERED, 0
-        while excess > 0 and (number := self.queue.drop_first()):
-            excess -= self._sizes.pop(number)
+    def make_room(self, events: Sequence[NewEvent]) -> tuple[list[NewEvent], int]:
+        """Drop the oldest undelivered events if there are too many with new ones.
+
+        Return the new events, of which the first may have been dropped as well and are only
+        counted, and the number of events that were dropped.
+        """
+        sizes = {number: len(payload) for number, payload in self.queue.undelivered}
+        self._registrars = {number: self._registrars[number] for number in sizes}
+        registrars = sum(self._registrars.values()) + sum(each.registrars for each in events)
+        size_bytes = sum(sizes.values()) + sum(each.size_bytes for each in events)
+        made, dropped = list(events), 0
+        while registrars > MAX_UNDELIVERED or size_bytes > MAX_UNDELIVERED_BYTES:
+            if number := self.queue.drop_first():
+                registrars -= self._registrars.pop(number)
+                size_bytes -= sizes[number]
+            else:
+                place = next((at for at, each in enumerate(made[:-1]) if each.payload), None)
+                if place is None:
+                    break
+                registrars -= made[place].registrars
+                size_bytes -= made[place].size_bytes
+                made[place] = NewEvent(None, 0)
             dropped += 1
-        return dropped
+        return made, dropped
 
     def append(self, events: Iterable[NewEvent]) -> None:
         """Queue events that are stored."""
         for event in events:
-            self.queue.append(event.payload)
-            self._sizes[self.queue.number] = event.registrars
+            if event.payload is None:
+                self.queue.number += 1
+            else:
+                self.queue.append(event.payload)
+                self._registrars[self.queue.number] = event.registrars
 
     # The key.
 
     def put(self, interests: Interests, events: Sequence[NewEvent], wall_minus_now: float) -> Put:
         """Return the step that stores interests and further events."""
+        first = self.queue.number + 1
+        new = [(at, each.payload) for at, each in enumerate(events, first) if each.payload]
         value = stored_value(
             self.listener,
             interests,
             self.queue.number + len(events),
-            [
-                *self.queue.undelivered,
-                *enumerate((each.payload for each in events), self.queue.number + 1),
-            ],
+            [*self.queue.undelivered, *new],
             wall_minus_now,
         )
         return Put(self.record.key + b"/" + SUFFIX, value)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from leasehold.basics.addresses import is_local, parse_address
 from leasehold.basics.durations import NEVER
-from leasehold.discovery.announced import Announcement, Registrar
+from leasehold.discovery.announced import MAX_ENDPOINTS, Announcement, Registrar
 from leasehold.discovery.locators import Locator
 from leasehold.discovery.searches import Call
 from leasehold.discovery.state import NO_GROUPS, DiscoveryState, Groups
@@ -24,6 +24,12 @@ logger = logging.getLogger(__name__)
 
 CALL_S: Final = 5.0
 """How long a registrar may take to answer."""
+
+MAX_ANSWER_BYTES: Final = 256 * 1024
+"""The largest description of a registrar, with its groups and endpoints."""
+
+MAX_ID_CHARS: Final = 256
+"""Characters in the id of a registrar, and of its cluster."""
 
 JITTER: Final = 0.2
 """The largest part of a wait for a retry that is left out, at random."""
@@ -62,12 +68,19 @@ class RealNetwork:
             request = pb.DescribeRequest().SerializeToString()
             answer = await channel.unary(_DESCRIBE, request, timeout=CALL_S, idempotent=True)
             (address,) = channel.dial_addresses
+        if len(answer) > MAX_ANSWER_BYTES:
+            raise ValueError(
+                f"description of a registrar must have at most {MAX_ANSWER_BYTES:,} bytes, got "
+                f"{len(answer):,}"
+            )
         info = pb.RegistrarInfo.FromString(answer)
+        if len(info.id) > MAX_ID_CHARS or len(info.cluster) > MAX_ID_CHARS:
+            raise ValueError(f"id of a registrar must have at most {MAX_ID_CHARS} characters")
         return Registrar(
             info.id,
             frozenset(info.groups),
             info.groups_number,
-            _endpoints(_with_scheme(address), info.endpoints),
+            _endpoints(_with_scheme(address), info.endpoints)[:MAX_ENDPOINTS],
             info.cluster,
         )
 

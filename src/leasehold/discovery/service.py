@@ -67,6 +67,9 @@ logger = logging.getLogger(__name__)
 NAME: Final = "discovery"
 """The service in keys, and in the name of its grantor."""
 
+MAX_INTERESTS_BYTES: Final = 512 * 1024
+"""Groups, locators and handback of a registration: its key also has events and registrars."""
+
 MAX_LAST_EVENTS: Final = 100
 """Events that are kept for other registrations; each is at most `MAX_EVENT_BYTES` long."""
 
@@ -166,6 +169,7 @@ class DiscoveryService:
             )
         self._check(interests.groups, interests.locators)
         value = stored_value(listener, interests, 0, (), 0.0)
+        _check_size(value)
         record, granted = await self.records.create(
             requested, lambda key: [Put(key + b"/" + SUFFIX, value)]
         )
@@ -245,6 +249,7 @@ class DiscoveryService:
         if groups == before.groups and are_same:
             return
         self._check(groups, locators)
+        _check_size(stored_value(live.listener, Interests(groups, locators), 0, (), 0.0))
         interests = before.copy()
         interests.groups, interests.locators = groups, tuple(locators)
         draft = self.draft(live, interests, self._all_registrars(live))
@@ -385,7 +390,8 @@ class DiscoveryService:
             if kind in changed:
                 made += self._events(kind, tuple(changed[kind]))
         if made:
-            self.dropped += live.make_room(sum(each.registrars for each in made))
+            made, dropped = live.make_room(made)
+            self.dropped += dropped
         return Draft(live, interests, made, examined)
 
     def _events(self, kind: EventKind, registrars: tuple[str, ...]) -> list[NewEvent]:
@@ -462,6 +468,15 @@ class DiscoveryService:
     def shard_lost(self, ownership: Ownership) -> None:
         """Stop serving the registrations of a shard."""
         self.records.shard_lost(ownership)
+
+
+def _check_size(value: bytes) -> None:
+    """Refuse interests that leave too little room in their key."""
+    if len(value) > MAX_INTERESTS_BYTES:
+        raise ValueError(
+            f"groups, locators and handback must have at most {MAX_INTERESTS_BYTES:,} bytes "
+            f"together, got {len(value):,}"
+        )
 
 
 def _found_at(live: LiveRegistration, locators: frozenset[Locator]) -> list[str]:

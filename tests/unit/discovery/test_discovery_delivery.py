@@ -133,7 +133,7 @@ def test_events_are_never_of_both_kinds_and_have_at_least_one_registrar() -> Non
     for kind in (EventKind.DISCOVERED, EventKind.DISCARDED):
         assert new_events(kind, []) == []
         (event,) = new_events(kind, [Registrar("R"), Registrar("S")])
-        payload = pb.RegistrarsPayload.FromString(event.payload)
+        payload = pb.RegistrarsPayload.FromString(event.payload or b"")
         assert payload.discarded is (kind is EventKind.DISCARDED)
         assert event.registrars == len(payload.registrars) == 2
 
@@ -146,7 +146,7 @@ def test_an_event_has_a_limited_number_of_registrars_and_of_bytes() -> None:
     large = frozenset(f"{number}{group}" for number in range(100))
     events = new_events(EventKind.DISCARDED, [Registrar(f"R{each}", large) for each in range(5)])
     assert [each.registrars for each in events] == [2, 2, 1]
-    assert all(len(each.payload) <= MAX_EVENT_BYTES for each in events)
+    assert all(each.size_bytes <= MAX_EVENT_BYTES for each in events)
     huge = frozenset(f"{number}{group}" for number in range(1000))
     events = new_events(EventKind.DISCARDED, [Registrar(f"R{each}", huge) for each in range(2)])
     assert [each.registrars for each in events] == [1, 1]
