@@ -20,6 +20,7 @@ from benchmarks.etcd.servers import OURS, CannotStart
 from benchmarks.locks.servers import ZOOKEEPER
 from benchmarks.registry.departures import EventCell, EventSample, measure_events
 from benchmarks.registry.lookups import TEMPLATES, LookupCell, LookupSample, measure, registry_of
+from benchmarks.registry.zookeeper_events import measure_zookeeper_events
 from benchmarks.registry.zookeeper_lookups import MAX_ITEMS, measure_zookeeper, zookeeper_of
 
 PAGE: Final = "benchmarks-registry.md"
@@ -34,14 +35,18 @@ class Scale:
 
     items: tuple[int, ...]
     listeners: int
+    beside: int
+    """Listeners of the comparison with ZooKeeper: each is a session there."""
     services: int
     """Registrations that each listener receives an event of."""
     seconds: float
     rounds: int
 
 
-FULL: Final = Scale((100, 10_000, 1_000_000), listeners=1_000, services=20, seconds=2.0, rounds=3)
-QUICK: Final = Scale((100, 1_000), listeners=20, services=5, seconds=0.2, rounds=1)
+FULL: Final = Scale(
+    (100, 10_000, 1_000_000), listeners=1_000, beside=100, services=20, seconds=2.0, rounds=3
+)
+QUICK: Final = Scale((100, 1_000), listeners=20, beside=5, services=5, seconds=0.2, rounds=1)
 
 Cell = LookupCell | EventCell
 Sample = LookupSample | EventSample
@@ -95,14 +100,15 @@ async def run(scale: Scale, directory: Path) -> tuple[dict[Cell, list[Sample]], 
                         found = await measure(server, channel, cell, scale.seconds, random)
                         cells.setdefault(cell, []).append(found)
     for _ in range(scale.rounds):
-        tell(f"events to {scale.listeners:,} listeners")
-        sample = await measure_events(scale.listeners, scale.services, directory)
-        cells.setdefault(EventCell(scale.listeners), []).append(sample)
+        for listeners in (scale.listeners, scale.beside):
+            tell(f"events to {listeners:,} listeners")
+            sample = await measure_events(listeners, scale.services, directory)
+            cells.setdefault(EventCell(listeners), []).append(sample)
     return cells, memory
 
 
 def run_zookeeper(scale: Scale, directory: Path, cells: dict[Cell, list[Sample]]) -> list[str]:
-    """Measure lookups in ZooKeeper; return why that could not be done, if it could not."""
+    """Measure ZooKeeper; return why that could not be done, if it could not."""
     random = Random(SEED)
     for items in scale.items:
         if items > MAX_ITEMS:
@@ -117,6 +123,10 @@ def run_zookeeper(scale: Scale, directory: Path, cells: dict[Cell, list[Sample]]
                         cells.setdefault(cell, []).append(found)
         except CannotStart as error:
             return [str(error)]
+    for _ in range(scale.rounds):
+        tell(f"events to {scale.beside:,} listeners, ZooKeeper")
+        sample = measure_zookeeper_events(scale.beside, scale.services, directory)
+        cells.setdefault(EventCell(scale.beside, ZOOKEEPER), []).append(sample)
     return []
 
 
@@ -177,11 +187,13 @@ def _events(results: Results[Cell, Sample], scale: Scale) -> Table:
             [each.first_ms for each in found],
             [each.last_ms for each in found],
         )
-        rows.append([f"{cell.listeners:,}", *(spread(Spread.of(values)) for values in figures)])
+        shown = [f"{cell.listeners:,}", SHOWN[cell.server]]
+        rows.append([*shown, *(spread(Spread.of(values)) for values in figures)])
     return Table(
         "Events",
         [
             "listeners",
+            "server",
             "events/s",
             "processor time of the server, µs per event",
             "end of a lease to the first event, ms",

@@ -33,9 +33,10 @@ SERVICE: Final = "/leasehold.v1.Registry/"
 
 @dataclass(frozen=True)
 class EventCell:
-    """The number of listeners."""
+    """The number of listeners, and the server."""
 
     listeners: int
+    server: str = OURS
 
 
 @dataclass(frozen=True)

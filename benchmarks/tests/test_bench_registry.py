@@ -66,7 +66,7 @@ def test_the_tables_have_a_row_for_each_cell() -> None:
         "20.0",
         "1,500",
     ]
-    assert events.rows == [["1,000", "10,000", "50.0", "5.00", "20.0"]]
+    assert events.rows == [["1,000", "Leasehold", "10,000", "50.0", "5.00", "20.0"]]
 
 
 def test_the_page_has_a_place_for_the_results() -> None:
