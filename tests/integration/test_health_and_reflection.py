@@ -25,6 +25,7 @@ from leasehold.wire import (
     admin_pb2,
     auth_pb2,
     cluster_pb2,
+    discovery_pb2,
     election_pb2,
     events_pb2,
     leases_pb2,
@@ -52,6 +53,7 @@ def _services(*modules: Any) -> list[str]:
 OURS: Final = _services(
     auth_pb2,
     cluster_pb2,
+    discovery_pb2,
     election_pb2,
     events_pb2,
     leases_pb2,

@@ -15,11 +15,12 @@ from unittest.mock import patch
 
 from leasehold.basics.durations import Duration, Requested
 from leasehold.discovery import searching
+from leasehold.discovery.admission import DiscoveryLimits
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.known_registrars import PREFIX
 from leasehold.discovery.live_registration import Interests, LiveRegistration, StoredListener
 from leasehold.discovery.locators import Change, LocatorLike, groups_of, locators_of
-from leasehold.discovery.service import DiscoveryLimits, DiscoveryService
+from leasehold.discovery.service import DiscoveryService
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.values import KeyValue
 from leasehold.events.state import RemoteEvent, Target

@@ -21,11 +21,6 @@ class InterestIndex:
         """How many registrars the registrations have."""
         return len(self._having)
 
-    @property
-    def locators(self) -> set[Locator]:
-        """All wanted locators."""
-        return set(self._by_locator)
-
     def is_had(self, registrar: str) -> bool:
         """Return whether any registration has a registrar."""
         return registrar in self._having
@@ -65,13 +60,13 @@ class InterestIndex:
             if not self._by_locator[locator]:
                 del self._by_locator[locator]
 
-    def has(self, live: LiveRegistration, registrar: str) -> bool:
+    def add_registrar(self, live: LiveRegistration, registrar: str) -> bool:
         """Record that a registration has a registrar; return whether it is the first that has."""
         having = self._having.setdefault(registrar, set())
         having.add(live)
         return len(having) == 1
 
-    def has_not(self, live: LiveRegistration, registrar: str) -> bool:
+    def remove_registrar(self, live: LiveRegistration, registrar: str) -> bool:
         """Record that it has not; return whether it was the last registration that had."""
         having = self._having.get(registrar, set())
         having.discard(live)

@@ -379,6 +379,8 @@ class _Membership:
         self._news = asyncio.Event()
         self._lost: BaseException | None = None
         self._backoff = join.backoff()
+        self._loss_backoff = join.backoff()
+        self._registering: asyncio.Task[JoinedRegistration] | None = None
         self._losses = 0
         """Registrations that were lost soon after they were made."""
         self._began_at = asyncio.get_running_loop().time()
@@ -419,9 +421,9 @@ class _Membership:
         now = asyncio.get_running_loop().time()
         if now - self._began_at >= STABLE_S:
             self._losses = 0
-            self._backoff.reset()
+            self._loss_backoff.reset()
         if self._losses:
-            await asyncio.sleep(self._backoff.next_s())
+            await asyncio.sleep(self._loss_backoff.next_s())
         self._losses += 1
         self._began_at = asyncio.get_running_loop().time()
 
@@ -430,8 +432,10 @@ class _Membership:
             self._connection = await self._join.connect(self.registrar)
         self._changes.clear()  # the item has them
         self._lost = None
-        made = await self._join.register(self._connection)
-        self.registration = made
+        self._registering = asyncio.create_task(self._join.register(self._connection))
+        made = await asyncio.shield(self._registering)  # `leave` cancels what it makes
+        self.registration, self._registering = made, None
+        self._backoff.reset()
         self._began_at = asyncio.get_running_loop().time()
         if made.lease is not None:
             self._join.keep(made.lease, self._lease_lost)
@@ -455,6 +459,7 @@ class _Membership:
                 continue
             change = self._changes[0]
             await change(self.registration)
+            self._backoff.reset()
             if self._changes and self._changes[0] is change:  # more may have replaced it
                 self._changes.popleft()
 
@@ -475,6 +480,11 @@ class _Membership:
         self._task.cancel()
         await asyncio.wait([self._task])
         made, self.registration = self.registration, None
+        if self._registering is not None:  # a call under way may be executed
+            await asyncio.wait([self._registering], timeout=CLOSE_S if cancels else 0)
+            self._registering.cancel()
+            if not self._registering.cancelled() and not self._registering.exception():
+                made = self._registering.result()
         try:
             if made is not None:
                 if made.lease is not None:

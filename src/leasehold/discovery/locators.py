@@ -12,8 +12,9 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from leasehold.basics.addresses import EXAMPLE_PORT, MAX_PORT, TcpAddress, parse_address
+from leasehold.basics.endpoint_list import EndpointList, normal_endpoint
 from leasehold.discovery.state import ALL_GROUPS, Groups
-from leasehold.errors import UnsupportedOperation
+from leasehold.errors import PermissionDenied, UnsupportedOperation
 
 MAX_GROUP_CHARS: Final = 256
 """Characters in the name of a group."""
@@ -104,6 +105,15 @@ def locators_of(locators: Iterable[LocatorLike]) -> tuple[Locator, ...]:
         if locator.is_tls or locator not in found:
             found[locator] = locator
     return tuple(found.values())
+
+
+def check_allowed(allowed: EndpointList, locator: Locator) -> None:
+    """Raise `PermissionDenied` for a locator that the operator of a server does not allow."""
+    if not allowed.allows(normal_endpoint(str(TcpAddress(locator.host, locator.port)))):
+        raise PermissionDenied(
+            f"locator {locator} is not allowed: the operator of the server allows it with "
+            "--discover-at"
+        )
 
 
 # Changes of what is wanted.

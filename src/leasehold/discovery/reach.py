@@ -230,6 +230,8 @@ class Reach:
             each for each in ids if before.registrars.get(each) != after.registrars.get(each)
         }
         for registrar in changed:
+            if self.get(registrar) is None:
+                self._reached_again.pop(registrar, None)
             known = None if self.is_by_group(registrar) else self._needed(registrar)
             if known is not None:
                 self.adopt(known)

@@ -88,7 +88,10 @@ class RegistrarEvent(Generic[S]):
         TypeError: `registrars` is None, or one of them is not a registrar. ValueError: there are
         none, or none of them can be encoded; others that cannot be encoded are left out.
         """
-        given: list[Any] = list(registrars)  # None raises TypeError
+        several: Any = registrars
+        if not isinstance(several, Iterable):
+            raise TypeError(f"registrars must be several Registrar, not {registrars!r}")
+        given = list(several)
         for each in given:
             if not isinstance(each, Registrar):
                 raise TypeError(f"registrars must be Registrar, not {each!r}")

@@ -165,6 +165,7 @@ class RegistrationWriter:
             return cache[registrar]
 
         drafts: list[tuple[Draft, Put]] = []
+        done: list[Draft] = []
         size_bytes, examined, wall_minus_now = 0, 0, self._service.wall_minus_now()
         for live in held:
             if examined >= MAX_EXAMINED:
@@ -181,10 +182,12 @@ class RegistrationWriter:
                 if drafts and size_bytes > MAX_WRITE_BYTES:
                     break  # the rest follows
                 drafts.append((draft, put))
-            del self._unwritten[live]
-            live.unexamined = set()
-            for registrar in draft.examined - interests.found.keys():
-                self._service.check_again(live, registrar)
+            done.append(draft)
+        for draft in done:
+            self._unwritten.pop(draft.live, None)
+            draft.live.unexamined = set()
+            for registrar in draft.examined - draft.interests.found.keys():
+                self._service.check_again(draft.live, registrar)
         return drafts
 
     async def _write(self, made: list[tuple[Draft, Put]]) -> bool:

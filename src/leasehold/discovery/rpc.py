@@ -24,7 +24,7 @@ from leasehold.wire import discovery_pb2 as pb
 SERVICE: Final = "leasehold.v1.Discovery"
 
 REGISTRARS_PER_PAGE: Final = 1_000
-REGISTRAR_BYTES_PER_PAGE: Final = 1024 * 1024
+BYTES_PER_PAGE: Final = 1024 * 1024
 LISTED_PER_PAGE: Final = 1_000
 
 _CHANGES: Final = {
@@ -124,7 +124,7 @@ class DiscoveryRpc:
         for registrar in found:
             if registrar.id <= request.after:
                 continue
-            is_large = size_bytes > REGISTRAR_BYTES_PER_PAGE
+            is_large = size_bytes > BYTES_PER_PAGE
             if len(answer.registrars) >= REGISTRARS_PER_PAGE or is_large:
                 answer.next = answer.registrars[-1].id
                 break
@@ -171,10 +171,16 @@ class DiscoveryRpc:
                 answer = await self._forwarder.pass_on(shard, context.path, message, context)
                 found += pb.ListDiscoveriesResponse.FromString(answer).registrations
         found.sort(key=lambda info: info.id)
-        page = found[:LISTED_PER_PAGE]
-        return pb.ListDiscoveriesResponse(
-            registrations=page, next=page[-1].id if len(found) > LISTED_PER_PAGE else ""
-        ).SerializeToString()
+        page = pb.ListDiscoveriesResponse()
+        size_bytes = 0
+        for info in found:
+            size_bytes += info.ByteSize()
+            is_large = size_bytes > BYTES_PER_PAGE and page.registrations
+            if len(page.registrations) >= LISTED_PER_PAGE or is_large:
+                page.next = page.registrations[-1].id
+                break
+            page.registrations.append(info)
+        return page.SerializeToString()
 
 
 def _change_of(change: "pb.InterestChange") -> Change:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 from typing import Final, Protocol
 
@@ -18,6 +19,7 @@ from leasehold.discovery.locators import Locator
 from leasehold.discovery.searches import Call
 from leasehold.discovery.state import NO_GROUPS, DiscoveryState, Groups
 from leasehold.grpc.channel import Channel
+from leasehold.grpc.client_connection import CLIENT_LIMITS
 from leasehold.wire import registry_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -64,15 +66,11 @@ class RealNetwork:
 
     async def describe(self, endpoint: str) -> Registrar:
         """Call the registrar at an endpoint; with a TLS context always over TLS."""
-        async with Channel(endpoint, tls=self._tls, keepalive=None) as channel:
+        limits = replace(CLIENT_LIMITS, max_message_bytes=MAX_ANSWER_BYTES)
+        async with Channel(endpoint, tls=self._tls, keepalive=None, limits=limits) as channel:
             request = pb.DescribeRequest().SerializeToString()
             answer = await channel.unary(_DESCRIBE, request, timeout=CALL_S, idempotent=True)
             (address,) = channel.dial_addresses
-        if len(answer) > MAX_ANSWER_BYTES:
-            raise ValueError(
-                f"description of a registrar must have at most {MAX_ANSWER_BYTES:,} bytes, got "
-                f"{len(answer):,}"
-            )
         info = pb.RegistrarInfo.FromString(answer)
         if len(info.id) > MAX_ID_CHARS or len(info.cluster) > MAX_ID_CHARS:
             raise ValueError(f"id of a registrar must have at most {MAX_ID_CHARS} characters")
@@ -80,7 +78,7 @@ class RealNetwork:
             info.id,
             frozenset(info.groups),
             info.groups_number,
-            _endpoints(_with_scheme(address), info.endpoints)[:MAX_ENDPOINTS],
+            _endpoints(_with_scheme(address), info.endpoints[:MAX_ENDPOINTS]),
             info.cluster,
         )
 

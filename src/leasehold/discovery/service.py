@@ -18,14 +18,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import Final, TypeAlias
 
-from leasehold.basics.addresses import TcpAddress
 from leasehold.basics.durations import NEVER, Duration, Requested
-from leasehold.basics.endpoint_list import EVERYTHING, EndpointList, normal_endpoint
 from leasehold.clock import SYSTEM_CLOCK, Clock
+from leasehold.discovery.admission import DEFAULT_LIMITS, Admission, DiscoveryLimits
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.interest_index import InterestIndex
 from leasehold.discovery.known_registrars import KnownRegistrars
@@ -43,14 +41,11 @@ from leasehold.discovery.reach import Reach
 from leasehold.discovery.registration_writer import Draft, Find, RegistrationWriter
 from leasehold.discovery.searching import DiscoveryNetwork
 from leasehold.discovery.shared_reach import SharedReach
-from leasehold.discovery.state import ALL_GROUPS, EventKind, Groups
+from leasehold.discovery.state import EventKind, Groups
 from leasehold.engine.interface import Engine
 from leasehold.errors import (
-    CallRefused,
     EndReason,
     NoSuchObject,
-    PermissionDenied,
-    TooBusy,
     UnknownLease,
 )
 from leasehold.events.delivery import EventSender, EventTransport
@@ -67,26 +62,10 @@ logger = logging.getLogger(__name__)
 NAME: Final = "discovery"
 """The service in keys, and in the name of its grantor."""
 
-MAX_INTERESTS_BYTES: Final = 512 * 1024
-"""Groups, locators and handback of a registration: its key also has events and registrars."""
-
 MAX_LAST_EVENTS: Final = 100
 """Events that are kept for other registrations; each is at most `MAX_EVENT_BYTES` long."""
 
 Record: TypeAlias = "LeasedRecord[LiveRegistration | None]"
-
-
-@dataclass(frozen=True, slots=True)
-class DiscoveryLimits:
-    """The limits of the service."""
-
-    registrations: int = 10_000
-    handback_bytes: int = 64 * 1024
-    groups: int = 1_000
-    """Groups of one registration."""
-    locators: int = 1_000
-    """Different locators of all registrations of a server, and so of one registration."""
-    locators_allowed: EndpointList = EndpointList([EVERYTHING])  # noqa: RUF009  it is not changed
 
 
 class DiscoveryService:
@@ -99,12 +78,11 @@ class DiscoveryService:
         network: DiscoveryNetwork,
         transport: EventTransport,
         policy: LeasePolicy,
-        limits: DiscoveryLimits = DiscoveryLimits(),
+        limits: DiscoveryLimits = DEFAULT_LIMITS,
         *,
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
     ) -> None:
-        self.limits = limits
         self._clock = clock
         self._random = random or SystemRandom()
         self.records: LeasedRecords[LiveRegistration | None] = LeasedRecords(
@@ -119,6 +97,7 @@ class DiscoveryService:
         )
         self.sender = EventSender(self, transport, random=random)
         self.reach = Reach(network, self._touched, self._is_by_group_here)
+        self._admission = Admission(limits, self.reach.check_groups)
         self._shared = (
             SharedReach(engine, shards, self.reach, self._random)
             if isinstance(shards, ElectedShards)
@@ -162,42 +141,15 @@ class DiscoveryService:
         self, interests: Interests, listener: StoredListener, requested: Requested
     ) -> tuple[str, Duration]:
         """Begin to find registrars; return the id of the registration, and its term."""
-        if len(listener.handback) > self.limits.handback_bytes:
-            raise ValueError(
-                f"handback must have at most {self.limits.handback_bytes:,} bytes, "
-                f"got {len(listener.handback):,}"
-            )
-        self._check(interests.groups, interests.locators)
         value = stored_value(listener, interests, 0, (), 0.0)
-        _check_size(value)
-        record, granted = await self.records.create(
-            requested, lambda key: [Put(key + b"/" + SUFFIX, value)]
-        )
+        with self._admission.admitted(listener, interests):
+            record, granted = await self.records.create(
+                requested, lambda key: [Put(key + b"/" + SUFFIX, value)]
+            )
         live = LiveRegistration(self.records.grantor, record, listener, interests)
         record.state = live
         self._begin(live)
         return record.id, granted
-
-    def _check(self, groups: Groups, locators: Sequence[Locator]) -> None:
-        """Refuse interests that cannot be served."""
-        if groups is not ALL_GROUPS and len(groups) > self.limits.groups:
-            raise ValueError(f"groups must be at most {self.limits.groups:,}, got {len(groups):,}")
-        for locator in locators:
-            endpoint = normal_endpoint(f"{TcpAddress(locator.host, locator.port)}")
-            if not self.limits.locators_allowed.allows(endpoint):
-                raise PermissionDenied(
-                    f"locator {locator} is not allowed: the operator of the server allows it with "
-                    "--discover-at"
-                )
-        if len(self._index.locators.union(locators)) > self.limits.locators:
-            raise TooBusy(
-                f"the discovery service must have at most {self.limits.locators:,} locators in "
-                "all of its registrations"
-            )
-        try:
-            self.reach.check_groups(groups)
-        except ImportError as error:
-            raise CallRefused(f"the server cannot find registrars by group: {error}") from None
 
     def find(self, registration: str) -> LiveRegistration:
         """Return a live registration of this server; `NoSuchObject` if it has ended."""
@@ -248,19 +200,20 @@ class DiscoveryService:
         are_same = [str(each) for each in locators] == [str(each) for each in before.locators]
         if groups == before.groups and are_same:
             return
-        self._check(groups, locators)
-        _check_size(stored_value(live.listener, Interests(groups, locators), 0, (), 0.0))
         interests = before.copy()
         interests.groups, interests.locators = groups, tuple(locators)
-        draft = self.draft(live, interests, self._all_registrars(live))
-        await self._known.write()
-        await self.records.write(live.record, [draft.put(self.wall_minus_now())])
-        if not live.is_stopped:
-            self._remove_interests(live)
-            self.commit(draft)
-            self._add_interests(live)
-            # Some may have been found during the write, when they did not concern it.
-            self._writer.note(live, self._all_registrars(live))
+        with self._admission.admitted(live.listener, interests, before):
+            draft = self.draft(live, interests, self._all_registrars(live))
+            await self._known.write()
+            await self.records.write(live.record, [draft.put(self.wall_minus_now())])
+            if live.is_stopped:
+                live.record.check()
+                raise NoSuchObject(NAME, live.record.id)
+        self._remove_interests(live)
+        self.commit(draft)
+        self._add_interests(live)
+        # Some may have been found during the write, when they did not concern it.
+        self._writer.note(live, self._all_registrars(live))
 
     async def discard(self, registration: str, registrar: str) -> None:
         """Drop a registrar that does not work; one that the registration lacks is ignored.
@@ -298,12 +251,13 @@ class DiscoveryService:
                 known = self._known.get(registrar)
                 if known is not None:
                     self.reach.adopt(known)
+        self._admission.add(live.listener, live.interests)
         self._begin(live)
 
     def _begin(self, live: LiveRegistration) -> None:
         self._by_queue[live.queue] = live
         for registrar in live.interests.found:
-            self._index.has(live, registrar)
+            self._index.add_registrar(live, registrar)
         self._add_interests(live)
         self.sender.offer(live.queue)
         self._writer.note(live, self._all_registrars(live))
@@ -321,6 +275,7 @@ class DiscoveryService:
         self._by_queue.pop(live.queue, None)
         self._writer.drop(live)
         self._remove_interests(live)
+        self._admission.remove(live.listener, live.interests)
         for registrar in live.interests.found:
             self._has_no_more(live, registrar, forget=reason is not None)
 
@@ -333,7 +288,7 @@ class DiscoveryService:
         self.reach.remove_interest(live.interests.groups, live.interests.locators)
 
     def _has_no_more(self, live: LiveRegistration, registrar: str, *, forget: bool) -> None:
-        is_last = self._index.has_not(live, registrar)
+        is_last = self._index.remove_registrar(live, registrar)
         if is_last and forget and self.reach.get(registrar) is None:
             self._known.forget(registrar)
             self._writer.wake()
@@ -409,7 +364,7 @@ class DiscoveryService:
         live, before, after = draft.live, draft.live.interests.found, draft.interests.found
         live.interests = draft.interests
         for registrar in after.keys() - before.keys():
-            self._index.has(live, registrar)
+            self._index.add_registrar(live, registrar)
         for registrar in before.keys() - after.keys():
             self._has_no_more(live, registrar, forget=True)
         live.append(draft.events)
@@ -468,15 +423,6 @@ class DiscoveryService:
     def shard_lost(self, ownership: Ownership) -> None:
         """Stop serving the registrations of a shard."""
         self.records.shard_lost(ownership)
-
-
-def _check_size(value: bytes) -> None:
-    """Refuse interests that leave too little room in their key."""
-    if len(value) > MAX_INTERESTS_BYTES:
-        raise ValueError(
-            f"groups, locators and handback must have at most {MAX_INTERESTS_BYTES:,} bytes "
-            f"together, got {len(value):,}"
-        )
 
 
 def _found_at(live: LiveRegistration, locators: frozenset[Locator]) -> list[str]:

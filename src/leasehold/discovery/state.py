@@ -70,8 +70,11 @@ DISCARDED_GROUP_S: Final = 10.0
 UNANSWERED_CALLS: Final = 6
 """A registrar that was announced and never answered is forgotten after this many failed calls."""
 
-MAX_CALLS: Final = 32
+MAX_CALLS: Final = 64
 """Calls that are under way at the same time."""
+
+RESERVED_CALLS: Final = 8
+"""Those of them that are kept for registrars that were announced."""
 
 UNCONFIRMED_CALLS: Final = 16
 """Those of them to registrars that were announced and have never answered."""
@@ -104,6 +107,8 @@ class Found:
     registrar: Registrar
     answered_at: float
     """When the last call that it has answered was made."""
+    source: Search | None = None
+    """The search whose answer has described it."""
     by_group: bool = False
 
 
@@ -267,8 +272,8 @@ class DiscoveryState(Generic[L]):
                 yield server.until
 
     def _may_call(self, search: Search) -> bool:
-        """Return whether a call is within the limits."""
-        if search.under_way or len(self._under_way) >= MAX_CALLS:
+        most = MAX_CALLS - isinstance(search, LocatorSearch) * RESERVED_CALLS
+        if search.under_way or len(self._under_way) >= most:
             return False
         return not _is_unconfirmed(search) or sum(self._under_way.values()) < UNCONFIRMED_CALLS
 
@@ -286,10 +291,12 @@ class DiscoveryState(Generic[L]):
         ]
         for name in ended:
             self.withdrawn(name, now)
+        at_locators = [each for each in self._locators.values() if each.due_at <= now]
+        at_locators.sort(key=lambda each: each.attempts)
         calls = [
             self._call(search, (search.endpoint,), "", now)
-            for search in self._locators.values()
-            if search.due_at <= now and self._may_call(search)
+            for search in at_locators
+            if self._may_call(search)
         ]
         waiting = [each for each in self._announced.searches.values() if each.due_at <= now]
         waiting.reverse()
@@ -310,7 +317,6 @@ class DiscoveryState(Generic[L]):
         return Call(search, self._last_call, endpoints, registrar, now, search.is_checking)
 
     def _ended(self, call: Call) -> bool:
-        """Record the end of a call; return whether its result counts."""
         search = call.search
         self._under_way.pop(call.number, None)
         if search.under_way == call.number:
@@ -343,19 +349,19 @@ class DiscoveryState(Generic[L]):
             search.next_at = allowed_at  # it was discarded, under another spelling
             return
         earlier, search.registrar = search.registrar, registrar.id
-        self._take(registrar, now)
+        is_source = self._take(registrar, now, search).source is search
         if earlier != registrar.id:  # another registrar has taken its place
             self._touched.add(earlier)
             self._go_if_uncovered(earlier)
-        if not self._wants(registrar):
+        if is_source and not self._wants(registrar):
             self._uncover_group(registrar.id)
 
     def _answered_by_group(self, search: AnnouncedSearch, registrar: Registrar, now: float) -> None:
         search.confirm(registrar, now)
         if self._wants(registrar):
-            self._take(registrar, now).by_group = True
+            self._take(registrar, now, search).by_group = True
         elif registrar.id in self._found:
-            self._take(registrar, now)
+            self._take(registrar, now, search)
             self._uncover_group(registrar.id)
         if search.servers:
             self._plan(search, now)
@@ -418,20 +424,34 @@ class DiscoveryState(Generic[L]):
         """Return the searches at locators that cover a registrar."""
         return [each for each in self._locators.values() if each.registrar == registrar]
 
-    def _take(self, registrar: Registrar, now: float) -> Found:
-        """Record an answer of a registrar, which may be the first one."""
+    def _take(self, registrar: Registrar, now: float, search: Search) -> Found:
+        """Record an answer of a registrar, which may be the first one.
+
+        It describes the registrar, unless that was described by a search that still finds it: a
+        host at another locator may use the id of a registrar. Announced registrars come first.
+        """
         self._touched.add(registrar.id)
         found = self._found.get(registrar.id)
         if found is None:
             self._waits.found(registrar.id, now)
-            found = self._found[registrar.id] = Found(registrar, UNANSWERED)
+            found = self._found[registrar.id] = Found(registrar, UNANSWERED, search)
             self._events.append((EventKind.DISCOVERED, registrar))
             return found
+        is_announced = isinstance(search, AnnouncedSearch)
+        if not is_announced and search is not found.source and self._is_found_by(found):
+            return found
         is_changed = found.registrar.groups != registrar.groups
-        found.registrar = registrar
+        found.registrar, found.source = registrar, search
         if is_changed and found.by_group and self._wants(registrar):
             self._events.append((EventKind.CHANGED, registrar))
         return found
+
+    def _is_found_by(self, found: Found) -> bool:
+        """Return whether the search that has described a registrar still finds it."""
+        registrar, source = found.registrar.id, found.source
+        if isinstance(source, LocatorSearch):
+            return source in self._searches_at(registrar)
+        return source is not None and self._announced.searches.get(registrar) is source
 
     def _uncover_group(self, registrar: str) -> None:
         if self._is_by_group(registrar):
@@ -449,7 +469,6 @@ class DiscoveryState(Generic[L]):
         self._events.append((EventKind.DISCARDED, self._found.pop(registrar).registrar))
 
     def _lose(self, search: AnnouncedSearch, now: float) -> None:
-        """Drop a registrar that is silent and does not answer."""
         self._announced.forget(search)
         if self._is_by_group(search.registrar):
             self._drop(search.registrar)
@@ -473,7 +492,6 @@ class DiscoveryState(Generic[L]):
             search.next_at = max(allowed_at, search.not_before)
 
     def _wait_end(self, registrar: str, first_s: float, now: float) -> float:
-        """Return when a registrar may be taken again: now, or after its wait."""
         return max(now, self._waits.end(registrar, first_s))
 
 

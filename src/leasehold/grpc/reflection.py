@@ -138,15 +138,15 @@ class ReflectionService:
 
 
 def _with_dependencies(file: FileDescriptor) -> list[bytes]:
-    """Serialize a file and all that it imports, itself first."""
-    found = {file.name: file}
+    """Serialize a file and all that it imports, itself first, in the order of grpcio's server."""
+    found: dict[str, bytes] = {}
     waiting = [file]
     while waiting:
-        for imported in waiting.pop().dependencies:
-            if imported.name not in found:
-                found[imported.name] = imported
-                waiting.append(imported)
-    return [each.serialized_pb for each in found.values()]
+        next_file = waiting.pop()
+        if next_file.name not in found:
+            found[next_file.name] = next_file.serialized_pb
+            waiting += reversed(next_file.dependencies)
+    return list(found.values())
 
 
 def _not_found(what: str, name: str) -> RpcError:

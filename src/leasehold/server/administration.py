@@ -23,7 +23,9 @@ from leasehold.admin.config import (
 )
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.durations import Duration, to_wire_ms
+from leasehold.basics.endpoint_list import EndpointList
 from leasehold.discovery.discovery_messages import groups_message
+from leasehold.discovery.locators import check_allowed, locators_of
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.time_limits import time_limit
@@ -84,6 +86,7 @@ class AdministrationService:
     ) -> None:
         """`bounded` has the policies of the leases that each service grants."""
         self._engine = host.engine
+        self._allowed = EndpointList(host.settings.services.discover_at)
         self._joins = joins
         self._services = {name: _Service(host, name, bounded[name]) for name in SERVICES}
         self._following: asyncio.Task[None] | None = None
@@ -122,6 +125,8 @@ class AdministrationService:
         if request.WhichOneof("part") == "attributes":
             await service.attributes.update(attributes_change(request))
         else:
+            for locator in locators_of(request.locators.locators):
+                check_allowed(self._allowed, locator)
             self._apply(service, await service.config.update(config_change(request)))
             self._begin_following()
         return (await self._shown(service)).SerializeToString()

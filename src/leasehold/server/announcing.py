@@ -70,6 +70,8 @@ class AnnouncementService:
     async def _change(self, message: bytes, _context: CallContext) -> bytes:
         request = parse(pb.ChangeMemberGroupsRequest.FromString, message)
         check_groups(request.groups)
+        if request.change not in pb.ChangeMemberGroupsRequest.Change.values():
+            raise ValueError(f"change must be ADD, SET or REMOVE, got {request.change}")
         return await completed(self._changed(request), self._running)
 
     async def _changed(self, request: pb.ChangeMemberGroupsRequest) -> bytes:

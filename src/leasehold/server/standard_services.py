@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from leasehold.basics.durations import Requested
 from leasehold.basics.endpoint_list import EndpointList
+from leasehold.discovery.admission import DiscoveryLimits
 from leasehold.discovery.rpc import DiscoveryRpc
 from leasehold.discovery.searching import RealNetwork
-from leasehold.discovery.service import DiscoveryLimits, DiscoveryService
+from leasehold.discovery.service import DiscoveryService
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.errors import UnknownLease
 from leasehold.events.listeners import CallbackPolicy, ListenerCalls
@@ -58,7 +59,7 @@ class DnsAddressError(OSError):
 
 
 class StandardServices:
-    """Mailboxes and the renewal service of one server."""
+    """Mailboxes, renewal, registry and discovery of one server."""
 
     def __init__(self, host: ServiceHost) -> None:
         settings, engine = host.settings.services, host.engine
@@ -158,7 +159,7 @@ class StandardServices:
         return self._methods
 
     def leases(self) -> Iterable[ServiceLeases]:
-        """The leases of mailboxes, sets, items and registrations for events."""
+        """The leases of mailboxes, sets, items and registrations."""
         return self._leases
 
     async def start(self) -> None:

@@ -457,6 +457,8 @@ class LeasedRecords(Generic[T]):
         own = rows.own
         if own is None:
             return False
+        if self._shards.shard_of(rows.id) != ownership.number or rows.id in self._records:
+            return True  # written by another program, or it was loaded before a failure
         record = LeasedRecord[T](self.name, rows.id, ownership, self._lease_time)
         end = record.read(own)
         left_s = end.end_wall_s - self._wall()
@@ -484,7 +486,6 @@ class LeasedRecords(Generic[T]):
             self._call(self._owner.stopped, record, None)
 
     def _orphaned(self, record_id: str, key: bytes) -> None:
-        """Delete the plain keys of a record that is not served here, if it belongs here."""
         if self._shards.owned(self._shards.shard_of(record_id)) is not None:
             self._removal.collect(key)
 

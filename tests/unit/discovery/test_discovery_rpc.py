@@ -195,7 +195,7 @@ def test_a_discard_of_no_registrar_is_refused_and_of_an_unknown_one_ignored(wire
     assert not wire.registrars(registration).registrars
 
 
-@pytest.mark.parametrize("limit", ["REGISTRARS_PER_PAGE", "REGISTRAR_BYTES_PER_PAGE"])
+@pytest.mark.parametrize("limit", ["REGISTRARS_PER_PAGE", "BYTES_PER_PAGE"])
 def test_registrars_come_in_pages_each_once_in_the_order_of_their_ids(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from leasehold.basics.durations import ANY, FOREVER
 from leasehold.basics.endpoint_list import EndpointList
+from leasehold.discovery.admission import DiscoveryLimits
 from leasehold.discovery.locators import Change, Locator
-from leasehold.discovery.service import DiscoveryLimits
 from leasehold.discovery.state import DISCARDED_GROUP_S, DISCARDED_LOCATOR_S
 from leasehold.errors import (
     NoSuchObject,
@@ -91,7 +91,7 @@ def test_limits_are_refused_before_anything_is_stored() -> None:
     with DiscoveryStage(limits=limits) as stage:
         with pytest.raises(ValueError, match="handback must have at most 3 bytes"):
             stage.register("a", handback=b"1234")
-        with pytest.raises(ValueError, match="groups must be at most 2"):
+        with pytest.raises(ValueError, match="there must be at most 2 groups"):
             stage.register("a b c", handback=b"")
         with pytest.raises(PermissionDenied, match="--discover-at"):
             stage.register("", ["leasehold://elsewhere"], handback=b"")
@@ -101,7 +101,7 @@ def test_limits_are_refused_before_anything_is_stored() -> None:
             stage.locators(registration, ADD, [R_ALIAS, "leasehold://s"])
         with pytest.raises(PermissionDenied):
             stage.locators(registration, SET, ["leasehold://elsewhere"])
-        with pytest.raises(ValueError, match="groups must be at most 2"):
+        with pytest.raises(ValueError, match="there must be at most 2 groups"):
             stage.groups(registration, ADD, "b c")
         assert stage.live(registration).interests.groups == frozenset({"a"})
         assert stage.live(registration).interests.locators == (Locator("r"),)

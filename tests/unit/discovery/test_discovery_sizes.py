@@ -1,10 +1,15 @@
 """Limits in bytes: registrars with large descriptions must not make a registration unstorable."""
 
+import asyncio
+
 import pytest
 
-from leasehold.discovery import known_registrars, live_registration, service
-from leasehold.discovery.locators import Change
-from leasehold.errors import ConnectionLost
+from leasehold.discovery import admission, known_registrars, live_registration
+from leasehold.discovery.admission import DiscoveryLimits
+from leasehold.discovery.live_registration import Interests, StoredListener
+from leasehold.discovery.locators import Change, Locator
+from leasehold.errors import ConnectionLost, TooBusy
+from leasehold.events.state import Target
 from tests.support.discovery_stage import DiscoveryStage
 
 UNREACHABLE = ConnectionLost("not reachable")
@@ -91,7 +96,7 @@ def test_registrars_are_stored_in_bounded_transactions(
 def test_interests_that_leave_no_room_in_their_key_are_refused(
     stage: DiscoveryStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MAX_INTERESTS_BYTES", 1_000)
+    monkeypatch.setattr(admission, "MAX_INTERESTS_BYTES", 1_000)
     with stage:
         with pytest.raises(ValueError, match="groups, locators and handback must have at most"):
             stage.register("x" * 200 + " " + "y" * 200, handback=b"h" * 600)
@@ -99,3 +104,53 @@ def test_interests_that_leave_no_room_in_their_key_are_refused(
         with pytest.raises(ValueError, match="must have at most 1,000 bytes together, got"):
             stage.groups(registration, Change.ADD, "z" * 256 + " " + "y" * 256)
         assert stage.live(registration).interests.groups == frozenset("a"), "nothing was changed"
+
+
+# What all registrations want together.
+
+
+def test_registrations_at_the_same_time_do_not_exceed_the_limit_of_locators() -> None:
+    with DiscoveryStage(limits=DiscoveryLimits(locators=10)) as stage:
+
+        async def register(first: int) -> str:
+            locators = [Locator(f"h{number}") for number in range(first, first + 6)]
+            listener = StoredListener(Target("listener:1", "l"), b"")
+            interests = Interests(frozenset(), tuple(locators))
+            return (await stage.service.register(interests, listener, 3600.0))[0]
+
+        async def both() -> list[str | BaseException]:
+            return [*await asyncio.gather(register(0), register(100), return_exceptions=True)]
+
+        made = stage.run(both)
+        assert [type(each) for each in made] == [str, TooBusy]
+        stage.register("", [f"leasehold://h{number}" for number in range(100, 104)])
+
+
+def test_what_adds_nothing_is_not_refused_beyond_the_limits() -> None:
+    with DiscoveryStage() as stage:
+        one = stage.register("a", ["leasehold://r", "leasehold://s"])
+        other = stage.register("b", ["leasehold://t"])
+        stage.limits = DiscoveryLimits(locators=1, interests_bytes=1)
+        stage.crash()
+        with pytest.raises(TooBusy, match="locators, at most 1 are allowed"):
+            stage.locators(other, Change.SET, ["leasehold://u"])
+        stage.locators(one, Change.REMOVE, ["leasehold://r"])
+        stage.locators(one, Change.SET, ["leasehold://t"])  # the other one has it
+        stage.groups(one, Change.SET, "")
+        with pytest.raises(TooBusy, match="bytes of groups, locators and handbacks, at most 1"):
+            stage.register("a")
+
+
+def test_what_was_refused_or_has_ended_does_not_count() -> None:
+    limits = DiscoveryLimits(locators=1, registrations=1)
+    with DiscoveryStage(limits=limits) as stage:
+        registration = stage.register("a", ["leasehold://r"])
+        with pytest.raises(TooBusy, match="maximum of 1"):
+            stage.register("a", ["leasehold://r"])
+        stage.run(stage.service.records.cancel, registration)
+        stage.register("a", ["leasehold://s"])
+
+
+def test_a_registration_has_a_limited_number_of_locators(stage: DiscoveryStage) -> None:
+    with stage, pytest.raises(ValueError, match="at most 100 locators, got 101"):
+        stage.register("", [f"leasehold://h{number}" for number in range(101)])

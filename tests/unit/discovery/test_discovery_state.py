@@ -14,7 +14,14 @@ from leasehold.discovery.announced import (
     Registrar,
 )
 from leasehold.discovery.searches import Call
-from leasehold.discovery.state import ALL_GROUPS, LOCATOR_WAITS_S, NO_GROUPS, DiscoveryState
+from leasehold.discovery.state import (
+    ALL_GROUPS,
+    LOCATOR_WAITS_S,
+    MAX_CALLS,
+    NO_GROUPS,
+    RESERVED_CALLS,
+    DiscoveryState,
+)
 
 TTL_S: Final = 120.0
 HERE: Final = "leasehold://here:1"
@@ -649,3 +656,68 @@ def test_an_adopted_registrar_that_does_not_answer_is_lost() -> None:
     world.settle()
     assert world.found == []
     assert world.heard() == ["discarded R"]
+
+
+# A host at a locator that uses the id of another registrar.
+
+
+def test_an_answer_at_another_locator_does_not_describe_a_registrar_again() -> None:
+    world = World(locators=HERE)
+    world.serve("R", HERE, groups="a")
+    world.pass_time(5.0)
+    world.at["false"] = Registrar("R", frozenset({"evil"}), 9, ("false",))
+    world.want(HERE, "false")
+    (found,) = world.state.registrars
+    assert (found.groups, found.endpoints) == (frozenset({"a"}), (HERE,))
+    world.want("false")  # the search that has described it is gone
+    world.state.check_at("R", world.now)
+    world.settle()
+    (found,) = world.state.registrars
+    assert found.endpoints == ("false",)
+
+
+def test_an_answer_at_a_locator_does_not_change_a_registrar_that_was_announced() -> None:
+    world = found_by_group()
+    world.at["false"] = Registrar("R", frozenset({"evil"}), 9, ("false",))
+    world.want("false")
+    assert world.heard() == []
+    (found,) = world.state.registrars
+    assert (found.groups, found.endpoints) == (frozenset({"a"}), ("e1",))
+
+
+def test_an_announced_registrar_describes_itself_in_place_of_a_locator() -> None:
+    world = World(groups=GROUP_A)
+    world.at["false"] = Registrar("R", frozenset({"a"}), 9, ("false",))
+    world.want("false")
+    world.serve("R", "e1")
+    world.announce("R", "e1")
+    (found,) = world.state.registrars
+    assert found.endpoints == ("e1",)
+
+
+# Locators that hang.
+
+
+def test_locators_that_hang_do_not_hold_back_first_calls_for_ever() -> None:
+    world = World()
+    hanging = [f"h{number}" for number in range(2 * MAX_CALLS)]
+    pending: list[Call] = []
+    world.state.set_locators({each: each for each in hanging}, world.now)
+    for _ in range(3):  # all have failed, and are due again
+        while calls := world.state.due(world.now):
+            pending += calls
+            for call in calls:
+                world.state.failed(call, world.now)
+        world.now += 60.0
+    world.state.set_locators({each: each for each in [*hanging, HERE]}, world.now)
+    assert (HERE,) in [call.endpoints for call in world.state.due(world.now)]
+
+
+def test_calls_are_kept_for_registrars_that_were_announced() -> None:
+    world = World(groups=GROUP_A)
+    names = [f"h{number}" for number in range(2 * MAX_CALLS)]
+    world.state.set_locators({each: each for each in names}, world.now)
+    assert len(world.state.due(world.now)) == MAX_CALLS - RESERVED_CALLS
+    heard = Announcement("e1", "R", ("e1",), 1, TTL_S)
+    world.state.announced(heard, world.now)
+    assert [call.endpoints for call in world.state.due(world.now)] == [("e1",)]

@@ -388,3 +388,32 @@ async def test_an_item_that_registrars_refuse_is_refused() -> None:
         Join(Item("", attributes=tuple(TOO_MANY)))
     with pytest.raises(ValueError, match="must be a UUID"):
         Join(Item("mine"))
+
+
+@virtually
+async def test_close_cancels_a_registration_that_was_being_made() -> None:
+    world = World()
+    world.announce("R")
+    while not world.registrars["R"].calls:  # noqa: ASYNC110  the call takes 0.01 s
+        await asyncio.sleep(0.001)
+    assert world.registrars["R"].item is None
+    await world.join.close()
+    assert world.registrars["R"].item is None
+    assert world.registrars["R"].calls[:2] == ["register", "cancel"]
+    await world.discovery.close()
+
+
+@virtually
+async def test_waits_after_errors_begin_again_after_a_success() -> None:
+    world = World()
+    world.announce("R")
+    await asyncio.sleep(1)
+    loop = asyncio.get_running_loop()
+    for _ in range(8):
+        world.registrars["R"].errors["add"] = [ConnectionLost("lost")]
+        began = loop.time()
+        world.join.add_attributes([tag(f"at {began}")])
+        while f"at {began}" not in world.tags("R"):  # noqa: ASYNC110  it is asked for
+            await asyncio.sleep(0.1)
+        assert loop.time() - began < 2.0, "each is the first error after a success"
+    await world.close()

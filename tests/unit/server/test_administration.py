@@ -11,7 +11,7 @@ from leasehold.admin.config import ADMIN, ServiceConfig
 from leasehold.basics.addresses import TcpAddress
 from leasehold.basics.durations import ANY, FOREVER
 from leasehold.engine.interface import prefix_end
-from leasehold.errors import UnsupportedOperation
+from leasehold.errors import PermissionDenied, UnsupportedOperation
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.messages import set_message
 from leasehold.registry.registrar import REGISTRAR, RENEWAL, SERVICES, service_id
@@ -19,7 +19,7 @@ from leasehold.registry.state import MAX_SETS, AttributeSet, attribute_set
 from leasehold.server import administration
 from leasehold.server.administration import AdministrationService
 from leasehold.server.engine_services import ServiceHost
-from leasehold.server.settings import Settings
+from leasehold.server.settings import ServiceSettings, Settings
 from leasehold.wire import admin_pb2 as pb
 from leasehold.wire import discovery_pb2
 from leasehold.wire.registry_pb2 import AttributeSets
@@ -28,6 +28,7 @@ from tests.support.held_watches import HeldEngine, held_engine, settled
 
 LOOPBACK = TcpAddress("127.0.0.1", 2379)
 EVERYWHERE = b"\0", b"\0"
+DEFAULTS = ServiceSettings()
 
 
 class Joins:
@@ -47,8 +48,9 @@ class Joins:
 class Server:
     """The administration of one server."""
 
-    def __init__(self, engine: HeldEngine) -> None:
-        host = ServiceHost(engine, Settings(directory=None), bound=[LOOPBACK])
+    def __init__(self, engine: HeldEngine, services: ServiceSettings) -> None:
+        settings = Settings(directory=None, services=services)
+        host = ServiceHost(engine, settings, bound=[LOOPBACK])
         self.joins = Joins()
         self.policies = {name: DurationPolicy(3600.0, 60.0) for name in SERVICES}
         bounded = {name: [policy] for name, policy in self.policies.items()}
@@ -70,8 +72,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(engine: HeldEngine) -> AsyncIterator[Server]:
-    server = Server(engine)
+async def serving(
+    engine: HeldEngine, services: ServiceSettings = DEFAULTS
+) -> AsyncIterator[Server]:
+    server = Server(engine, services)
     await server.service.start()
     try:
         yield server
@@ -209,6 +213,18 @@ async def test_what_is_refused_changes_nothing(change: dict[str, Any], error: st
             await server.change(**change)
         assert (await engine.range(*EVERYWHERE)).pairs == []
         assert server.joins.configured == []
+
+
+@virtually
+async def test_a_locator_that_the_operator_does_not_allow_is_refused() -> None:
+    services = ServiceSettings(discover_at=("a.example",))
+    async with held_engine() as engine, serving(engine, services) as server:
+        for locators in (["leasehold://b.example"], ["leasehold://a.example", "leasehold://b"]):
+            with pytest.raises(PermissionDenied, match="--discover-at"):
+                await server.change(locators=pb.JoinedLocators(locators=locators))
+        assert (await engine.range(*EVERYWHERE)).pairs == []
+        allowed = pb.JoinedLocators(locators=["leasehold://a.example"])
+        assert len((await server.change(locators=allowed)).locators) == 1
 
 
 @virtually

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -119,3 +119,14 @@ async def test_a_failure_to_announce_is_logged_and_tried_again(
         await asyncio.sleep(60)
         assert FakeAnnouncer.numbers == [1]
     assert caplog.text.count(str(error)) >= 2
+
+
+@virtually
+async def test_an_unknown_change_is_refused() -> None:
+    request = pb.ChangeMemberGroupsRequest(groups=["a"])
+    request.change = 7  # type: ignore[assignment]
+    async with held_engine() as engine, serving(engine, "b") as service:
+        context: Any = None
+        with pytest.raises(ValueError, match="change must be ADD, SET or REMOVE, got 7"):
+            await service._change(request.SerializeToString(), context)
+        assert (await service._registrar.get()).names == ("b",)

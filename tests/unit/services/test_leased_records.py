@@ -588,3 +588,23 @@ def test_a_server_without_records_writes_no_keys() -> None:
         await server.close()
 
     play_services(scene)
+
+
+def test_a_copy_of_a_record_in_another_shard_is_ignored() -> None:
+    async def scene(world: World) -> None:
+        before = await start_local(world)
+        record = await before.create(1000.0, a=b"1")
+        await before.close()
+        (pair,) = (await world.engine.range(record.key)).pairs
+        for shard in range(SHARD_COUNT):
+            if shard != record.shard:
+                copy = shard_prefix(NAME, shard) + record.id.encode()
+                await world.engine.put(copy, pair.value)
+        after = await start_local(world)
+        found = after.records.find(record.id)
+        assert (found.key, found.state) == (record.key, {b"a": b"1"})
+        assert len(after.records) == 1
+        await after.close()
+        await wipe(world)
+
+    play_services(scene)
