@@ -143,6 +143,10 @@ class RegistrationState(Generic[L]):
             return BY_GROUP
         return Cover(by_group, reached.locators.intersection(self.locators))
 
+    def is_current(self, registrar: str, reached: Reached[L] | None) -> bool:
+        """Return whether a registrar that it has is still covered in the same ways."""
+        return self._cover(reached) == self.found[registrar]
+
     def check_at(self, registrar: str, reached: Reached[L], doubts: DiscardWaits) -> float:
         """Return the earliest time of a call whose answer makes a registrar discovered.
 

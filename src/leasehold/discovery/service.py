@@ -365,6 +365,8 @@ class DiscoveryService:
         live.interests = draft.interests
         for registrar in after.keys() - before.keys():
             self._index.add_registrar(live, registrar)
+            if not live.interests.is_current(registrar, self.reach.get(registrar)):
+                self._writer.note(live, (registrar,))  # it has changed during the write
         for registrar in before.keys() - after.keys():
             self._has_no_more(live, registrar, forget=True)
         live.append(draft.events)

@@ -622,6 +622,21 @@ def test_a_registrar_that_left_all_wanted_groups_is_kept_where_a_locator_covers_
     assert stage.registrars(registration) == ["R"]
 
 
+def test_a_registrar_that_leaves_the_groups_while_its_discovery_is_stored_is_discarded(
+    stage: DiscoveryStage,
+) -> None:
+    registration = stage.register("a")
+    stage.register(None, name="all")  # so that it is still found by group
+    stage.pass_time()
+    stage.faulty.delay_s = 0.2
+    stage.network.add("R", "a")
+    stage.pass_time(0.1)
+    stage.network.join("R", "b")
+    stage.pass_time(5.0)
+    assert stage.told() == ["1 discovered R", "2 discarded R"]
+    assert stage.registrars(registration) == []
+
+
 def test_a_registrar_that_left_and_joins_again_is_discovered_again(stage: DiscoveryStage) -> None:
     stage.network.add("R", "a")
     stage.register("a")
