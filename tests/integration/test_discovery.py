@@ -172,7 +172,10 @@ def test_member_groups_are_added_set_and_removed_and_kept_over_restarts(tmp_path
 @pytest.mark.parametrize(
     ("info", "problem"),
     [
-        (pb.RegistrarInfo(id="R", groups=["g" * 100] * (MAX_ANSWER_BYTES // 100)), "too large"),
+        (
+            pb.RegistrarInfo(id="R", groups=["g" * 100] * (MAX_ANSWER_BYTES // 100)),
+            "larger than this client accepts",
+        ),
         (pb.RegistrarInfo(id="R" * (MAX_ID_CHARS + 1)), "id of a registrar"),
         (pb.RegistrarInfo(id="R", cluster="c" * (MAX_ID_CHARS + 1)), "id of a registrar"),
     ],

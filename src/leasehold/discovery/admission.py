@@ -110,7 +110,7 @@ class Admission:
         if added_bytes > 0 and self._bytes + added_bytes > limits.interests_bytes:
             raise TooBusy(
                 f"all registrations of the discovery service have {self._bytes:,} bytes of groups, "
-                f"locators and handbacks, at most {limits.interests_bytes:,} are allowed"
+                f"locators and handbacks; at most {limits.interests_bytes:,} are allowed"
             )
         for locator in locators:
             check_allowed(limits.locators_allowed, locator)
@@ -118,7 +118,7 @@ class Admission:
         if new and len(self._locators) + new > limits.locators:
             raise TooBusy(
                 f"all registrations of the discovery service have {len(self._locators):,} "
-                f"locators, at most {limits.locators:,} are allowed"
+                f"locators; at most {limits.locators:,} are allowed"
             )
         try:
             self._check_groups(groups)

@@ -312,7 +312,9 @@ class DiscoveryState(Generic[L]):
         self._last_call += 1
         search.calling = search.under_way = self._last_call
         search.is_checking = search.check_at <= now
-        search.next_at = search.check_at = NEVER
+        search.next_at = NEVER
+        if search.is_checking:
+            search.check_at = NEVER
         self._under_way[self._last_call] = _is_unconfirmed(search)
         return Call(search, self._last_call, endpoints, registrar, now, search.is_checking)
 
@@ -387,7 +389,8 @@ class DiscoveryState(Generic[L]):
                 return
             if search.has_untried:
                 search.next_at = search.not_before
-                search.check_at = search.not_before if call.is_check else NEVER
+                if call.is_check:
+                    search.check_at = search.not_before
                 return
         wait_s = LOCATOR_WAITS_S[min(search.attempts, len(LOCATOR_WAITS_S) - 1)]
         search.attempts += 1
@@ -421,7 +424,6 @@ class DiscoveryState(Generic[L]):
         return registrar in self._found and self._found[registrar].by_group
 
     def _searches_at(self, registrar: str) -> list[LocatorSearch]:
-        """Return the searches at locators that cover a registrar."""
         return [each for each in self._locators.values() if each.registrar == registrar]
 
     def _take(self, registrar: Registrar, now: float, search: Search) -> Found:

@@ -97,7 +97,7 @@ def test_limits_are_refused_before_anything_is_stored() -> None:
             stage.register("", ["leasehold://elsewhere"], handback=b"")
         assert stage.stored() == {}
         registration = stage.register("a", [R_LOCATOR], handback=b"")
-        with pytest.raises(TooBusy, match="at most 2 locators"):
+        with pytest.raises(TooBusy, match="1 locators; at most 2 are allowed"):
             stage.locators(registration, ADD, [R_ALIAS, "leasehold://s"])
         with pytest.raises(PermissionDenied):
             stage.locators(registration, SET, ["leasehold://elsewhere"])

@@ -132,12 +132,12 @@ def test_what_adds_nothing_is_not_refused_beyond_the_limits() -> None:
         other = stage.register("b", ["leasehold://t"])
         stage.limits = DiscoveryLimits(locators=1, interests_bytes=1)
         stage.crash()
-        with pytest.raises(TooBusy, match="locators, at most 1 are allowed"):
+        with pytest.raises(TooBusy, match="locators; at most 1 are allowed"):
             stage.locators(other, Change.SET, ["leasehold://u"])
         stage.locators(one, Change.REMOVE, ["leasehold://r"])
         stage.locators(one, Change.SET, ["leasehold://t"])  # the other one has it
         stage.groups(one, Change.SET, "")
-        with pytest.raises(TooBusy, match="bytes of groups, locators and handbacks, at most 1"):
+        with pytest.raises(TooBusy, match="bytes of groups, locators and handbacks; at most 1"):
             stage.register("a")
 
 

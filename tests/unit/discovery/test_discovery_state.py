@@ -721,3 +721,21 @@ def test_calls_are_kept_for_registrars_that_were_announced() -> None:
     heard = Announcement("e1", "R", ("e1",), 1, TTL_S)
     world.state.announced(heard, world.now)
     assert [call.endpoints for call in world.state.due(world.now)] == [("e1",)]
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_a_call_before_the_time_of_a_check_does_not_replace_it(has_failed: bool) -> None:
+    world = found_by_group()
+    check_at = world.now + 10.0
+    world.state.check_at("R", check_at)
+    world.state.withdrawn("e1", world.now)
+    (call,) = world.state.due(world.now)
+    world.state.announced(Announcement("e1", "R", ("e1",), 1, TTL_S), world.now)
+    if has_failed:
+        world.state.failed(call, world.now)
+    else:
+        world.state.answered(call, world.at["e1"], world.now)
+    world.pass_time(11.0)
+    found = world.state.found("R")
+    assert found is not None
+    assert found.answered_at == check_at

@@ -144,7 +144,7 @@ async def test_what_was_set_is_applied_after_a_restart_before_the_server_is_used
             await server.change(lease_bound_ms=5000)
             await server.change(attributes=sets(attribute_set("Location", {"floor": 3})))
         assert server.joins.is_closed
-        server = Server(engine)
+        server = Server(engine, DEFAULTS)
         await server.service.start()
         ((service, config),) = server.joins.configured
         assert (service, str(config.locators[0])) == (RENEWAL, "leasehold://a:2379")
