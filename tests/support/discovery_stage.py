@@ -214,10 +214,12 @@ class DiscoveryStage:
         return {key.removeprefix(PREFIX).decode() for key in self.stored(PREFIX)}
 
 
-def make_service(*args: Any, random: Random, **named: Any) -> DiscoveryService:
+def make_service(
+    *args: Any, random: Random, kind: type[DiscoveryService] = DiscoveryService, **named: Any
+) -> DiscoveryService:
     """Make a service whose search draws from the seed, too."""
     with patch.object(searching, "Random", lambda: random):
-        return DiscoveryService(*args, random=random, **named)
+        return kind(*args, random=random, **named)
 
 
 def told(event: RemoteEvent) -> str:
