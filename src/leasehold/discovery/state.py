@@ -79,7 +79,6 @@ RESERVED_CALLS: Final = 8
 UNCONFIRMED_CALLS: Final = 16
 """Those of them to registrars that were announced and have never answered."""
 
-
 UNANSWERED: Final = float("-inf")
 """The time of the last answer of a registrar that has not answered in this process."""
 
