@@ -36,7 +36,7 @@ _MEMBERSHIP: Final = {
     "set-groups": ("set_member_groups", "replace all groups of the registrar", "payments"),
     "remove-groups": ("remove_member_groups", "remove the registrar from groups", "payments"),
 }
-_SERVICE_HELP: Final = "name of a service, such as registrar or renewal"
+_SERVICE_HELP: Final = "name of a service, such as registrar, renewal or discovery"
 _PUBLIC: Final = '""'
 _DEFAULT_WORD: Final = "default"
 
