@@ -121,7 +121,7 @@ class DiscoveryOracle:
         model = self.registrations.get(registration)
         for event in events:
             self.stored += 1
-            payload = pb.RegistrarsPayload.FromString(event.payload)
+            payload = pb.RegistrarsPayload.FromString(event.payload or b"")
             for found in payload.registrars:
                 if model is not None:
                     self._check_reason(model, found.id, is_discarded=payload.discarded)
