@@ -1,4 +1,7 @@
-"""An index of registrations: which of them a change of a registrar concerns."""
+"""An index of registrations: which of them a change of a registrar concerns.
+
+They are kept in the order in which they were added, so that a simulation can be repeated.
+"""
 
 from leasehold.discovery.live_registration import LiveRegistration
 from leasehold.discovery.locators import Locator
@@ -10,10 +13,10 @@ class InterestIndex:
     """The registrations of a server, by what they want and by the registrars that they have."""
 
     def __init__(self) -> None:
-        self._by_group: dict[str | None, set[LiveRegistration]] = {}
+        self._by_group: dict[str | None, dict[LiveRegistration, None]] = {}
         """By name of a wanted group; None for those that want all groups."""
-        self._by_locator: dict[Locator, set[LiveRegistration]] = {}
-        self._having: dict[str, set[LiveRegistration]] = {}
+        self._by_locator: dict[Locator, dict[LiveRegistration, None]] = {}
+        self._having: dict[str, dict[LiveRegistration, None]] = {}
         """By the id of a registrar that they have."""
 
     @property
@@ -25,49 +28,47 @@ class InterestIndex:
         """Return whether any registration has a registrar."""
         return registrar in self._having
 
-    def having(self, registrar: str) -> frozenset[LiveRegistration]:
+    def having(self, registrar: str) -> list[LiveRegistration]:
         """Return the registrations that have a registrar."""
-        return frozenset(self._having.get(registrar, ()))
+        return list(self._having.get(registrar, ()))
 
-    def concerned(self, registrar: str, reached: Reached[Locator] | None) -> set[LiveRegistration]:
+    def concerned(self, registrar: str, reached: Reached[Locator] | None) -> list[LiveRegistration]:
         """Return the registrations that have a registrar, or may want it as it is reached."""
-        concerned = set(self._having.get(registrar, ()))
+        concerned = dict(self._having.get(registrar, {}))
         if reached is not None:
             if reached.by_group:
                 for name in (None, *reached.registrar.groups):
-                    concerned |= self._by_group.get(name, set())
+                    concerned |= self._by_group.get(name, {})
             for locator in reached.locators:
-                concerned |= self._by_locator.get(locator, set())
-        return concerned
+                concerned |= self._by_locator.get(locator, {})
+        return list(concerned)
 
     def add_interests(self, live: LiveRegistration) -> None:
         """Add a registration by its wanted groups and locators."""
         groups, locators = live.interests.groups, live.interests.locators
         for name in (None,) if groups is ALL_GROUPS else groups:
-            self._by_group.setdefault(name, set()).add(live)
+            self._by_group.setdefault(name, {})[live] = None
         for locator in locators:
-            self._by_locator.setdefault(locator, set()).add(live)
+            self._by_locator.setdefault(locator, {})[live] = None
 
     def remove_interests(self, live: LiveRegistration) -> None:
         """Undo `add_interests`, before they change."""
         groups, locators = live.interests.groups, live.interests.locators
         for name in (None,) if groups is ALL_GROUPS else groups:
-            self._by_group[name].discard(live)
+            self._by_group[name].pop(live, None)
             if not self._by_group[name]:
                 del self._by_group[name]
         for locator in locators:
-            self._by_locator[locator].discard(live)
+            self._by_locator[locator].pop(live, None)
             if not self._by_locator[locator]:
                 del self._by_locator[locator]
 
-    def add_registrar(self, live: LiveRegistration, registrar: str) -> bool:
-        """Record that a registration has a registrar; return whether it is the first that has."""
-        having = self._having.setdefault(registrar, set())
-        having.add(live)
-        return len(having) == 1
+    def add_registrar(self, live: LiveRegistration, registrar: str) -> None:
+        """Record that a registration has a registrar."""
+        self._having.setdefault(registrar, {})[live] = None
 
     def remove_registrar(self, live: LiveRegistration, registrar: str) -> bool:
         """Record that it has not; return whether it was the last registration that had."""
-        having = self._having.get(registrar, set())
-        having.discard(live)
+        having = self._having.get(registrar, {})
+        having.pop(live, None)
         return not having and self._having.pop(registrar, None) is not None
