@@ -84,9 +84,8 @@ def _new_interest_waits_for_the_next_change() -> Patch:
 def _a_further_group_is_not_noticed() -> Patch:
     original = InterestIndex.concerned
 
-    def concerned(self: InterestIndex, registrar: str, reached: Any) -> set[LiveRegistration]:
-        having = self.having(registrar)
-        return set(having) or original(self, registrar, reached)
+    def concerned(self: InterestIndex, registrar: str, reached: Any) -> list[LiveRegistration]:
+        return self.having(registrar) or original(self, registrar, reached)
 
     return patch.object(InterestIndex, "concerned", concerned)
 

@@ -241,7 +241,7 @@ def _slow_down(world: DiscoveryWorld) -> None:
 
 def _take_place(world: DiscoveryWorld) -> None:
     """Have a registrar go for good, and another one answer at its endpoints."""
-    if len(world.gone) < 2:
+    if not world.gone:  # else the other one may go, too
         gone = _pick(world)
         world.gone.add(gone)
         other = _pick(world)

@@ -396,6 +396,7 @@ class DiscoveryWorld:
                 self.keyspace.restart()
         for listener in self.listeners:
             listener.slow_s = 0.0
+            self.network.link(self.server.host, listener.host, QUIET)
             if listener.host.down:
                 listener.host.restart()
                 listener.serve()
