@@ -315,7 +315,7 @@ _FOUND_BY: Sequence[tuple[Callable[[], Patch], Callable[[int], object]]] = (
     (_registrars_are_not_called_after_a_restart, scenarios.restarts),
     (_waits_are_forgotten_at_a_restart, scenarios.discards),
     (_a_write_without_an_answer_is_taken_for_not_executed, scenarios.stragglers),
-    (_a_registrar_that_left_the_groups_is_lost, scenarios.patient),
+    (_a_registrar_that_left_the_groups_is_lost, scenarios.both_ways),
     (_registrars_found_during_a_change_of_interests_are_missed, scenarios.slow_writes),
     (_the_former_registrar_at_a_locator_is_kept, scenarios.patient),
     (_registrars_are_not_stored, scenarios.restarts),

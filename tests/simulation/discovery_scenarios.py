@@ -23,6 +23,7 @@ DISCARDING: Final = Habits(pause_s=(0.5, 8.0), weights={"discard": 5, "groups": 
 PATIENT: Final = Habits(
     pause_s=(10.0, 60.0), weights={"groups": 1, "locators": 1, "nothing": 4}, locators=(2, 3, 4)
 )
+STAYING: Final = Habits(pause_s=(60.0, 120.0), weights={"nothing": 1}, locators=(len(NAMES),))
 LEAVING: Final = Habits(pause_s=(0.5, 4.0), weights={"cancel": 1, "nothing": 2}, locators=(0, 1))
 
 PROMPT_S: Final = 0.018
@@ -114,6 +115,16 @@ def patient(seed: int, minutes: float = 2.5) -> DiscoveryWorld:
         while sim.now < minutes * 60.0:
             sim.run_for(sim.random.uniform(2.0, 15.0))
             sim.random.choice((_regroup, _leave, _take_place, _crash_briefly, _silence))(world)
+        return _finish(world)
+
+
+def both_ways(seed: int, rounds: int = 12) -> DiscoveryWorld:
+    """Registrations want groups and all locators, and registrars leave groups and return."""
+    with Simulation(seed) as sim:
+        world = DiscoveryWorld(sim, habits=STAYING, clients=1)
+        for _ in range(rounds):
+            sim.run_for(sim.random.uniform(10.0, 20.0))
+            sim.random.choice((_regroup, _leave))(world)
         return _finish(world)
 
 

@@ -32,6 +32,12 @@ def test_interests_that_change_all_the_time_find_what_they_want(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", seeds(2))
+def test_a_registrar_that_leaves_the_groups_is_kept_where_a_locator_covers_it(seed: int) -> None:
+    world = scenarios.both_ways(seed)
+    assert world.oracle.received_events > 0
+
+
+@pytest.mark.parametrize("seed", seeds(2))
 def test_nothing_is_missed_while_a_change_is_stored(seed: int) -> None:
     world = scenarios.slow_writes(seed)
     assert world.counts["groups"] + world.counts["locators"] > 40
