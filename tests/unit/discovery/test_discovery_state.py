@@ -739,3 +739,27 @@ def test_a_call_before_the_time_of_a_check_does_not_replace_it(has_failed: bool)
     found = world.state.found("R")
     assert found is not None
     assert found.answered_at == check_at
+
+
+def test_a_late_answer_does_not_undo_a_later_change_of_groups() -> None:
+    world = found_by_group()
+    earlier = world.at["e1"]
+    world.state.set_locators({HERE: HERE}, world.now)
+    (late,) = world.state.due(world.now)
+    world.serve("R", "e1", groups="a b", number=2)
+    world.announce("R", "e1", number=2)
+    world.state.answered(late, earlier, world.now)
+    (found,) = world.state.registrars
+    assert found.groups == {"a", "b"}
+    assert world.state.locators == {HERE: "R"}
+
+
+def test_a_registrar_whose_number_of_groups_starts_over_is_believed() -> None:
+    world = found_by_group()
+    world.serve("R", "e1", groups="a b", number=7)
+    world.announce("R", "e1", number=7)
+    world.pass_time(10.0)
+    world.serve("R", "e1", groups="a c", number=1)
+    world.announce("R", "e1", number=1)
+    world.pass_time(10.0)
+    assert world.state.registrars[0].groups == {"a", "c"}
