@@ -187,7 +187,7 @@ class Reach:
     def check_at(self, registrar: str, at: float) -> None:
         """Call a registrar again at a time, because an answer since then is needed."""
         if self.own(registrar) is not None:
-            self._search.state.check_at(registrar, at)
+            self._search.state.check_at(registrar, at, self._loop.time())
             self._search.advance()
         elif registrar not in self._again:
             again = self._loop.call_at(at, self._still_reached, registrar)

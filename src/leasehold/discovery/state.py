@@ -142,8 +142,7 @@ class DiscoveryState(Generic[L]):
     @property
     def locator_errors(self) -> dict[L, Exception]:
         """The last error at each locator whose last call has failed."""
-        searches = self._locators.items()
-        return {locator: each.error for locator, each in searches if each.error is not None}
+        return {locator: each.error for locator, each in self._locators.items() if each.error}
 
     @property
     def registrars(self) -> list[Registrar]:
@@ -204,9 +203,8 @@ class DiscoveryState(Generic[L]):
         self._drop(registrar)
         for search in self._searches_at(registrar):
             search.registrar, search.calling = "", 0
-            search.next_at = self._wait_end(registrar, DISCARDED_LOCATOR_S, now)
-            wait_s = search.next_at - now
-            search.attempts = sum(each <= wait_s for each in LOCATOR_WAITS_S)
+            search.next_at = max(now, self._waits.end(registrar, DISCARDED_LOCATOR_S))
+            search.attempts = _steps_of(search.next_at - now)
         announced = self._announced.searches.get(registrar)
         if announced is not None:
             announced.calling, announced.attempts, announced.next_at = 0, 0, NEVER
@@ -215,11 +213,13 @@ class DiscoveryState(Generic[L]):
             else:
                 self._announced.forget(announced)
 
-    def check_at(self, registrar: str, at: float) -> None:
+    def check_at(self, registrar: str, at: float, now: float) -> None:
         """Call a registrar that is found again at a time, and repeat that until it answers."""
-        announced = self._announced.searches.get(registrar)
-        for search in (*self._searches_at(registrar), *([announced] if announced else [])):
-            search.check_at = min(search.check_at, at)
+        for locator in self._searches_at(registrar):
+            locator.check_at = min(locator.check_at, at)
+            locator.attempts = max(locator.attempts, _steps_of(at - now))
+        if (announced := self._announced.searches.get(registrar)) is not None:
+            announced.check_at = min(announced.check_at, at)
 
     def adopt(self, registrar: Registrar, now: float) -> None:
         """Take a registrar as found by group: another process has found it, perhaps long ago.
@@ -345,7 +345,7 @@ class DiscoveryState(Generic[L]):
 
     def _answered_at_locator(self, search: LocatorSearch, registrar: Registrar, now: float) -> None:
         search.error = None
-        allowed_at = self._wait_end(registrar.id, DISCARDED_LOCATOR_S, now)
+        allowed_at = max(now, self._waits.end(registrar.id, DISCARDED_LOCATOR_S))
         if registrar.id not in self._found and now < allowed_at:
             search.next_at = allowed_at  # it was discarded, under another spelling
             return
@@ -399,7 +399,7 @@ class DiscoveryState(Generic[L]):
             return
         search.next_at = again_at
         is_useless = search.attempts >= UNANSWERED_CALLS
-        if isinstance(search, AnnouncedSearch) and search.known is None and is_useless:
+        if is_useless and isinstance(search, AnnouncedSearch) and search.known is None:
             self._announced.forget(search)
 
     def take_events(self) -> list[DiscoveryEvent]:
@@ -448,7 +448,6 @@ class DiscoveryState(Generic[L]):
         return found
 
     def _is_found_by(self, found: Found) -> bool:
-        """Return whether the search that has described a registrar still finds it."""
         registrar, source = found.registrar.id, found.source
         if isinstance(source, LocatorSearch):
             return source in self._searches_at(registrar)
@@ -489,11 +488,12 @@ class DiscoveryState(Generic[L]):
             if not search.is_checking:
                 search.calling = 0
         elif not search.calling and search.next_at == NEVER:
-            allowed_at = self._wait_end(search.registrar, DISCARDED_GROUP_S, now)
+            allowed_at = max(now, self._waits.end(search.registrar, DISCARDED_GROUP_S))
             search.next_at = max(allowed_at, search.not_before)
 
-    def _wait_end(self, registrar: str, first_s: float, now: float) -> float:
-        return max(now, self._waits.end(registrar, first_s))
+
+def _steps_of(wait_s: float) -> int:
+    return sum(each <= wait_s for each in LOCATOR_WAITS_S)
 
 
 def _is_unconfirmed(search: Search) -> bool:

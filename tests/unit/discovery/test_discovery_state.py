@@ -609,7 +609,7 @@ def test_a_ttl_is_clamped() -> None:
 
 def test_a_check_calls_a_registrar_that_is_found_at_its_time_and_until_it_answers() -> None:
     world = found_both_ways()
-    world.state.check_at("R", world.now + 10.0)
+    world.state.check_at("R", world.now + 10.0, world.now)
     world.calls.clear()
     world.pass_time(9.0)
     assert world.calls == []
@@ -628,7 +628,7 @@ def test_a_check_calls_a_registrar_that_is_found_at_its_time_and_until_it_answer
 def test_a_check_of_a_silent_registrar_counts_if_it_is_announced_meanwhile() -> None:
     world = found_by_group()
     world.pass_time(TTL_S + 1.5)  # it is silent now, and has answered
-    world.state.check_at("R", world.now)
+    world.state.check_at("R", world.now, world.now)
     (call,) = world.state.due(world.now)
     world.state.announced(Announcement("e1", "R", ("e1",), 1, TTL_S), world.now)
     world.state.answered(call, world.at["e1"], world.now)
@@ -670,7 +670,7 @@ def test_an_answer_at_another_locator_does_not_describe_a_registrar_again() -> N
     (found,) = world.state.registrars
     assert (found.groups, found.endpoints) == (frozenset({"a"}), (HERE,))
     world.want("false")  # the search that has described it is gone
-    world.state.check_at("R", world.now)
+    world.state.check_at("R", world.now, world.now)
     world.settle()
     (found,) = world.state.registrars
     assert found.endpoints == ("false",)
@@ -727,7 +727,7 @@ def test_calls_are_kept_for_registrars_that_were_announced() -> None:
 def test_a_call_before_the_time_of_a_check_does_not_replace_it(has_failed: bool) -> None:
     world = found_by_group()
     check_at = world.now + 10.0
-    world.state.check_at("R", check_at)
+    world.state.check_at("R", check_at, world.now)
     world.state.withdrawn("e1", world.now)
     (call,) = world.state.due(world.now)
     world.state.announced(Announcement("e1", "R", ("e1",), 1, TTL_S), world.now)
@@ -763,3 +763,14 @@ def test_a_registrar_whose_number_of_groups_starts_over_is_believed() -> None:
     world.announce("R", "e1", number=1)
     world.pass_time(10.0)
     assert world.state.registrars[0].groups == {"a", "c"}
+
+
+def test_a_check_of_a_locator_goes_on_with_the_waits_after_its_own() -> None:
+    world = World(locators=HERE)
+    world.serve("R", HERE)
+    world.pass_time(5.0)
+    world.at.clear()
+    world.calls.clear()
+    world.state.check_at("R", world.now + 20.0, world.now)
+    world.pass_time(300.0)
+    assert world.waits() == [30.0, 60.0, 120.0]
