@@ -34,6 +34,7 @@ SERVERS: Final = (OURS, ETCD, REDIS, ZOOKEEPER)
 _ZOOKEEPER_OF_DEBIAN: Final = Path("/usr/share/zookeeper/bin/zkServer.sh")
 _ZOOKEEPER_SETTINGS: Final = """\
 tickTime=2000
+maxClientCnxns=0
 dataDir={data}
 clientPort={port}
 clientPortAddress=127.0.0.1
