@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from leasehold.basics.durations import Duration, Requested
 from leasehold.discovery import searching
-from leasehold.discovery.admission import DiscoveryLimits
 from leasehold.discovery.announced import Registrar
+from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.known_registrars import PREFIX
 from leasehold.discovery.live_registration import Interests, LiveRegistration, StoredListener
 from leasehold.discovery.locators import Change, LocatorLike, groups_of, locators_of

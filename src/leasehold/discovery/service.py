@@ -23,9 +23,9 @@ from typing import Final, TypeAlias
 
 from leasehold.basics.durations import NEVER, Duration, Requested
 from leasehold.clock import SYSTEM_CLOCK, Clock
-from leasehold.discovery.admission import DEFAULT_LIMITS, Admission, DiscoveryLimits
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.interest_index import InterestIndex
+from leasehold.discovery.interest_limits import DEFAULT_LIMITS, Admission, DiscoveryLimits
 from leasehold.discovery.known_registrars import KnownRegistrars
 from leasehold.discovery.live_registration import (
     SUFFIX,

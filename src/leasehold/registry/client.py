@@ -2,7 +2,6 @@
 
     item = service_item(types=["web"], endpoint="10.0.0.7:8080")
     registration = await client.registry.register(item, 30)
-    ...
     found = await client.registry.lookup(service_template(types=["web"]), 100)
 
 The calls go to the registrar, which every Leasehold server of a cluster is. On a bare etcd cluster,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from leasehold.basics.durations import Requested
 from leasehold.basics.endpoint_list import EndpointList
-from leasehold.discovery.admission import DiscoveryLimits
+from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.rpc import DiscoveryRpc
 from leasehold.discovery.searching import RealNetwork
 from leasehold.discovery.service import DiscoveryService

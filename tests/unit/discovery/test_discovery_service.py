@@ -6,7 +6,7 @@ import pytest
 
 from leasehold.basics.durations import ANY, FOREVER
 from leasehold.basics.endpoint_list import EndpointList
-from leasehold.discovery.admission import DiscoveryLimits
+from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.locators import Change, Locator
 from leasehold.discovery.state import DISCARDED_GROUP_S, DISCARDED_LOCATOR_S
 from leasehold.errors import (

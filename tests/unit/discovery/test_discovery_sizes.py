@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from leasehold.discovery import admission, known_registrars, live_registration
-from leasehold.discovery.admission import DiscoveryLimits
+from leasehold.discovery import interest_limits, known_registrars, live_registration
+from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.live_registration import Interests, StoredListener
 from leasehold.discovery.locators import Change, Locator
 from leasehold.errors import ConnectionLost, TooBusy
@@ -96,7 +96,7 @@ def test_registrars_are_stored_in_bounded_transactions(
 def test_interests_that_leave_no_room_in_their_key_are_refused(
     stage: DiscoveryStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "MAX_INTERESTS_BYTES", 1_000)
+    monkeypatch.setattr(interest_limits, "MAX_INTERESTS_BYTES", 1_000)
     with stage:
         with pytest.raises(ValueError, match="groups, locators and handback must have at most"):
             stage.register("x" * 200 + " " + "y" * 200, handback=b"h" * 600)
