@@ -63,7 +63,7 @@ format: $(DEV)  ## fix what lint and format can fix by themselves
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV) $(BENCH)  ## measure lease core, engine, transport, client, locks, events, renewal, registry and discovery; writes tables and plots in docs/
+bench: $(DEV) $(BENCH)  ## measure lease core, engine, transport, client, locks, events, renewal, registry, discovery and files; writes tables and plots in docs/
 	$(BIN)/python -m benchmarks.lease_core $(ARGS)
 	$(BIN)/python -m benchmarks.engine $(ARGS)
 	$(BIN)/python -m benchmarks.transport $(ARGS)
@@ -74,6 +74,7 @@ bench: $(DEV) $(BENCH)  ## measure lease core, engine, transport, client, locks,
 	$(BIN)/python -m benchmarks.renewal $(ARGS)
 	$(BIN)/python -m benchmarks.registry $(ARGS)
 	$(BIN)/python -m benchmarks.discovery $(ARGS)
+	$(BIN)/python -m benchmarks.files $(ARGS)
 
 bench-etcd: $(DEV) $(BENCH)  ## measure the server beside etcd 3.5.1; writes table and plot in docs/
 	$(BIN)/python -m benchmarks.etcd $(ARGS)

@@ -114,7 +114,9 @@ def _own_members(source: Source, node: ast.ClassDef) -> Iterator[Member]:
 def _attributes(source: Source, init: Function) -> Iterator[Member]:
     for statement, after in itertools.pairwise([*init.body, ast.Pass()]):
         match statement:
-            case ast.Assign(targets=[ast.Attribute(attr=name)], value=value) if name[0] != "_":
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value
+            ) if name[0] != "_":
                 is_made = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
                 kind = ast.unparse(value).split("(")[0] if is_made else ""
                 yield Member(source, name, None, _string(after), kind)

@@ -37,6 +37,7 @@ PROTOS: Final = (  # each after those that it imports
     "registry",
     "discovery",
     "admin",
+    "files",
     "health",
     "status",
     "reflection_v1",

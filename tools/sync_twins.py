@@ -190,8 +190,48 @@ MODULES: Final[Mapping[str, Module]] = {
             ),
         }
     ),
+    "leasehold.files.client": Module(
+        classes={
+            "Files": Twin(
+                base="FilesBase",
+                by_hand=("open", "list", "open_files", "fsck"),
+                internal=(
+                    *(
+                        "known_config",
+                        "namespace",
+                        "stores",
+                        "tree",
+                        "recoverer",
+                        "holder",
+                        "opener",
+                    ),
+                    "close",
+                ),
+            )
+        }
+    ),
+    "leasehold.files.reader": Module(
+        classes={
+            "FileReader": Twin(
+                base="FileReaderBase",
+                attributes={"id": "str", "path": "str"},
+                by_hand=("close",),
+                internal=("load",),
+            )
+        }
+    ),
+    "leasehold.files.writer": Module(
+        classes={
+            "FileWriter": Twin(
+                base="FileWriterBase",
+                attributes={"id": "str"},
+                by_hand=("close", "abort"),
+                internal=("lost",),
+            )
+        }
+    ),
     "leasehold.admin.client": Module(classes={"Admin": Twin()}),
-    "leasehold.registry.everyday": Module(
+    "leasehold.registry.registered_service": Module(
         classes={
             "RegisteredService": Twin(
                 base="RegisteredServiceBase",
@@ -290,6 +330,9 @@ HELPERS: Final[Mapping[str, str]] = {
     "ClientBase": "leasehold.sync.client_base",
     "DiscoveryBase": "leasehold.sync.discovery",
     "DiscoveryRegistrationBase": "leasehold.sync.discovery_service",
+    "FileReaderBase": "leasehold.sync.open_file",
+    "FileWriterBase": "leasehold.sync.open_file",
+    "FilesBase": "leasehold.sync.files",
     "GuardedHandle": "leasehold.sync.guard",
     "JoinBase": "leasehold.sync.join",
     "LandlordBase": "leasehold.sync.landlord",
@@ -315,6 +358,7 @@ HELPERS: Final[Mapping[str, str]] = {
     "managed_on_loop": "leasehold.sync.client_base",
     "obtain": "leasehold.sync.guard",
     "obtain_set": "leasehold.sync.renewal_set",
+    "open_writer": "leasehold.sync.open_file",
     "referred": "leasehold.sync.renewal_set",
     "report_loss": "leasehold.sync.guard",
 }
@@ -322,6 +366,7 @@ HELPERS: Final[Mapping[str, str]] = {
 
 ENDED_BY: Final[Mapping[str, str]] = {
     "Client": "closed",
+    "FileWriter": "closed",
     "Guard": "released",
     "HeldLease": "ended",
     "Leadership": "resigned",

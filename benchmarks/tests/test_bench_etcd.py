@@ -315,12 +315,20 @@ def test_a_profile_is_read_by_own_time() -> None:
 TINY = replace(QUICK, pairs=1, slice_s=0.0, paced_pairs=1, paced_s=0.1, ending=20, ending_ttl_s=2)
 """A slice ends with its first answer, however long that takes."""
 
+ENDED = ("have ended meanwhile", "requested lease not found")
+"""What is told if leases have ended while the others were made, which takes a moment."""
+
 
 def test_it_runs_from_end_to_end(tmp_path: Path) -> None:
     """At a tiny size, against real servers, so that it cannot rot."""
     run = Run(tmp_path, TINY)
     run.measure(THROUGHPUT, ["renew-all", "txn"])
+    assert run.missing == []
     run.measure(EXPIRY, [])
+    if any(why in told for told in run.missing for why in ENDED):  # on a machine this slow
+        run.missing.clear()
+        run.scale = replace(TINY, ending_ttl_s=5 * TINY.ending_ttl_s)
+        run.measure(EXPIRY, [])
     assert run.missing == []
     assert {(cell.what, cell.headers) for cell in run.cells} == {
         ("renew-all", CHANGING),

@@ -50,17 +50,25 @@ from leasehold.errors import (
     ConnectionLost,
     DamagedJournal,
     DirectoryInUse,
+    DirectoryNotEmpty,
     DuplicateKey,
     EmptyKey,
     EndReason,
+    FileAlreadyOpen,
+    FileDamaged,
+    FileExists,
+    FileNotFound,
+    FilesError,
     ForeignJournal,
     Forked,
     FutureRevision,
     HistoryLost,
+    IsADirectory,
     JournalFailed,
     LeaseBatchError,
     LeaseDenied,
     LeaseExists,
+    LeaseExpired,
     LeaseFull,
     LeaseholdError,
     LeaseLost,
@@ -70,8 +78,10 @@ from leasehold.errors import (
     LookupUnmarshalError,
     NoSpace,
     NoSuchObject,
+    NotADirectory,
     NotHeld,
     PermissionDenied,
+    RecoveryInProgress,
     RemoteError,
     SessionExpired,
     ShardLost,
@@ -79,6 +89,7 @@ from leasehold.errors import (
     Status,
     StorageError,
     TooBusy,
+    TooFewReplicas,
     TooLarge,
     TooManyOperations,
     Unhealthy,
@@ -91,6 +102,13 @@ from leasehold.events.callback_dispatch import EventRegistration
 from leasehold.events.client import Mailbox
 from leasehold.fencing import Fence, FencedFile, fenced, make_fence_table
 from leasehold.fencing.token import Token
+from leasehold.files.client import Files
+from leasehold.files.holder import HolderInfo, OpenFileInfo
+from leasehold.files.lease_manager import LeaseManager
+from leasehold.files.namespace import FileInfo
+from leasehold.files.reader import FileReader
+from leasehold.files.state import FilesConfig, FileState
+from leasehold.files.writer import FileWriter
 from leasehold.keyspace.keyspace import FROM_KEY
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, SortBy, Target, Txn
 from leasehold.landlord.landlord import Landlord, LeaseView
@@ -119,7 +137,6 @@ from leasehold.registry.codecs import (
     service_item,
     service_template,
 )
-from leasehold.registry.everyday import RegisteredService
 from leasehold.registry.health import (
     CommandCheck,
     FunctionCheck,
@@ -128,7 +145,8 @@ from leasehold.registry.health import (
     HttpCheck,
     TcpCheck,
 )
-from leasehold.registry.named_services import Service, ServiceChange, ServiceChangeKind
+from leasehold.registry.named_items import Service, ServiceChange, ServiceChangeKind
+from leasehold.registry.registered_service import RegisteredService
 from leasehold.registry.state import Health, Transition, attribute_set
 from leasehold.renewal.client import RenewalSet, SetInfo
 from leasehold.renewal.references import LeaseReference, reference_of
@@ -166,6 +184,7 @@ __all__ = [
     "Delete",
     "DeleteResult",
     "DirectoryInUse",
+    "DirectoryNotEmpty",
     "Discovery",
     "DiscoveryInfo",
     "DiscoveryRegistration",
@@ -186,6 +205,17 @@ __all__ = [
     "Features",
     "Fence",
     "FencedFile",
+    "FileAlreadyOpen",
+    "FileDamaged",
+    "FileExists",
+    "FileInfo",
+    "FileNotFound",
+    "FileReader",
+    "FileState",
+    "FileWriter",
+    "Files",
+    "FilesConfig",
+    "FilesError",
     "FixedPolicy",
     "ForeignJournal",
     "Forever",
@@ -200,7 +230,9 @@ __all__ = [
     "HeldLease",
     "HistoryLost",
     "Holder",
+    "HolderInfo",
     "HttpCheck",
+    "IsADirectory",
     "Join",
     "JournalFailed",
     "Key",
@@ -216,9 +248,11 @@ __all__ = [
     "LeaseClock",
     "LeaseDenied",
     "LeaseExists",
+    "LeaseExpired",
     "LeaseFull",
     "LeaseInfo",
     "LeaseLost",
+    "LeaseManager",
     "LeasePolicy",
     "LeaseReference",
     "LeaseRequest",
@@ -240,9 +274,11 @@ __all__ = [
     "Mailbox",
     "NoSpace",
     "NoSuchObject",
+    "NotADirectory",
     "NotHeld",
     "NoticeKind",
     "Observation",
+    "OpenFileInfo",
     "Outcome",
     "PermissionDenied",
     "Permit",
@@ -252,6 +288,7 @@ __all__ = [
     "RWLock",
     "Range",
     "RangeResult",
+    "RecoveryInProgress",
     "RegisteredService",
     "RegistrarEvent",
     "Registration",
@@ -285,6 +322,7 @@ __all__ = [
     "TcpCheck",
     "Token",
     "TooBusy",
+    "TooFewReplicas",
     "TooLarge",
     "TooManyOperations",
     "Transition",

@@ -41,6 +41,17 @@
     ├── RemoteError        UNKNOWN              an error of another process, without a class here
     ├── LeaseUnmarshalError FAILED_PRECONDITION some leases of a renewal set cannot be decoded
     ├── LookupUnmarshalError FAILED_PRECONDITION some registrars cannot be decoded
+    ├── FilesError         UNKNOWN              a single-writer file; `path` is its path
+    │   ├── FileNotFound   NOT_FOUND            no such file (also a builtin FileNotFoundError)
+    │   ├── FileExists     ALREADY_EXISTS       it exists already (also a builtin FileExistsError)
+    │   ├── NotADirectory  FAILED_PRECONDITION  a file, not a directory (also NotADirectoryError)
+    │   ├── IsADirectory   FAILED_PRECONDITION  a directory, not a file (also IsADirectoryError)
+    │   ├── DirectoryNotEmpty FAILED_PRECONDITION a directory to be removed has entries
+    │   ├── FileAlreadyOpen ABORTED             another writer has it open; `holder` is its holder
+    │   ├── RecoveryInProgress ABORTED          its lease is being recovered; retry later
+    │   ├── LeaseExpired   FAILED_PRECONDITION  the writer's lease was lost or taken over
+    │   ├── TooFewReplicas UNAVAILABLE          too few replica stores can be written
+    │   └── FileDamaged    DATA_LOSS            no replica has the flushed data
     └── StorageError       INTERNAL             the data directory cannot be used
         ├── DirectoryInUse UNAVAILABLE          another process uses it
         ├── ForeignJournal FAILED_PRECONDITION  the file is not ours, or of a newer format
@@ -60,6 +71,7 @@ unknown.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
+from errno import EEXIST, EISDIR, ENOENT, ENOTDIR
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar, cast
 
@@ -675,6 +687,112 @@ class LookupUnmarshalError(LeaseholdError):
         first = f"; the first: {self.exceptions[0]}" if self.exceptions else ""
         text = f"{len(self.marshalled)} registrars cannot be decoded{first}"
         return text if self.message is None else f"{self.message}: {text}"
+
+
+class FilesError(LeaseholdError):
+    """Base of the errors of single-writer files. `path` is the path of the file or directory."""
+
+    status = Status.UNKNOWN
+
+    def __init__(self, path: str, why: str = "") -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+    _text: ClassVar[str] = "the operation failed"
+
+    def __str__(self) -> str:
+        return f"{self.path!r}: {self.why or self._text}"
+
+
+class FileNotFound(FilesError, FileNotFoundError):
+    """There is no such file or directory, or it was deleted or replaced while it was open."""
+
+    status = Status.NOT_FOUND
+    _text = "no such file or directory"
+    errno = ENOENT
+    strerror = _text
+
+
+class FileExists(FilesError, FileExistsError):
+    """A file or directory with this path exists already."""
+
+    status = Status.ALREADY_EXISTS
+    _text = "the path exists already"
+    errno = EEXIST
+    strerror = _text
+
+
+class NotADirectory(FilesError, NotADirectoryError):
+    """A path that must name a directory, or goes through one, names a file."""
+
+    status = Status.FAILED_PRECONDITION
+    _text = "is a file, not a directory"
+    errno = ENOTDIR
+    strerror = _text
+
+
+class IsADirectory(FilesError, IsADirectoryError):
+    """A path that must name a file names a directory."""
+
+    status = Status.FAILED_PRECONDITION
+    _text = "is a directory, not a file"
+    errno = EISDIR
+    strerror = _text
+
+
+class DirectoryNotEmpty(FilesError):
+    """A directory to be deleted or replaced has entries."""
+
+    status = Status.FAILED_PRECONDITION
+    _text = "the directory is not empty; use recursive=True to delete it with its contents"
+
+
+class FileAlreadyOpen(FilesError):
+    """Another writer has the file open, and its lease is valid.
+
+    `holder` is the id of its holder; `is_own` is True if that is the client that made the call.
+    """
+
+    status = Status.ABORTED
+
+    def __init__(self, path: str, holder: str, is_own: bool = False) -> None:
+        super().__init__(path, "")
+        self.args = (path, holder, is_own)
+        self.holder = holder
+        self.is_own = is_own
+
+    def __str__(self) -> str:
+        who = "this client" if self.is_own else self.holder
+        return f"{self.path!r} is already open for writing by {who}"
+
+
+class RecoveryInProgress(FilesError):
+    """The lease of a file is being recovered: the file will be closed. Retry later."""
+
+    status = Status.ABORTED
+    _text = "a lease recovery is in progress; retry later"
+
+
+class LeaseExpired(FilesError):
+    """A writer has lost the lease of its file. Data that it has not flushed may be lost."""
+
+    status = Status.FAILED_PRECONDITION
+    _text = "the writer's lease has expired"
+
+
+class TooFewReplicas(FilesError):
+    """Fewer replica stores than a flush needs can be written. The file stays open; retry later."""
+
+    status = Status.UNAVAILABLE
+    _text = "too few replica stores can be written"
+
+
+class FileDamaged(FilesError):
+    """No replica has the flushed data, or the data differs from its checksums."""
+
+    status = Status.DATA_LOSS
+    _text = "no replica has the flushed data"
 
 
 class StorageError(LeaseholdError):

@@ -10,14 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-RUN_S: Final = 30.0
+RUN_S: Final = 60.0
+OWN_LIMITS: Final = (f"--command-timeout={RUN_S:g}s", f"--dial-timeout={RUN_S:g}s")
+"""By itself etcdctl gives a call up after 5 s, which a busy machine may take."""
 
 
 class Etcdctl:
     """Runs etcdctl against one server."""
 
     def __init__(self, program: str, endpoint: str) -> None:
-        self._command = [program, "--endpoints", endpoint]
+        self._command = [program, *OWN_LIMITS, "--endpoints", endpoint]
 
     def command(self, *arguments: str) -> list[str]:
         """Give the command line, for whoever runs it."""

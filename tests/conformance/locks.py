@@ -108,15 +108,27 @@ class Locks:
 
     def waiting(self, name: bytes, count: int) -> list[Any]:
         """Wait until so many keys stand in line, and give them, the oldest one first."""
+        until(lambda: len(self._line(name)) == count, f"{count} keys under {name!r}")
+        return self._line(name)
+
+    def is_waiting(self, call: Pending[Any], name: bytes, count: int) -> bool:
+        """Wait until so many keys stand in line; False if the call has ended before that."""
+        is_seen = False
+
+        def is_known() -> bool:
+            nonlocal is_seen
+            is_seen = len(self._line(name)) == count
+            return is_seen or call.is_done
+
+        until(is_known, f"{count} keys under {name!r}")
+        return is_seen
+
+    def _line(self, name: bytes) -> list[Any]:
         prefix = name + b"/"
-
-        def in_line() -> Any:
-            return self.client.range(
-                prefix, prefix_end(prefix), sort_target="CREATE", sort_order="ASCEND"
-            ).kvs
-
-        until(lambda: len(in_line()) == count, f"{count} keys under {prefix!r}")
-        return list(in_line())
+        found = self.client.range(
+            prefix, prefix_end(prefix), sort_target="CREATE", sort_order="ASCEND"
+        )
+        return list(found.kvs)
 
 
 class Observing:

@@ -16,6 +16,7 @@ CORRUPT: Final = "etcdserver: corrupt cluster"
 QUOTA_BYTES: Final = 4 * 1024 * 1024
 QUOTAS: Final = {"real": ["--quota-backend-bytes", str(QUOTA_BYTES)], "ours": ["--quota", "4MiB"]}
 WAIT_S: Final = 60.0
+UPDATE_S: Final = 2.0
 
 Start = Callable[[], AbstractContextManager[Client]]
 """Starts a server, and, called again, starts it again."""
@@ -42,9 +43,21 @@ class Operator:
         return self._client.checked(response_type, body)
 
     def update(self, member: int, *urls: str) -> Any:
-        """Say where a member is reached by others."""
-        request = cluster.MemberUpdateRequest(ID=member, peerURLs=urls)
-        return self.cluster("MemberUpdate", request, cluster.MemberUpdateResponse)
+        """Say where a member is reached by others.
+
+        etcd drops a change of its members, without an answer, if it comes before the last one is
+        marked as applied, which is a moment after that one was answered. So it is sent again.
+        """
+        request = cluster.MemberUpdateRequest(ID=member, peerURLs=urls).SerializeToString()
+        give_up_at = time.monotonic() + WAIT_S
+        while True:
+            call = self._client.begin("/etcdserverpb.Cluster/MemberUpdate", request, UPDATE_S)
+            try:
+                return self._client.checked(cluster.MemberUpdateResponse, call.result())
+            except grpc.RpcError as error:
+                is_dropped = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                if not is_dropped or time.monotonic() > give_up_at:
+                    raise
 
     def add(self, *urls: str) -> Any:
         """Add a member."""

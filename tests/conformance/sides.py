@@ -104,8 +104,10 @@ class Side:
 class Told:
     """What one watch was told."""
 
-    def __init__(self, watch_id: int, *, may_be_cut: bool) -> None:
+    def __init__(self, watch_id: int, created_at: int, *, may_be_cut: bool) -> None:
         self.watch_id = watch_id
+        self.created_at = created_at
+        """The revision of the server then."""
         self.events: list[Event] = []
         self.fragments: list[tuple[int, int]] = []
         """Of each that goes on: its revision, and how many events are in it."""
@@ -198,7 +200,7 @@ class Feed:
             request = self._requests.pop(0)
             if not answer.canceled:
                 told = self._told[answer.watch_id] = Told(
-                    answer.watch_id, may_be_cut=request.fragment
+                    answer.watch_id, answer.header.revision, may_be_cut=request.fragment
                 )
                 self.watches.append((request, told))
             self._answers.put_nowait(answer)

@@ -15,7 +15,8 @@ from typing import Final
 import pytest
 
 from leasehold.testing import seeds
-from tests.conformance.comparing import Comparison, shrunk
+from leasehold.wire.kv_pb2 import Event, KeyValue
+from tests.conformance.comparing import Comparison, leave_out_what_etcd_left_out, shrunk
 from tests.conformance.random_sequences import random_sequence
 from tests.conformance.sides import Side
 from tests.support.servers import etcd_command, etcd_program, leasehold_command, running
@@ -57,3 +58,23 @@ async def compare(endpoints: tuple[str, str], seed: int) -> None:
                     f"{steps}\n{failure!r}\n{failure}",
                     pytrace=False,
                 )
+
+
+def test_previous_values_may_be_missing_before_a_watch_on_etcd_only() -> None:
+    def events(*, previous: tuple[bool, bool]) -> list[Event]:
+        return [
+            Event(
+                type=Event.DELETE,
+                kv=KeyValue(key=b"k", mod_revision=revision),
+                prev_kv=KeyValue(key=b"k") if has_previous else None,
+            )
+            for revision, has_previous in zip((5, 7), previous, strict=True)
+        ]
+
+    complete, without = events(previous=(True, True)), events(previous=(False, False))
+    ours = [*complete]
+    leave_out_what_etcd_left_out(without, ours, 6)
+    assert ours == events(previous=(False, True)), "the later event must have it"
+    ours = [*without]
+    leave_out_what_etcd_left_out(complete, ours, 6)
+    assert ours == without != complete, "ours may not leave it out"

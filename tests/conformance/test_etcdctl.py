@@ -9,11 +9,13 @@ from typing import Final
 
 import pytest
 
-from tests.conformance.client import Client
+from tests.conformance.client import TRIES_MAX, Client
 from tests.conformance.etcdctl import RUN_S, Etcdctl, Names, Running
 
 NOT_FOUND: Final = "etcdserver: requested lease not found"
 UNKNOWN: Final = "1f"
+SLOW_S: Final = 1.5
+"""Longer than etcdctl waits between two renewals of a lease of two seconds."""
 
 
 def test_put_and_get(etcdctl: Etcdctl, names: Names) -> None:
@@ -132,14 +134,24 @@ def test_an_unknown_lease(etcdctl: Etcdctl) -> None:
 
 
 def test_keep_alive_goes_on_until_the_lease_is_revoked(etcdctl: Etcdctl) -> None:
-    lease = etcdctl.grant(2)
-    with etcdctl.going_on("lease", "keep-alive", lease) as renewing:
-        assert renewing.lines(5) == [f"lease {lease} keepalived with TTL(2)"] * 5
-        etcdctl.says("lease", "revoke", lease)
-        while (line := renewing.lines(1)[0]).endswith("keepalived with TTL(2)"):
-            pass
-        assert line == f"lease {lease} expired or revoked."
-        assert renewing.process.wait(RUN_S) == 0
+    for tries_left in reversed(range(TRIES_MAX)):
+        told_at = time.monotonic()
+        lease = etcdctl.grant(2)
+        with etcdctl.going_on("lease", "keep-alive", lease) as renewing:
+            try:
+                for _ in range(5):
+                    assert renewing.lines(1) == [f"lease {lease} keepalived with TTL(2)"]
+                    told_at = time.monotonic()
+                etcdctl.says("lease", "revoke", lease)
+            except AssertionError:
+                if not tries_left or time.monotonic() - told_at < SLOW_S:
+                    raise
+                continue  # this machine was too slow to keep it
+            while (line := renewing.lines(1)[0]).endswith("keepalived with TTL(2)"):
+                pass
+            assert line == f"lease {lease} expired or revoked."
+            assert renewing.process.wait(RUN_S) == 0
+            return
 
 
 def test_watch(etcdctl: Etcdctl, client: Client, names: Names) -> None:

@@ -3,9 +3,12 @@
 import time
 
 import pytest
+from grpc import RpcError
 
 from leasehold.wire.rpc_pb2 import LeaseKeepAliveRequest, LeaseKeepAliveResponse
-from tests.conformance.client import Client, Granter, header
+from tests.conformance.client import TRIES_MAX, Client, Granter, header
+
+SHORT_TTL_S = 2
 
 
 def test_a_renewal_answers_with_the_granted_ttl(client: Client, grant: Granter) -> None:
@@ -77,12 +80,21 @@ def test_the_header_has_the_current_revision(client: Client, key: bytes, grant: 
 def test_a_renewed_lease_outlives_its_first_term(
     client: Client, key: bytes, grant: Granter
 ) -> None:
-    lease = grant(2)
-    client.put(key, lease=lease)
-    end = time.monotonic() + 3.5
-    with client.keep_alive() as stream:
-        while time.monotonic() < end:
-            stream.send(LeaseKeepAliveRequest(ID=lease))
-            assert stream.receive().TTL == 2
-            time.sleep(0.2)  # the pace of the renewals; nothing is hoped for
-    assert client.range(key).count == 1
+    for tries_left in reversed(range(TRIES_MAX)):
+        renewed_at = time.monotonic()
+        end = renewed_at + 1.75 * SHORT_TTL_S
+        try:
+            lease = grant(SHORT_TTL_S)
+            client.put(key, lease=lease)
+            with client.keep_alive() as stream:
+                while (now := time.monotonic()) < end:
+                    stream.send(LeaseKeepAliveRequest(ID=lease))
+                    assert stream.receive().TTL == SHORT_TTL_S
+                    renewed_at = now
+                    time.sleep(0.2)  # the pace of the renewals; nothing is hoped for
+            assert client.range(key).count == 1
+        except (AssertionError, RpcError):
+            if not tries_left or time.monotonic() - renewed_at < SHORT_TTL_S:
+                raise  # else this machine took a whole term between two renewals
+        else:
+            return

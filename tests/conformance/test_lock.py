@@ -1,9 +1,19 @@
 """etcd's Lock service: who has a lock, who waits, and what becomes of those who go away."""
 
+import time
+
 import grpc
 import pytest
 
-from tests.conformance.client import LEASE_NOT_FOUND, Client, Granter, fails, header, put_op
+from tests.conformance.client import (
+    CALL_S,
+    LEASE_NOT_FOUND,
+    Client,
+    Granter,
+    fails,
+    header,
+    put_op,
+)
 from tests.conformance.locks import EXPIRED, OWN_CONNECTION, Locks, code_of, until
 
 UNKNOWN = grpc.StatusCode.UNKNOWN
@@ -48,13 +58,15 @@ def test_the_empty_name_is_a_name(locks: Locks, client: Client, grant: Granter) 
 def test_a_caller_without_a_lease_gets_one_of_sixty_seconds(
     locks: Locks, client: Client, key: bytes
 ) -> None:
+    began = time.monotonic()
     answer = locks.lock(key)
     [pair] = client.range(answer.key).kvs
     left = client.time_to_live(pair.lease, keys=True)
+    took_s = time.monotonic() - began
     client.revoke(pair.lease)
     assert answer.key == key_for(key, pair.lease)
     assert (left.grantedTTL, list(left.keys)) == (SESSION_S, [answer.key])
-    assert SESSION_S - 5 < left.TTL <= SESSION_S
+    assert SESSION_S - 1 - took_s <= left.TTL <= SESSION_S
 
 
 def test_the_same_lease_again_has_the_same_key(locks: Locks, grant: Granter, key: bytes) -> None:
@@ -172,8 +184,11 @@ def test_a_waiter_whose_time_is_over_takes_its_key_along(
     locks: Locks, grant: Granter, key: bytes, request: pytest.FixtureRequest
 ) -> None:
     locks.lock(key, grant())
-    late = locks.begin_lock(key, grant(), timeout_s=1.0)
-    locks.waiting(key, 2)
+    timeout_s = 1.0
+    while not locks.is_waiting(late := locks.begin_lock(key, grant(), timeout_s), key, 2):
+        locks.waiting(key, 1)  # it was over before a slow machine has seen the key
+        timeout_s *= 2
+        assert timeout_s < CALL_S, "it never stands in line"
     ends = {grpc.StatusCode.DEADLINE_EXCEEDED}
     if "[real" in request.node.name:
         ends.add(grpc.StatusCode.UNKNOWN)  # etcd ends the call too, and its status may come first
@@ -190,7 +205,7 @@ def test_a_waiter_whose_connection_is_gone_takes_its_key_along(
     locks.waiting(key, 2)
     other.close()
     locks.waiting(key, 1)
-    assert waiting.is_done
+    until(lambda: waiting.is_done, "end of the call")
 
 
 def test_a_waiter_without_a_lease_that_gives_up_leaves_no_key(

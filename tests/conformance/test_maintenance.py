@@ -52,8 +52,14 @@ def test_the_raft_index_grows_with_every_write_and_with_nothing_else(
     client.revoke(lease)
     seen.append(operator.status().raftIndex)
     assert seen == sorted(set(seen))
-    client.range(key)
-    assert operator.status().raftIndex == seen[-1]
+
+    def is_left_by_reading() -> bool:
+        before = operator.status().raftIndex
+        client.range(key)
+        return operator.status().raftIndex == before
+
+    # Not at once: a lease that another test has left may end meanwhile, which is a write.
+    assert until(is_left_by_reading)
 
 
 def test_index_and_term_do_not_go_back_over_a_restart(small: Start) -> None:
@@ -81,7 +87,6 @@ def test_equal_keys_have_equal_hashes_whatever_became_of_the_rest(
     assert operator.hash_kv().hash != before.hash
     assert operator.hash_kv(first).hash == before.hash
     assert operator.hash_kv(first).header == header(first + 1)
-    assert operator.hash().hash == operator.hash().hash
 
 
 def test_no_hash_is_given_of_what_is_compacted_or_has_yet_to_come(
@@ -113,6 +118,8 @@ def test_hashes_are_the_same_after_a_restart(small: Start) -> None:
         client.compact(middle - 5, physical=True)
         before = [operator.hash_kv(revision).hash for revision in (0, middle - 1, middle)]
         assert len(set(before)) == 3
+        # It covers leases, and what etcd writes after its start, which may come between two calls.
+        assert any(operator.hash().hash == operator.hash().hash for _ in range(3))
         whole = operator.hash().hash
     with small() as client:
         operator = Operator(client)

@@ -261,10 +261,10 @@ def test_a_watch_from_the_next_revision_or_later_is_told_nothing_of_the_past(
     with client.watch() as watch:
         begin(watch, key, start_revision=start + ahead)
         last = client.put(key, b"new").header.revision
-        watch.send(PROGRESS)
         if ahead == 1:
             expected = put(key, b"new", start, last, 2)
             assert watch.receive() == WatchResponse(header=header(last), events=[expected])
+        watch.send(PROGRESS)  # not before: etcd 3.5.1 may answer it ahead of events
         assert watch.receive() == WatchResponse(header=header(last), watch_id=-1)
 
 

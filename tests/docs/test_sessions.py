@@ -77,7 +77,7 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
     "page",
     [
         *("server.md", "engine.md", "transport.md", "gateway.md", "leases-service.md"),
-        *("renewal.md", "events.md", "dns.md", "discovery-service.md"),
+        *("renewal.md", "events.md", "dns.md", "discovery-service.md", "files.md"),
     ],
 )
 def test_the_limits_on_the_page_are_those_of_the_code(page: str) -> None:

@@ -17,6 +17,7 @@ from leasehold import Put, Range, Txn
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseholdError
 from leasehold.wire import rpc_pb2 as pb
+from tests.conformance.etcdctl import OWN_LIMITS
 from tests.engines.conftest import Start, remote_engine
 from tests.support.servers import etcd_program
 
@@ -177,7 +178,7 @@ def test_etcdctl_prints_the_text_of_etcd(
         pytest.skip("needs etcdctl")
     printed = [
         subprocess.run(  # noqa: S603  etcdctl
-            [program, "--endpoints", start_server(kind)[0], *arguments],
+            [program, *OWN_LIMITS, "--endpoints", start_server(kind)[0], *arguments],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,

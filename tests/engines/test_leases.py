@@ -165,6 +165,7 @@ async def test_the_time_to_live_and_the_keys_of_a_lease_are_told(place: Place) -
         assert (await engine.time_to_live(lease.id)).keys is None
         with pytest.raises(UnknownLease):
             await engine.time_to_live(77)
+        await engine.revoke(lease.id)
 
 
 @asynchronous

@@ -17,7 +17,8 @@ from tests.support.faulty_engine import Fault, FaultyEngine
 
 G = TypeVar("G", bound=QueueGuard)
 
-TTL_S = 5.0
+TTL_S = 30.0
+"""Longer than a starved test takes to renew a session, and shorter than a test may take."""
 
 
 @asynccontextmanager

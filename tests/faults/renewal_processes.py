@@ -65,6 +65,7 @@ class Program:
         self.log = log
         self.lines: list[str] = []
         self._news = threading.Condition()
+        self._has_ended = False
         with log.open("ab") as errors:
             self.process = subprocess.Popen(  # noqa: S603  our own programs
                 [str(word) for word in words],
@@ -75,7 +76,6 @@ class Program:
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._has_ended = False
 
     @classmethod
     def python(cls, script: str, *arguments: object, log: Path) -> Self:

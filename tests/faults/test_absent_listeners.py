@@ -100,6 +100,7 @@ async def test_listeners_that_are_down_or_stopped_get_their_events_in_order_late
             await failures.fail(renewals)
             await eventually(lambda listener=listener: listener.numbers == [1])  # type: ignore[misc]
             sets.append(renewals)
+        await eventually(lambda: _all_delivered(sets, 1))  # the listeners have answered, too
 
         down.program.kill()
         stopped.program.stop()
@@ -115,12 +116,12 @@ async def test_listeners_that_are_down_or_stopped_get_their_events_in_order_late
         stopped.program.go_on()
         await eventually(lambda: stopped.numbers == [1, 2, 3])
         await eventually(lambda: down.numbers == [2, 3])
-        await eventually(lambda: _all_delivered(sets))
+        await eventually(lambda: _all_delivered(sets, 3))
 
 
-async def _all_delivered(sets: list[RenewalSet]) -> bool:
+async def _all_delivered(sets: list[RenewalSet], count: int) -> bool:
     found = [await listener_of(renewals) for renewals in sets]
-    return all(each.undelivered == 0 and each.number == 3 for each in found)
+    return all(each.undelivered == 0 and each.number == count for each in found)
 
 
 @on_a_loop

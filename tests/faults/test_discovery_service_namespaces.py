@@ -22,12 +22,13 @@ class Client:
 
     def __init__(self, world: World, host: str, endpoint: str, output: Path) -> None:
         self._output = output
-        with output.open("wb") as file:
+        self._log = output.with_suffix(".log")  # it tells of a lost connection after a stop
+        with output.open("wb") as file, self._log.open("wb") as log:
             self._process: subprocess.Popen[bytes] = world.lan.start(
                 host,
                 [sys.executable, str(CLIENT), endpoint, "a"],
                 stdout=file,
-                stderr=subprocess.STDOUT,
+                stderr=log,
                 env=environment(),
             )
 
@@ -40,7 +41,8 @@ class Client:
 
     def _last(self) -> list[object]:
         whole = self._output.read_text("utf-8").rpartition("\n")[0]
-        assert "Traceback" not in whole, whole
+        log = self._log.read_text("utf-8")
+        assert "Traceback" not in log, log
         line = whole.rpartition("\n")[2]
         return list(json.loads(line)) if line else [0, [], []]
 

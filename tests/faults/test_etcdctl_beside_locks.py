@@ -99,7 +99,10 @@ class Etcdctl(threading.Thread):
             with subprocess.Popen(  # noqa: S603  etcdctl
                 self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             ) as self.process:
-                self.process.wait(DEADLINE_S)
+                try:
+                    self.process.wait(DEADLINE_S)
+                except subprocess.TimeoutExpired:  # the diary tells; no thread outlives the test
+                    self.process.kill()
 
     def kill_while_it_uses_the_lock(self) -> None:
         """Kill an etcdctl when its command has begun; the command goes on for a moment."""
@@ -117,7 +120,13 @@ def use_locks(
     """Use a lock of ours again and again."""
     with leasehold.sync.connect(list(service.endpoints), session_ttl=OUR_TTL_S) as client:
         while not ending.is_set():
-            with client.lock(NAME) if is_locking else contextlib.nullcontext():
+            using: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+            if is_locking:
+                try:
+                    using = client.lock(NAME).acquire(timeout=DEADLINE_S)
+                except TimeoutError:  # as above
+                    continue
+            with using:
                 diary.write(name)
                 time.sleep(USE_S)
                 diary.write(name)
@@ -150,6 +159,30 @@ def users(service: Service, diary: Diary, *, is_locking: bool = True) -> Iterato
     assert not any(each.is_alive() for each in threads)
 
 
+def queue_at(endpoint: str) -> tuple[int, list[tuple[bytes, int, float | None]]]:
+    """The revision of a member, and the keys of the lock as that member has them.
+
+    For each key: name, create revision, what is left of the lease in seconds, None without a lease.
+    """
+    with leasehold.sync.connect(endpoint) as client:
+        found = client.kv.range(NAME, prefix=True)
+        queue: list[tuple[bytes, int, float | None]] = []
+        for pair in found.pairs:
+            try:
+                left_s: float | None = client.lease_info(pair.lease).remaining
+            except leasehold.UnknownLease:
+                left_s = None
+            queue.append((pair.key, pair.create_revision, left_s))
+        return found.revision, queue
+
+
+def queues_of(service: Service) -> dict[str, object]:
+    """What each member has. They may differ: a member of etcd before 3.5.3 that is killed under
+    load may skip a transaction when it is started again (etcd's issue 13766).
+    """
+    return {endpoint: queue_at(endpoint) for endpoint in service.endpoints}
+
+
 @pytest.fixture(params=SERVICES)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     with request.param(tmp_path) as started:
@@ -164,7 +197,10 @@ def test_etcdctl_and_our_locks_exclude_each_other_whatever_happens_to_the_server
         service.stop(STOP_S)
         diary.wait_for(EVERYBODY)
         service.kill()
-        diary.wait_for(EVERYBODY)
+        try:
+            diary.wait_for(EVERYBODY)
+        except AssertionError as error:  # seen once: name the key that everybody waits for
+            raise AssertionError(f"{error}; {queues_of(service)}") from error
         theirs[0].kill_while_it_uses_the_lock()
         diary.wait_for(EVERYBODY)
     assert diary.is_in_turn()

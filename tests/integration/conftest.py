@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.client_command import Command
+from tests.support.s3_fixtures import s3, s3_settings, s3_url
 from tests.support.servers import etcd_command, etcd_program, leasehold_command, running
+
+__all__ = ["s3", "s3_settings", "s3_url"]
 
 COMMANDS = {"leasehold": leasehold_command, "etcd": etcd_command}
 

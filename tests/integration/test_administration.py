@@ -25,7 +25,7 @@ from leasehold.basics.durations import seconds_of
 from leasehold.basics.tls import client_tls, server_tls
 from leasehold.engine.values import KeyValue
 from leasehold.registry.messages import item_key, version_of
-from leasehold.registry.registrar import RENEWAL, SERVICES
+from leasehold.registry.own_services import RENEWAL, SERVICES
 from leasehold.registry.state import Item
 from leasehold.server.app import LeaseholdServer
 from leasehold.server.settings import Settings, TlsFiles
@@ -203,7 +203,7 @@ async def test_errors_of_the_server_are_errors_of_the_client() -> None:
 @asynchronous
 async def test_an_engine_without_a_server_has_no_administration(tmp_path: Path) -> None:
     async with leasehold.open(tmp_path) as client:
-        with pytest.raises(CallRefused, match="needs a Leasehold server"):
+        with pytest.raises(CallRefused, match="requires a Leasehold server"):
             await client.admin.services()
 
 

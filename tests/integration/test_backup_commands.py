@@ -357,6 +357,23 @@ def test_the_line_is_redrawn_from_time_to_time_only() -> None:
     assert "100%" in drawn[-2] or "9" in drawn[-2]
 
 
+def test_a_line_that_is_to_appear_later_is_not_drawn_for_short_work() -> None:
+    short, long = _drawn_within(0.9), _drawn_within(1.2)
+    assert short == ""
+    assert long.startswith("\r\x1b[Kput  1.0 KiB")
+    assert long.endswith("\r\x1b[K")
+
+
+def _drawn_within(end_s: float) -> str:
+    now = 0.0
+    screen = _Terminal()
+    with ProgressBar("put", screen, clock=lambda: now, after_s=1.0) as bar:
+        while now < end_s:
+            bar(1024, None)
+            now += 0.1
+    return screen.getvalue()
+
+
 def test_nothing_is_drawn_where_there_is_no_terminal() -> None:
     file = io.StringIO()
     with ProgressBar("backup", file) as bar:

@@ -400,6 +400,7 @@ def test_a_server_of_grpcio_hears_of_deadlines_and_cancellation(run: Run, grpcio
         grpcio.began.clear()
         grpcio.was_cancelled.clear()
         async with Channel(f"127.0.0.1:{grpcio.port}") as channel:
+            await channel.ready()  # the deadline is to come after the call has begun
             timeout_s = SOON_S if how == "deadline" else DEADLINE_S
             call = asyncio.ensure_future(channel.unary("/test.Kinds/Waits", b"", timeout=timeout_s))
             assert await asyncio.to_thread(grpcio.began.wait, DEADLINE_S)

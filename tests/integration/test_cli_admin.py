@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.registry.registrar import SERVICES
+from leasehold.registry.own_services import SERVICES
 from tests.support.client_command import Command
 
 FAILURE, USAGE_ERROR = 1, 2
@@ -129,7 +129,7 @@ def test_an_unknown_service_is_refused_with_the_names_of_the_known_ones(
 ) -> None:
     command, *rest = arguments.split()
     said = on_ours.fails(FAILURE, "admin", command, "renewals", *rest)
-    assert f"unknown service 'renewals': the services are {', '.join(SERVICES)}" in said
+    assert said == f"leasehold: unknown service 'renewals': the services are {', '.join(SERVICES)}"
 
 
 @pytest.mark.parametrize("arguments", ["show", "groups", "attributes renewal --none"])

@@ -241,9 +241,15 @@ def test_a_command_is_started_with_each_event_in_the_same_form_by_both_watches(
 
 
 def test_a_watch_keeps_the_registration_alive_and_ends_with_it(on_ours: Command) -> None:
-    registration = register(on_ours, "--locator", NOWHERE, "--duration", "3s")
-    with started(on_ours, "discovery", "watch", registration) as process:
-        ends_at = time.monotonic() + 4.0
+    term = ("--duration", "6s")
+    registration = register(on_ours, "--locator", NOWHERE, *term)
+
+    def renew() -> None:  # the start of the watch may take longer than the term
+        on_ours.ok("discovery", "renew", registration, *term)
+
+    watch = ("discovery", "watch", registration)
+    with started(on_ours, *watch, meanwhile=renew) as process:
+        ends_at = time.monotonic() + 7.0
         while time.monotonic() < ends_at:
             time.sleep(0.1)
         on_ours.ok("discovery", "destroy", registration)

@@ -38,6 +38,7 @@ CLIENTS = (
     "elect",
     "permit ",
     "registry ",
+    "files ",
     "renewal ",
     "events ",
     "admin ",

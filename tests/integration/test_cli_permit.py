@@ -49,7 +49,7 @@ def test_a_permit_is_granted_checked_listed_and_revoked(leasehold: Command, anna
 def test_the_term_is_told_that_was_granted(on_ours: Command, on_etcd: Command, anna: str) -> None:
     grant = ("permit", "grant", anna, "hall", "in", "--ttl")
     ends = " ends, in {} unless it is renewed"
-    assert on_ours.ok(*grant, "1.5").lines[1].endswith(ends.format("1s500ms"))
+    assert on_ours.ok(*grant, "61.5").lines[1].endswith(ends.format("1m1s500ms"))
     assert on_etcd.ok(*grant, "1").lines[1].endswith(ends.format("2s"))  # the least of an etcd
     assert on_etcd.ok(*grant, "7.5").lines[1].endswith(ends.format("8s"))
 

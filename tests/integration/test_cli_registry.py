@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 import leasehold.sync
 from leasehold import attribute_set, service_item, service_template
 from leasehold.registry.state import ALL_TRANSITIONS
+from leasehold.testing import LocalServer
 from tests.support.client_command import VARIABLE, Command
 from tests.support.serve_command import WITHIN_S, command, environment
 
@@ -243,6 +245,47 @@ def test_a_command_that_cannot_be_run_is_reported(on_ours: Command, web: str) ->
     said = on_ours("registry", "register", web, "a:1", "--", "/does/not/exist")
     assert said.code == 127
     assert "cannot be run" in said.complaint
+
+
+def test_a_registration_prints_failed_checks_and_a_lost_registration(
+    on_ours: Command, web: str, tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "missing")
+    checked = ("--check", f"exec:test -e {missing}", "--check-interval", "20ms", "--ttl", "2s")
+    with started(on_ours, "register", web, "a:1", *checked, "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        item_id = json.loads(process.stdout.readline())["id"]
+        failing = f"leasehold: service {web} at a:1 is failing: exit code 1\n"
+        assert process.stderr.readline() == failing
+        with leasehold_client(on_ours) as client:
+            client.kv.delete(f"leasehold/items/{item_id}")
+        assert process.stderr.readline() == f"leasehold: service {web} at a:1 is registered again\n"
+        process.communicate("", timeout=WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("registry", "watch"), ("kv", "watch", "x"), ("lease", "watch")]
+)
+def test_a_watch_prints_that_the_connection_was_lost(arguments: tuple[str, ...]) -> None:
+    with (
+        LocalServer() as server,
+        subprocess.Popen(  # noqa: S603  our own command
+            command(*arguments),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment({VARIABLE: server.endpoint}),
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("watching ")
+            server.stop()
+            said = process.stderr.readline()
+            assert said.startswith(f"leasehold: the connection to {server.endpoint} was lost: ")
+        finally:
+            process.kill()
 
 
 def test_changes_are_printed(leasehold: Command, web: str) -> None:

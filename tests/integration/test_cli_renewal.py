@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -47,9 +48,15 @@ def new_lease(on: Command, ttl: str = "20") -> str:
 
 @contextlib.contextmanager
 def started(
-    on: Command, *arguments: str, cwd: Path | None = None
+    on: Command,
+    *arguments: str,
+    cwd: Path | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> "Iterator[subprocess.Popen[str]]":
-    """Start a watch, and wait until it watches; it is killed if it does not end."""
+    """Start a watch, and wait until it watches; it is killed if it does not end.
+
+    `meanwhile` is called again and again until then.
+    """
     with subprocess.Popen(  # noqa: S603  our own command
         command(*arguments),
         stdin=subprocess.DEVNULL,
@@ -62,6 +69,8 @@ def started(
     ) as process:
         try:
             assert process.stderr is not None
+            while meanwhile is not None and not select.select([process.stderr], [], [], 0.2)[0]:
+                meanwhile()
             first = process.stderr.readline()
             assert first.startswith("watching "), first + process.stderr.read()
             yield process

@@ -81,14 +81,14 @@ async def test_leases_of_a_client_that_is_cut_off_end_at_their_time_and_nobody_e
         other.kv.watch("members/", prefix=True) as watch,
         other.lease(10.0) as others,
     ):
+        await other.kv.put("members/2", "here", lease=others)
         lease = await client.lease(0.6)
         await client.kv.put("members/1", "here", lease=lease)
-        await other.kv.put("members/2", "here", lease=others)
         server.disconnect(client)
         events = [(await anext(watch)).events[0] for _ in range(3)]
         assert [(event.key, event.is_delete) for event in events] == [
-            (b"members/1", False),
             (b"members/2", False),
+            (b"members/1", False),
             (b"members/1", True),
         ]
         assert not lease.is_held

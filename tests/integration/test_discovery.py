@@ -9,7 +9,7 @@ import pytest
 
 import leasehold
 from leasehold.discovery.announced import Registrar
-from leasehold.discovery.searching import MAX_ANSWER_BYTES, MAX_ID_CHARS, RealNetwork
+from leasehold.discovery.registrar_search import MAX_ANSWER_BYTES, MAX_ID_CHARS, RealNetwork
 from leasehold.grpc.call_context import CallContext
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Answer, Exchange
@@ -176,8 +176,11 @@ def test_member_groups_are_added_set_and_removed_and_kept_over_restarts(tmp_path
             pb.RegistrarInfo(id="R", groups=["g" * 100] * (MAX_ANSWER_BYTES // 100)),
             "larger than this client accepts",
         ),
-        (pb.RegistrarInfo(id="R" * (MAX_ID_CHARS + 1)), "id of a registrar"),
-        (pb.RegistrarInfo(id="R", cluster="c" * (MAX_ID_CHARS + 1)), "id of a registrar"),
+        (pb.RegistrarInfo(id="R" * (MAX_ID_CHARS + 1)), "ids of a registrar and"),
+        (
+            pb.RegistrarInfo(id="R", cluster="c" * (MAX_ID_CHARS + 1)),
+            "ids of a registrar and",
+        ),
     ],
 )
 def test_an_answer_of_a_registrar_that_is_too_large_is_a_failure(

@@ -10,7 +10,7 @@ import pytest
 import leasehold
 import leasehold.sync
 from leasehold import CallRefused, Closed, NoSuchObject, RegistrarEvent, service_item
-from leasehold.registry.registrar import DISCOVERY, SERVICES, service_id
+from leasehold.registry.own_services import DISCOVERY, SERVICES, service_id
 from leasehold.testing.local_server import LocalServer
 from tests.support.asynchronous import asynchronous
 

@@ -24,7 +24,7 @@ from leasehold.basics.addresses import TcpAddress
 from leasehold.registry import dns_server
 from leasehold.registry.dns_server import DnsServer
 from leasehold.registry.dns_zone import DnsZone, Lookup
-from leasehold.registry.named_services import named_item
+from leasehold.registry.named_items import named_item
 from leasehold.registry.state import Item
 from tests.support.asynchronous import until
 from tests.support.serve_command import WITHIN_S, Serving, run, serving
@@ -275,6 +275,7 @@ def server() -> Iterator[tuple[Serving, int]]:
 def resolver_of(port: int) -> dns.asyncresolver.Resolver:
     resolver = dns.asyncresolver.Resolver(configure=False)
     resolver.nameservers, resolver.port = ["127.0.0.1"], port
+    resolver.lifetime = WITHIN_S
     return resolver
 
 

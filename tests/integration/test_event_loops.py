@@ -5,6 +5,7 @@ and callbacks a loop serves first; so it is tested on each of them, by blocking 
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -27,9 +28,13 @@ from leasehold import (
     per_lease,
     polling,
 )
+from tests.support.asynchronous import longest_stall
 
 TERM_S = 0.3
+LONG_TERM_S = 60.0
 DEADLINE_S = 60.0
+TRIES_MAX = 20
+"""For a loop that was starved for a part of a term before the test had begun."""
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 RUNNERS: list[Run] = [asyncio.run, uvloop.run]
@@ -83,12 +88,11 @@ def test_renewals_that_wait_in_a_socket_are_heard_before_anything_ends(
     async def main() -> None:
         owner = Owner()
         landlord = Landlord(FixedPolicy(TERM_S), on_ended=owner, expiry=expiry)
-        lease = landlord.grant("desk")
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         loop = asyncio.get_running_loop()
-        renewed = loop.create_task(_renew_on_request(reader, landlord, lease.cookie))
-        await asyncio.sleep(0.6 * TERM_S)  # so that even the part of a stall that counts is enough
+        cookie = await _granted_a_while_ago(landlord, owner)
+        renewed = loop.create_task(_renew_on_request(reader, landlord, cookie))
         theirs.sendall(b"renew\n")
         time.sleep(stall_s)  # noqa: ASYNC251  the loop is blocked: this is the stall
         await renewed
@@ -99,6 +103,21 @@ def test_renewals_that_wait_in_a_socket_are_heard_before_anything_ends(
         theirs.close()
 
     run(main())
+
+
+async def _granted_a_while_ago(landlord: Landlord[object], owner: Owner) -> Hashable:
+    """Grant a lease, and wait until even the part of a stall that counts is enough to end it."""
+    for _ in range(TRIES_MAX):
+        granted_at = time.monotonic()
+        lease = landlord.grant("desk")
+        await asyncio.sleep(0.6 * TERM_S)
+        if time.monotonic() - granted_at < 0.9 * TERM_S and not owner.ended:
+            return lease.cookie
+        with contextlib.suppress(UnknownLease):  # a starved loop has slept past the end
+            landlord.cancel(lease.cookie)
+        await owner.wait_for(1)
+        owner.ended.clear()
+    pytest.fail("the loop was starved again and again")
 
 
 async def _renew_on_request(
@@ -116,15 +135,24 @@ def test_a_manager_keeps_leases_alive_in_real_time(
         owner = Owner()
         landlord = Landlord(FixedPolicy(TERM_S), on_ended=owner)
         leases = [landlord.grant(n) for n in range(50)]
-        async with RenewalManager(rtt=0.05) as manager:
+        async with RenewalManager(rtt=0.05) as manager, longest_stall() as stall:
+            started_at = time.monotonic()
             for lease in leases:
                 manager.renew_for(lease, 4 * TERM_S)
-            started_at = time.monotonic()
             await owner.wait_for(50)
-        assert all(at - started_at >= 3 * TERM_S for _, _, at in owner.ended)
+        stalls_s.append(stall.seconds)
+        are_kept.append(all(at - started_at >= 3 * TERM_S for _, _, at in owner.ended))
 
-    with caplog.at_level(logging.WARNING, "leasehold"):
-        run(main())
+    stalls_s: list[float] = []
+    are_kept: list[bool] = []
+    for _ in range(TRIES_MAX):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "leasehold"):
+            run(main())
+        is_well = are_kept[-1] and not caplog.records
+        if is_well or stalls_s[-1] < TERM_S / 6:  # a starved holder may lose its leases
+            break
+    assert are_kept[-1]
     assert not caplog.records
 
 
@@ -134,11 +162,11 @@ def test_the_notice_for_a_lease_that_its_grantor_has_ended_has_the_error(run: Ru
 
     async def main() -> None:
         notices: list[RenewalNotice] = []
-        with Landlord[int](FixedPolicy(TERM_S)) as landlord:
+        with Landlord[int](FixedPolicy(LONG_TERM_S)) as landlord:
             leases = [landlord.grant(number) for number in range(2)]
             async with RenewalManager(rtt=0.1) as manager, asyncio.timeout(DEADLINE_S):
-                for lease in leases:
-                    manager.renew_until(lease, FOREVER, TERM_S, notices.append)
+                for lease in leases:  # renewed at once: a stall ends no lease before the call
+                    manager.renew_until(lease, FOREVER, LONG_TERM_S, notices.append, due_at=0.0)
                 landlord.cancel(leases[0].cookie)
                 while not notices:  # noqa: ASYNC110  a listener is no event
                     await asyncio.sleep(0.001)

@@ -73,9 +73,15 @@ class Source:
         return queue
 
 
+ANSWER_S = 30.0
+"""How long a call to a listener may take: an event is sent again if a starved one takes longer."""
+
+
 @asynccontextmanager
-async def sending(deliver: Callable[..., Any] = _no_mailboxes) -> AsyncIterator[Source]:
-    calls, reports = ListenerCalls(deliver, timeout_s=1.0), Reports()
+async def sending(
+    deliver: Callable[..., Any] = _no_mailboxes, timeout_s: float = ANSWER_S
+) -> AsyncIterator[Source]:
+    calls, reports = ListenerCalls(deliver, timeout_s=timeout_s), Reports()
     sender = EventSender(reports, calls, random=Random(1))
     try:
         yield Source(sender, reports)
@@ -182,7 +188,7 @@ async def test_hanging_and_failing_listeners_hold_back_only_themselves() -> None
         raise RuntimeError("a defect of the program")
 
     async with (
-        sending() as source,
+        sending(timeout_s=1.0) as source,
         await serve_listener(hang) as hanging,
         await serve_listener(fail) as failing,
         await serve_listener(lambda event: got.append(event.number)) as good,

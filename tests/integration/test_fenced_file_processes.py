@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.fencing.token import Token
-from tests.support.stopping import go_on, stop
+from tests.support.stopping import go_on, stop, wait_until_stopped
 
 DEADLINE_S = 60.0
 
@@ -105,6 +105,7 @@ def test_a_process_that_is_stopped_within_its_write_holds_others_up_and_breaks_n
         anna.say("stop within")
         anna.say(Token(41, 1))
         assert anna.hear() == "within"
+        wait_until_stopped(anna.process.pid)  # else it could be told to go on before it stops
         assert bert.write(Token(58, 1)) == (
             "timeout still locked by another writer after 0.2 s; check for a stopped process"
         )

@@ -31,8 +31,13 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "admin",
         "discovery",
         "events",
+        "files",
     ):
-        shutil.copytree(SRC / "leasehold" / package, tmp_path / "leasehold" / package)
+        shutil.copytree(
+            SRC / "leasehold" / package,
+            tmp_path / "leasehold" / package,
+            ignore=shutil.ignore_patterns("__pycache__"),  # other processes write and rename there
+        )
     monkeypatch.setattr(async_source, "SRC", tmp_path)
     return tmp_path / "leasehold"
 

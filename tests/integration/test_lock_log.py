@@ -78,7 +78,7 @@ async def _basic_function(clients: Sequence[Client]) -> None:
         log.listen(number, client)
 
     def lock(number: int, name: str) -> Lock:
-        return clients[number].lock(name, timeout=0)
+        return clients[number].lock(name, timeout=0, recall_timeout=HEARD_S)
 
     # An application may ask for what it has: it then has to release it as often.
     file1 = clients[0].lock("file1", timeout=0, reentrant=True)

@@ -284,8 +284,10 @@ def test_the_seconds_of_the_last_cut_count(wire: Wire, dial: Dial, server: Serve
 
 def test_a_cut_may_end_with_a_reset(wire: Wire, dial: Dial, server: Server) -> None:
     client, accepted = _pair(dial, server)
-    wire.cut(seconds=0.1, reset=True)
+    wire.cut()
     client.sendall(b"lost")
+    until(lambda: wire.held_bytes() == 4)  # a moment later it might be reset already
+    wire.cut(seconds=0.1, reset=True)
     for each in (client, accepted):
         with pytest.raises(ConnectionResetError):
             each.recv(1)

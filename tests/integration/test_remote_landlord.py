@@ -43,6 +43,8 @@ from leasehold.wire import leases_pb2 as pb
 
 POLICY = DurationPolicy(maximum=60.0, default=5.0)
 PATH = "/leasehold.v1.Leases/"
+PAUSE_S = 5.0
+"""How long a starved test may take between an answer and a look at what is left of its term."""
 
 
 @asynccontextmanager
@@ -99,9 +101,10 @@ async def test_a_lease_renews_and_cancels_at_its_landlord(
     assert (lease.grantor, lease.term) == ("desks", 10.0)
     assert landlord.resource(lease.cookie).resource == "desk 1"
     assert await lease.renew(20.0) == 20.0
-    assert 19.0 < seconds_of(landlord.resource(lease.cookie).remaining) <= 20.0
+    assert 20.0 - PAUSE_S < seconds_of(landlord.resource(lease.cookie).remaining) <= 20.0
     assert await lease.renew(100.0) == 60.0, "the policy decides"
-    assert 59.0 < seconds_of(await lease.renew()) <= 60.0, "a renewal shortens nothing unasked"
+    renewed_s = seconds_of(await lease.renew())
+    assert 60.0 - PAUSE_S < renewed_s <= 60.0, "a renewal shortens nothing unasked"
     await lease.cancel()
     assert len(landlord) == 0
     assert lease.remaining == 0.0
@@ -167,9 +170,8 @@ def test_an_old_lease_that_is_granted_again_is_counted_with_what_is_left_of_it()
             async with put_out(landlord, grant=lambda _: old) as (_, remote):
                 lease = await remote.grant("x", 10.0)
                 assert seconds_of(lease.term) <= 9.71
-                assert seconds_of(lease.remaining) <= seconds_of(
-                    landlord.resource(lease.cookie).remaining
-                )
+                left = landlord.resource(lease.cookie).remaining  # first: time goes on meanwhile
+                assert seconds_of(lease.remaining) <= seconds_of(left)
 
     asyncio.run(main())
 
@@ -179,11 +181,11 @@ async def test_a_lease_travels_as_bytes(landlord: Counted, remote: RemoteLandlor
     granted = landlord.grant("desk 1", 10.0)
     lease = remote.lease_from_bytes(granted.to_bytes("duration"))
     assert lease == granted
-    assert 9.0 < seconds_of(lease.remaining) <= 10.0
+    assert 10.0 - PAUSE_S < seconds_of(lease.remaining) <= 10.0
     await lease.renew(30.0)
     again = remote.lease_from_bytes(lease.to_bytes("absolute"))
     assert again.can_batch(lease)
-    assert 29.0 < seconds_of(again.remaining) <= 30.0
+    assert 30.0 - PAUSE_S < seconds_of(again.remaining) <= 30.0
     assert landlord.lease_from_bytes(again.to_bytes("duration")) == lease
 
 
@@ -562,7 +564,9 @@ def test_a_grant_that_makes_no_sense_is_a_failure(answer: pb.GrantResponse) -> N
         async with RemoteLandlord("127.0.0.1:1") as remote:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Channel, "unary", unary)
-                with pytest.raises(CallFailed, match="invalid answer from the landlord"):
+                with pytest.raises(
+                    CallFailed, match=r"invalid answer from (the landlord|grantor '')"
+                ):
                     await remote.grant("x")
 
     asyncio.run(main())

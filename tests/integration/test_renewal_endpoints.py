@@ -43,7 +43,6 @@ def test_an_endpoint_of_another_host_is_refused_and_never_connected(
     @asynchronous
     async def main(endpoint: str) -> None:
         landlord: Landlord[str] = Landlord(DurationPolicy(60.0, 60.0), name="desks")
-        desk = landlord.grant("desk", 1.0)
         async with await serve_landlord(landlord) as served, leasehold.connect(endpoint) as client:
             renewals = await client.renewal_set(60.0)
             for kind in GrantorKind:
@@ -57,6 +56,7 @@ def test_an_endpoint_of_another_host_is_refused_and_never_connected(
                     assert no.value.not_executed
             assert (await renewals.info()).members == 0
             # An endpoint on the list is connected, and the lease renewed, more than once.
+            desk = landlord.grant("desk", 1.0)
             await renewals.renew_for(desk, FOREVER, 1.0, endpoints=served.address)
             ends = {desk.expires_at}
             while len(ends) < 3:

@@ -153,7 +153,7 @@ async def test_a_set_cannot_keep_itself(server: RunningServer) -> None:
     async with lh.connect(server.endpoint) as client:
         one, other = await client.renewal_set(60), await client.renewal_set(60)
         for lease in (one.lease, other.lease):
-            with pytest.raises(CallRefused, match="cannot be kept"):
+            with pytest.raises(CallRefused, match="must be renewed by a client"):
                 await one.renew_for(lease, FOREVER)
 
 
@@ -252,7 +252,7 @@ async def until_async(renewals: Any) -> None:
 @asynchronous
 async def test_an_engine_in_this_process_has_no_renewal_service() -> None:
     async with lh.open("memory:") as client:
-        with pytest.raises(CallRefused, match="renewal sets need a server"):
+        with pytest.raises(CallRefused, match="renewal sets require a server"):
             await client.renewal_set(60)
 
 

@@ -224,10 +224,9 @@ def test_memory_keeps_nothing_and_says_so(tmp_path: Path) -> None:
 def test_nobody_who_listens_is_no_reason_to_stop(closed: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     redirected = {"stdout": "1>&-", "stderr": "2>&-", "all": "0<&- 1>&- 2>&-"}[closed]
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    listen = f"unix:{tmp_path / 's.sock'}"  # a free port may be taken by another process meanwhile
     shell = f'exec "$@" {redirected}'
-    arguments = command("serve", "--data-dir", "memory:", "--listen", f"127.0.0.1:{port}")
+    arguments = command("serve", "--data-dir", "memory:", "--listen", listen)
     with log.open("w") as output:
         process = subprocess.Popen(  # noqa: S603
             ["sh", "-c", shell, "sh", *arguments],  # noqa: S607
@@ -237,7 +236,7 @@ def test_nobody_who_listens_is_no_reason_to_stop(closed: str, tmp_path: Path) ->
         )
     with process:
         try:
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            with grpc.insecure_channel(listen) as channel:
                 grpc.channel_ready_future(channel).result(WITHIN_S)
             process.terminate()
             assert process.wait(WITHIN_S) == 0

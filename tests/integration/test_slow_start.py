@@ -16,8 +16,8 @@ from leasehold.store.restoring import restore
 
 KEY: Final = b"lock/4d"
 LEASE: Final = 77
-TTL_S: Final = 0.4
-"""More than a stall of the event loop adds to lease time."""
+TTL_S: Final = 0.8
+"""More than a stall of the event loop adds to lease time, and than a slow disk takes to sync."""
 
 RESOLVE_S: Final = 1.0
 

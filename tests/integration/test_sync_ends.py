@@ -262,7 +262,7 @@ def hang(*_):
     began.release()
     time.sleep(600)
 
-client.lease(0.5, while_healthy=hang)
+healthy = client.lease(1, while_healthy=hang)
 lease = client.lease(1, on_loss=hang)
 client.revoke(lease.id)
 began.acquire()
@@ -301,7 +301,7 @@ def test_an_engine_in_the_process_is_closed_at_the_end_too(tmp_path: object) -> 
 import sys
 import leasehold.sync
 client = leasehold.sync.open(sys.argv[1])
-client.lease(60)
+lease = client.lease(60)
 print(client.kv.put("a", "b").revision)
 """
     assert printed_by(program, str(tmp_path)) == "2\n"
@@ -310,7 +310,9 @@ print(client.kv.put("a", "b").revision)
 
 def test_a_server_that_does_not_answer_does_not_keep_a_program_from_ending() -> None:
     with LocalServer() as server:
-        program = CONNECT + "client.lease(60)\nprint('granted', flush=True)\nsys.stdin.readline()"
+        program = (
+            CONNECT + "lease = client.lease(60)\nprint('granted', flush=True)\nsys.stdin.readline()"
+        )
         process = subprocess.Popen(  # noqa: S603  our own lines
             [sys.executable, "-c", program, server.endpoint],
             stdin=subprocess.PIPE,

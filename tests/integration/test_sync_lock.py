@@ -21,6 +21,8 @@ from tests.support.scripts import printed_by, run_script, until
 
 THREADS = 20
 ROUNDS = 25
+AT_ONCE_S = 20.0
+"""Longer than a starved thread waits for its turn: a caller who waits for others never ends."""
 
 CONNECT = """
 import os, signal, sys, threading, time
@@ -216,7 +218,7 @@ def test_threads_that_only_ask_are_answered_at_once(client: leasehold.sync.Clien
     with ThreadPoolExecutor(THREADS) as threads:
         done = list(threads.map(work, range(THREADS)))
     assert sum(granted for granted, _ in done) == counter.value > 0
-    assert max(longest_s for _, longest_s in done) < 5.0, "it waits for nobody"
+    assert max(longest_s for _, longest_s in done) < AT_ONCE_S, "it waits for nobody"
 
 
 def test_a_guard_may_be_released_in_another_thread(server: LocalServer) -> None:
@@ -325,20 +327,26 @@ armed = threading.Event()
 thread = threading.Thread(target=interrupt)
 thread.start()
 interrupts = inside = 0
-while not is_over.is_set():
+is_done = False
+while not is_done:
     try:
-        with other.lock("x"):
-            pass
-    except KeyboardInterrupt:
+        while not is_over.is_set():
+            try:
+                with other.lock("x"):
+                    pass
+            except KeyboardInterrupt:
+                interrupts += 1
+            try:
+                armed.set()
+                with lock as guard:
+                    guard.check()
+            except KeyboardInterrupt:
+                interrupts += 1
+            armed.clear()
+        thread.join()
+        is_done = True
+    except KeyboardInterrupt:  # one that was on its way when the block ended
         interrupts += 1
-    try:
-        armed.set()
-        with lock as guard:
-            guard.check()
-    except KeyboardInterrupt:
-        interrupts += 1
-    armed.clear()
-thread.join()
 print(interrupts > 0)
 with other.lock("x", timeout=30), client.lock("y"):
     pass

@@ -4,6 +4,7 @@ grpcio's client goes through the same as far as it can, which makes it the judge
 knows no padding and no informational answers, and takes no notice of a push.
 """
 
+import queue
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any, Final
@@ -15,7 +16,7 @@ from hyperframe.frame import PushPromiseFrame
 from leasehold.errors import Status
 from tests.interop.callers import Caller, Outcome
 from tests.interop.conftest import CALLERS
-from tests.interop.demo import Kind
+from tests.interop.demo import DEADLINE_S, Kind
 from tests.interop.h2_peers import HEAD, OK, H2Peer, H2Server, Script, framed
 
 PATH: Final = "/h2.Service/Method"
@@ -150,18 +151,19 @@ def _push(peer: H2Peer, number: int) -> None:
 
 @only_ours
 def test_a_push_is_refused_and_the_next_connection_is_as_good_as_ever(serve: Serve) -> None:
-    told: list[int | None] = []
+    told: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
     def push(peer: H2Peer) -> None:
         answering(_push)(peer)
-        told.append(peer.goaway)
+        told.put(peer.goaway)
 
     client = serve(push, answering(echo))
     failed = client.ask(PATH, b"?")
     assert failed.status == Status.UNAVAILABLE
     assert "PUSH_PROMISE" in failed.message
     assert client.ask(PATH, MESSAGE, waits=True).answer == MESSAGE
-    assert told == [PROTOCOL_ERROR]
+    assert told.get(timeout=DEADLINE_S) == PROTOCOL_ERROR
+    assert told.empty()
 
 
 def test_a_server_that_takes_one_call_at_a_time(serve: Serve) -> None:

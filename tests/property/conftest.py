@@ -1,27 +1,13 @@
-"""Hypothesis profiles: `ci` by default; `HYPOTHESIS_PROFILE=deep` searches longer, at random."""
+"""For all property tests: nothing is logged, and answers have the same date."""
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 
 from leasehold.grpc import http_handlers
-from tests.property.support import DEEP, PROFILE
 
 EPOCH = b"Thu, 01 Jan 1970 00:00:00 GMT"
-
-settings.register_profile(
-    "ci",
-    deadline=None,
-    derandomize=True,
-    print_blob=True,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.register_profile(DEEP, settings.get_profile("ci"), derandomize=False)
-settings.load_profile(os.environ.get(PROFILE, "ci"))
 
 
 @pytest.fixture(autouse=True)

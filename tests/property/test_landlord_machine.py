@@ -56,6 +56,11 @@ T = TypeVar("T")
 MAX_STEP_S: Final = 0.25
 LONG_CUT_S: Final = 1.0
 POLL_S: Final = 0.7
+LONGEST_S: Final = 2.0**24
+"""How far time goes: from here on, adding the shortest term (1 ns) to a float does not change it.
+
+Such a lease ends in the call that grants or renews it, before its model has it.
+"""
 
 
 class Resource:
@@ -226,6 +231,10 @@ class LandlordMachine(RuleBasedStateMachine):
         for model, lag in zip(self.models, self.lags, strict=True):
             model.now = self.host.clock.monotonic() - self.begun_at - lag
 
+    def span(self, seconds: float) -> float:
+        """This long, or what is left until `LONGEST_S`; an ordinary span at least."""
+        return min(seconds, max(0.9 * LONGEST_S - self.real_now, 150.0))
+
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         self.sync()
         return self.host.call(function, *args, **kwargs)
@@ -281,7 +290,7 @@ class LandlordMachine(RuleBasedStateMachine):
         """Ticks cost real time, so huge steps are for those who do not tick."""
         can_end = any(lease.end != NEVER for model in self.models for lease in model.live())
         ticks = can_end and not self.is_lazy
-        self.sim.run_for(min(seconds, 60.0) if ticks else seconds)
+        self.sim.run_for(min(seconds, 60.0) if ticks else self.span(seconds))
         self.check_ends()
 
     @rule(
@@ -291,7 +300,7 @@ class LandlordMachine(RuleBasedStateMachine):
     def stall(self, seconds: list[float], waiting: list[tuple[int, int, DurationLike]]) -> None:
         """The grantor does not run; renewals arrive meanwhile and wait in its sockets."""
         for index, each in enumerate(seconds):
-            self.stall_once(each, waiting if index == 0 else [])
+            self.stall_once(self.span(each), waiting if index == 0 else [])
         self.check_ends()
 
     def stall_once(self, seconds: float, waiting: list[tuple[int, int, DurationLike]]) -> None:

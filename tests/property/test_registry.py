@@ -203,6 +203,8 @@ class RegistryMachine(RuleBasedStateMachine):
     @rule(template=templates)
     def look_up(self, template: Template) -> None:
         found = sorted(self.index.matching(template), key=lambda each: each.item.id)
+        few = self.index.few_matching(template)
+        assert few is None or sorted(few, key=lambda each: each.item.id) == found
         expected = [each for each in self.items if naive_match(template, each.item)]
         assert found == sorted(expected, key=lambda each: each.item.id)
 

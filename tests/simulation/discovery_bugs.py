@@ -11,13 +11,14 @@ from unittest.mock import patch
 from leasehold.basics.durations import NEVER
 from leasehold.discovery import live_registration, service
 from leasehold.discovery.announced import AnnouncedSearch, Announcement, Registrar
+from leasehold.discovery.cluster_search import ClusterSearch
 from leasehold.discovery.discard_waits import DiscardWaits
 from leasehold.discovery.interest_index import InterestIndex
 from leasehold.discovery.known_registrars import KnownRegistrars
 from leasehold.discovery.live_registration import LiveRegistration, NewEvent
-from leasehold.discovery.reach import Reach
 from leasehold.discovery.registration import RegistrationState
-from leasehold.discovery.registration_writer import Draft, RegistrationWriter
+from leasehold.discovery.registration_drafts import Draft, RegistrationDrafts
+from leasehold.discovery.registration_writer import RegistrationWriter
 from leasehold.discovery.service import DiscoveryService
 from leasehold.discovery.state import DiscoveryState, EventKind
 from leasehold.events import delivery
@@ -85,7 +86,7 @@ def _a_further_group_is_not_noticed() -> Patch:
     original = InterestIndex.concerned
 
     def concerned(self: InterestIndex, registrar: str, reached: Any) -> list[LiveRegistration]:
-        return self.having(registrar) or original(self, registrar, reached)
+        return self.registrations_with(registrar) or original(self, registrar, reached)
 
     return patch.object(InterestIndex, "concerned", concerned)
 
@@ -98,7 +99,7 @@ def _a_discarded_registrar_is_taken_again_immediately() -> Patch:
 
 
 def _a_discarded_registrar_is_never_checked() -> Patch:
-    return patch.object(DiscoveryService, "check_again", lambda *_: None)
+    return patch.object(RegistrationDrafts, "check_again", lambda *_: None)
 
 
 # Numbers and events.
@@ -137,16 +138,16 @@ def _registrars_are_forgotten_at_a_restart() -> Patch:
 
 
 def _an_event_is_sent_before_it_is_stored() -> Patch:
-    original = DiscoveryService.draft
+    original = RegistrationDrafts.make
 
-    def draft(self: DiscoveryService, live: LiveRegistration, *args: Any) -> Draft:
+    def make(self: RegistrationDrafts, live: LiveRegistration, *args: Any) -> Draft:
         made = original(self, live, *args)
         before = live.queue.number
         live.append(made.events)
         live.queue.number = before
         return made._replace(events=[])
 
-    return patch.object(DiscoveryService, "draft", draft)
+    return patch.object(RegistrationDrafts, "make", make)
 
 
 def _one_success_delivers_the_whole_queue() -> Patch:
@@ -273,12 +274,12 @@ def _an_announcement_ends_a_check() -> Patch:
     return patch.object(AnnouncedSearch, "add", add)
 
 
-def _a_discard_is_a_doubt_for_ever() -> Patch:
-    return patch.object(Reach, "discarded", _doubt_for_ever)
+def _a_discard_waits_for_ever() -> Patch:
+    return patch.object(ClusterSearch, "discarded", _never_end_wait)
 
 
-def _doubt_for_ever(self: Reach, registrar: str) -> None:
-    self.doubts.discard(registrar, 1e12)
+def _never_end_wait(self: ClusterSearch, registrar: str) -> None:
+    self.waits.discard(registrar, 1e12)
 
 
 def _all(*patches: Any) -> Patch:
@@ -320,7 +321,7 @@ _FOUND_BY: Sequence[tuple[Callable[[], Patch], Callable[[int], object]]] = (
     (_the_former_registrar_at_a_locator_is_kept, scenarios.patient),
     (_registrars_are_not_stored, scenarios.restarts),
     (_an_announcement_ends_a_check, scenarios.newcomers),
-    (_a_discard_is_a_doubt_for_ever, scenarios.discards),
+    (_a_discard_waits_for_ever, scenarios.discards),
 )
 
 DISCOVERY_BUGS = [SeededBug(make.__name__.strip("_"), make, found) for make, found in _FOUND_BY]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from leasehold.discovery.live_registration import Interests, StoredListener
 from leasehold.discovery.locators import Change, Locator, changed_groups, changed_locators
-from leasehold.discovery.registration_writer import Draft
+from leasehold.discovery.registration_drafts import Draft
 from leasehold.discovery.service import DiscoveryService
 from leasehold.discovery.state import Groups
 from leasehold.engine.embedded import EmbeddedEngine

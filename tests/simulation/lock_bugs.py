@@ -232,8 +232,7 @@ def _lost_history_ends_no_guard() -> Patch:
 def _an_old_session_is_left_as_it_is() -> Patch:
     async def make(self: Sessions) -> Session:
         self._before.clear()
-        with patch.object(Keeper, "_end_later", lambda *_args, **_named: None):
-            return await original(self)
+        return await original(self)
 
     original = Sessions._make
     end_later = patch.object(Keeper, "_end_later", lambda *_args, **_named: None)

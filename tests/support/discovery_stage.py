@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
 from leasehold.basics.durations import Duration, Requested
-from leasehold.discovery import searching
+from leasehold.discovery import registrar_search
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.known_registrars import PREFIX
@@ -218,7 +218,7 @@ def make_service(
     *args: Any, random: Random, kind: type[DiscoveryService] = DiscoveryService, **named: Any
 ) -> DiscoveryService:
     """Make a service whose search draws from the seed, too."""
-    with patch.object(searching, "Random", lambda: random):
+    with patch.object(registrar_search, "Random", lambda: random):
         return kind(*args, random=random, **named)
 
 

@@ -160,7 +160,8 @@ class FaultyEngine(Engine):
 
     async def _call(self, name: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self.calls.append(name)
-        fault = self._faults.pop((name, self.calls.count(name)), None)
+        # Counting takes as long as there are calls.
+        fault = self._faults.pop((name, self.calls.count(name)), None) if self._faults else None
         await asyncio.sleep(self.delay_s / 2)
         if self.is_cut_off:
             await asyncio.get_running_loop().create_future()

@@ -12,6 +12,11 @@ STOP_S: Final = 60.0
 def stop(pid: int) -> None:
     """Stop a process, and return when it has stopped."""
     os.kill(pid, signal.SIGSTOP)
+    wait_until_stopped(pid)
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait until a process has stopped that was told to, or that stops itself."""
     give_up_at = time.monotonic() + STOP_S
     while _state(pid) != "T":
         assert time.monotonic() < give_up_at, "the process does not stop"

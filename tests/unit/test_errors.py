@@ -17,11 +17,16 @@ from leasehold import (
     DamagedJournal,
     DirectoryInUse,
     EndReason,
+    FileAlreadyOpen,
+    FileExists,
+    FileNotFound,
     ForeignJournal,
+    IsADirectory,
     JournalFailed,
     LeaseBatchError,
     LeaseDenied,
     LeaseholdError,
+    NotADirectory,
     Status,
     StorageError,
     UnknownLease,
@@ -269,3 +274,31 @@ def test_a_connection_that_is_none_is_caught_as_the_builtin_error(
 ) -> None:
     with pytest.raises(ConnectionError, match="gone"):
         raise kind("gone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (FileNotFound, errno.ENOENT),
+        (FileExists, errno.EEXIST),
+        (NotADirectory, errno.ENOTDIR),
+        (IsADirectory, errno.EISDIR),
+    ],
+)
+def test_errors_of_files_have_the_number_of_the_builtin_error(
+    kind: type[FileNotFound | FileExists | NotADirectory | IsADirectory], code: int
+) -> None:
+    error = kind("logs/a")
+    assert type(OSError(code, "")) in kind.__bases__
+    assert (error.errno, error.path) == (code, "logs/a")
+    assert str(error) == f"'logs/a': {error.strerror}"
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
+    assert (copied.errno, copied.path, str(copied)) == (code, "logs/a", str(error))
+
+
+def test_a_file_that_is_open_names_its_holder() -> None:
+    error = FileAlreadyOpen("logs/a", "web-7")
+    assert str(error) == "'logs/a' is already open for writing by web-7"
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
+    assert copied.holder == "web-7"
+    assert "this client" in str(FileAlreadyOpen("logs/a", "web-7", is_own=True))

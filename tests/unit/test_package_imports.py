@@ -48,31 +48,33 @@ ALLOWED: Final[dict[str, str]] = {
         "basics errors clock keyspace leases wire grpc serving landlord engine engine.remote "
         "sessions services events registry"
     ),
+    "files": "basics errors clock keyspace wire journal engine sessions services",
     "admin": (
         "basics errors leases wire grpc engine engine.remote services events registry discovery"
     ),
     "server": (
         "basics errors clock keyspace leases http2 wire grpc journal http1 store serving landlord "
-        "engine engine.remote sessions services events renewal registry discovery admin"
+        "engine engine.remote sessions services events renewal registry discovery files admin"
     ),
     "client": (
         "basics errors clock keyspace wire grpc store engine engine.remote sessions locks events "
-        "renewal registry discovery admin"
+        "renewal registry discovery files admin"
     ),
     "api": (
         "basics errors clock keyspace leases store landlord engine fencing sessions locks events "
-        "renewal registry discovery admin client"
+        "renewal registry discovery files admin client"
     ),
     "leasehold": "basics api",
     "sync": (
         "basics errors clock keyspace leases grpc store landlord engine fencing sessions locks "
-        "events renewal registry discovery admin client"
+        "events renewal registry discovery files admin client"
     ),
     "cli": (
         "basics errors clock keyspace leases wire grpc http1 store serving engine engine.remote "
-        "fencing sessions locks events renewal registry discovery admin server client leasehold"
+        "fencing sessions locks events renewal registry discovery files admin server client "
+        "leasehold"
     ),
-    "testing": "basics errors engine engine.remote sessions server client sync",
+    "testing": "basics errors engine engine.remote sessions files server client sync",
     "pytest_plugin": "basics leasehold sync testing",
     "__main__": "cli",
 }

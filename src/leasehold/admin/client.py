@@ -19,7 +19,7 @@ from leasehold.errors import CallFailed, CallRefused
 from leasehold.events.client import call_service
 from leasehold.registry.codecs import AttributesLike, attributes_of
 from leasehold.registry.messages import set_message, sets_of
-from leasehold.registry.registrar import MemberGroups
+from leasehold.registry.registrar_groups import MemberGroups
 from leasehold.registry.state import AttributeSet
 from leasehold.wire import admin_pb2 as pb
 from leasehold.wire import registry_pb2
@@ -226,7 +226,9 @@ class Admin:
     ) -> M:
         engine = self._engine
         if not isinstance(engine, RemoteEngine) or not engine.server.is_leasehold:
-            raise CallRefused("administration needs a Leasehold server: connect to one")
+            raise CallRefused(
+                "administration requires a Leasehold server: connect to one with leasehold.connect"
+            )
         is_read = method in {"Show", "MemberGroups"}
         sending = call_service(engine.channel, _PATH + method, request, kind, idempotent=is_read)
         return await self._patience.wait(sending, timeout)
@@ -254,4 +256,4 @@ def _service_of(message: pb.AdministeredService) -> AdministeredService:
             message.is_default_bound,
         )
     except ValueError as error:
-        raise CallFailed(f"invalid answer of the server: {error}") from error
+        raise CallFailed(f"invalid answer from the server: {error}") from error

@@ -32,7 +32,7 @@ from leasehold.discovery.state import ALL_GROUPS, NO_GROUPS, Groups
 from leasehold.engine.interface import Engine
 from leasehold.leases.policies import MAX_TERM_MS
 from leasehold.registry.messages import sets_of
-from leasehold.registry.registrar import SERVICES
+from leasehold.registry.own_services import SERVICES
 from leasehold.registry.state import MAX_GROUPS, AttributeSet, without_duplicates
 from leasehold.services.shared_value import SharedValue
 from leasehold.wire import admin_pb2 as pb

@@ -1,4 +1,4 @@
-"""Objects that were garbage-collected while they were open: guards, leases, watches and clients.
+"""Objects that were garbage-collected while they were open, such as guards, leases and watches.
 
 All of them are reported, by a warning in the log and a `ResourceWarning`. What happens then depends
 on what may still be in use:
@@ -7,6 +7,7 @@ on what may still be in use:
 - A *lease* is renewed until its client is closed: a program may use its id, or rely on its keys.
 - A *watch* is cancelled: its events cannot be read any more. One that was iterated is not reported,
   because leaving a loop by `break` is how an iteration ends.
+- A *writer* of a file gives the file up: nothing can be written to it any more.
 - A *client* stays open: its `kv`, and its handles of locks and leases, work without it.
 
 A finalizer may run in any thread, in the middle of anything, while the interpreter exits, after the

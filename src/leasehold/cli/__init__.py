@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "registry": "registry:add_command",
     "renewal": "renewal:add_command",
     "events": "events:add_command",
+    "files": "files:add_command",
     "admin": "admin:add_command",
     "discover": "discover:add_command",
     "discovery": "discovery:add_command",

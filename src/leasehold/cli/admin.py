@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leasehold.basics.durations import seconds_of
 from leasehold.cli import argument_types
+from leasehold.cli.argument_types import shown_term
 from leasehold.cli.connection import finish, require_leasehold, with_client
-from leasehold.cli.output import emit_json, emit_lines, facts, number
+from leasehold.cli.leased_objects import seconds_json
+from leasehold.cli.output import emit_json, emit_lines, facts
 from leasehold.cli.parser import OK, Commands, add_group, epilog
 from leasehold.cli.registry import parse_attribute
 from leasehold.cli.registry_views import set_json, shown_set, shown_text
-from leasehold.cli.renewal import FOREVER_WORD, shown_duration, term_or
 from leasehold.cli.settings.error_texts import shown
+from leasehold.cli.settings.value_types import FOREVER_WORD
 
 if TYPE_CHECKING:
     from leasehold.admin.client import Admin, AdministeredService
@@ -260,13 +262,12 @@ def _add_lease_bound(group: Commands) -> None:
 
 def _bound(text: str) -> "Duration | None":
     from leasehold.admin.config import check_bound
-    from leasehold.basics.durations import FOREVER
 
     if text == _DEFAULT_WORD:
         return None
-    found = term_or(FOREVER_WORD)(text)
+    found = argument_types.term_or_forever(text)
     try:
-        return check_bound(FOREVER if isinstance(found, str) else found)
+        return check_bound(found)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).replace("FOREVER", FOREVER_WORD)) from None
 
@@ -326,7 +327,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _lines(service: "AdministeredService") -> list[str]:
     groups = "all" if service.groups is None else ", ".join(map(_shown_group, service.groups))
-    bound = shown_duration(seconds_of(service.lease_bound))
+    bound = shown_term(seconds_of(service.lease_bound))
     return facts(
         [
             ("service", shown_text(service.name)),
@@ -341,7 +342,6 @@ def _lines(service: "AdministeredService") -> list[str]:
 
 
 def _json(service: "AdministeredService") -> dict[str, Any]:
-    bound_s = seconds_of(service.lease_bound)
     return {
         "service": service.name,
         "type": service.type,
@@ -349,6 +349,6 @@ def _json(service: "AdministeredService") -> dict[str, Any]:
         "groups": None if service.groups is None else list(service.groups),
         "locators": list(map(str, service.locators)),
         "attributes": list(map(set_json, service.attributes)),
-        "lease_bound_s": None if bound_s == float("inf") else number(bound_s),
+        "lease_bound_s": seconds_json(service.lease_bound),
         "is_default_bound": service.is_default_bound,
     }

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leasehold.basics.addresses import Address, parse_address
+from leasehold.basics.durations import FOREVER, Requested
 from leasehold.basics.lease_ids import shown_lease
 from leasehold.cli.settings.error_texts import shown
-from leasehold.cli.settings.value_types import MAX_ADDRESS_CHARS, parse_term_ms, show_term_ms
+from leasehold.cli.settings.value_types import (
+    FOREVER_WORD,
+    MAX_ADDRESS_CHARS,
+    parse_term_ms,
+    show_term_ms,
+)
 
 if TYPE_CHECKING:
     from leasehold.discovery.locators import Locator
@@ -108,9 +114,19 @@ def term_or_0_s(text: str) -> float:
     return 0.0 if text in ("0", "0s") else term_s(text)
 
 
+def term_or_forever(text: str) -> Requested:
+    """Parse a duration that may be endless."""
+    if text == FOREVER_WORD:
+        return FOREVER
+    try:
+        return term_s(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or {FOREVER_WORD}") from None
+
+
 def shown_term(seconds: float) -> str:
-    """Format a duration exactly, such as 1m30s."""
-    return show_term_ms(round(seconds * 1000))
+    """Format a duration exactly, such as 1m30s; infinity as "forever"."""
+    return FOREVER_WORD if seconds == float("inf") else show_term_ms(round(seconds * 1000))
 
 
 def shown_remaining(seconds: float) -> str:
@@ -121,6 +137,11 @@ def shown_remaining(seconds: float) -> str:
 def count(text: str) -> int:
     """Parse a count of at least 1."""
     return _at_least(text, 1, "1")
+
+
+def count_or_0(text: str) -> int:
+    """Parse a count that may be 0."""
+    return _at_least(text, 0, "2")
 
 
 def revision(text: str) -> int:

@@ -2,16 +2,18 @@
 
 import argparse
 import os
+import shlex
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.basics.addresses import Address
 from leasehold.cli import argument_types
 from leasehold.cli.output import OutputFailedError, print_error, shown_bytes
 from leasehold.cli.parser import DENIED, FAILURE, LOST, NO_SERVER, NOT_THERE, OK, USAGE_ERROR
-from leasehold.cli.signals import SIGNALS, exit_code
+from leasehold.cli.signals import SIGNALS, exit_code, wake_on_signals
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client
@@ -43,7 +45,7 @@ class RefusedError(Exception):
     """The server does not support the request; the text is the reason. Nothing was done."""
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
+def add_connection(parser: argparse.ArgumentParser, *, has_json: bool = True) -> None:
     """Add the options for the server's address and TLS, and `--json`."""
     group = parser.add_argument_group("server")
     group.add_argument(
@@ -62,7 +64,8 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="time limit of each call (default: 10s)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    if has_json:
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_tls(group: "argparse._ArgumentGroup") -> None:
@@ -77,9 +80,14 @@ def add_tls(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--key", type=_FILE, metavar="FILE", help="key of the client certificate")
 
 
-def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+def finish(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    has_json: bool = True,
+) -> None:
     """Add the options of all client commands, and the function to run."""
-    add_connection(parser)
+    add_connection(parser, has_json=has_json)
     parser.set_defaults(run=run)
 
 
@@ -153,6 +161,7 @@ def with_connect_options(
         def stop(_: int) -> None:
             loop.call_soon_threadsafe(task.cancel)
 
+        wake_on_signals(loop)
         with SIGNALS.calling(stop):
             try:
                 return await main(server)
@@ -182,6 +191,29 @@ def until_signal(work: Work) -> Work:
     return run
 
 
+def showing_warnings(work: Work) -> Work:
+    """Wrap work that goes on without a server: the warnings of the client are printed meanwhile.
+
+    Otherwise a lost connection would look like a quiet time.
+    """
+    import logging
+
+    class Printer(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with suppress(OSError, ValueError):  # standard error may be a pipe that was closed
+                print_error(record.getMessage())
+
+    async def run(client: "Client") -> int:
+        logger, printer = logging.getLogger("leasehold"), Printer(logging.WARNING)
+        logger.addHandler(printer)
+        try:
+            return await work(client)
+        finally:
+            logger.removeHandler(printer)
+
+    return run
+
+
 def print_failure(error: Exception, server: ConnectOptions) -> int:
     """Print an error of this server; return the exit code."""
     from leasehold import errors
@@ -193,13 +225,18 @@ def print_failure(error: Exception, server: ConnectOptions) -> int:
             is_default = server.endpoints == argument_types.addresses(DEFAULT)
             advice = f"; {_ADVICE}" if error.is_refused and is_default else ""
             return _print(f"{error}{advice}", NO_SERVER)
-        case errors.LockDenied():
-            return _print(str(error), DENIED)
-        case errors.LockLost() | errors.SessionExpired():
+        case errors.LockDenied() | errors.FileAlreadyOpen() | errors.RecoveryInProgress():
+            return _print(error_text(error), DENIED)
+        case errors.LockLost() | errors.SessionExpired() | errors.LeaseExpired():
             return _print(error_text(error), LOST)
         case errors.ConnectionLost() | TimeoutError():
             return _print(str(error), NO_SERVER)
-        case errors.UnknownLease(lease=int()) | errors.UnknownKey() | errors.NoSuchObject():
+        case (
+            errors.UnknownLease(lease=int())
+            | errors.UnknownKey()
+            | errors.NoSuchObject()
+            | errors.FileNotFound()
+        ):
             return _print(error_text(error), NOT_THERE)
         case ValueError() | errors.EmptyKey() | errors.DuplicateKey() | errors.TooManyOperations():
             return _print(error_text(error), USAGE_ERROR)
@@ -226,6 +263,13 @@ def error_text(error: BaseException) -> str:
                 "granted, or it has ended"
                 f"{argument_types.other_reading(lease)}"
             )
+        case errors.ShardLost():
+            return (
+                "the server does not serve this at present: it is being started or stopped, or "
+                f"another server takes over ({error})"
+            )
+        case errors.CallRefused():
+            return str(error).removeprefix("INVALID_ARGUMENT: ")
         case errors.LeaseExists(lease=lease):
             return (
                 f"lease {argument_types.shown_id(lease)} already exists: choose another id, or "
@@ -238,6 +282,17 @@ def error_text(error: BaseException) -> str:
             return f"key {shown_bytes(key)} does not exist, so there is no lease to keep"
         case errors.DuplicateKey(key=key):
             return f"key {shown_bytes(key)} is changed twice in one transaction: change it once"
+        case errors.FileExists(path=path, why=""):
+            return f"{path!r} exists already: use another path, or --overwrite"
+        case errors.FileAlreadyOpen(path=path):
+            return (
+                f"{error}: it can be taken over when the writer has not renewed its lease within "
+                f"the soft limit, or closed now with `leasehold files recover {shlex.quote(path)}`"
+            )
+        case errors.RecoveryInProgress(path=path):
+            return f"{error}; `leasehold files recover {shlex.quote(path)}` recovers it now"
+        case errors.DirectoryNotEmpty(path=path, why=""):
+            return f"{path!r} is a directory that is not empty: use -r to delete it with all below"
     return str(error)
 
 

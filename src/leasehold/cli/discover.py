@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.connection import ConnectOptions, add_tls, print_note, with_connect_options
-from leasehold.cli.discovery_views import REGISTRAR_HEADS, registrar_json, registrar_row
+from leasehold.cli.discovery_views import (
+    REGISTRAR_HEADS,
+    add_locator,
+    registrar_json,
+    registrar_row,
+)
 from leasehold.cli.output import emit_json, emit_lines, print_error, table
 from leasehold.cli.parser import NO_SERVER, OK, USAGE_ERROR, Commands, epilog
 
@@ -41,15 +46,7 @@ def add_command(commands: Commands) -> None:
         help='group whose registrars are wanted; "" is the public group; may be given several '
         "times",
     )
-    parser.add_argument(
-        "--locator",
-        type=argument_types.locator,
-        action="append",
-        default=[],
-        metavar="LOCATOR",
-        help="address of a registrar: leasehold://HOST or leasehold://HOST:PORT, with "
-        "leaseholds:// for TLS; may be given several times",
-    )
+    add_locator(parser)
     parser.add_argument(
         "--timeout",
         type=argument_types.term_s,

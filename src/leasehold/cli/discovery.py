@@ -8,44 +8,23 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
-from leasehold.cli.connection import RefusedError, finish, require_leasehold, with_client
+from leasehold.cli.connection import RefusedError, finish, with_client
 from leasehold.cli.discovery_views import (
     EXAMPLE,
-    ID_HELP,
+    LOCATOR_HELP,
     VIEWS,
-    WHAT,
-    add_id,
-    found_registration,
+    add_locator,
     group_lines,
 )
-from leasehold.cli.output import emit_json, emit_lines, number, print_error
+from leasehold.cli.leased_objects import MAILBOX, REGISTRATION
+from leasehold.cli.output import emit_json, emit_lines, print_error
 from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
-from leasehold.cli.renewal import (
-    FOREVER_WORD,
-    MAILBOX_ID,
-    REGISTRATION_ID,
-    destroy_each,
-    requested_of,
-    shown_duration,
-    term_or,
-)
-from leasehold.errors import (
-    LeaseholdError,
-    LookupUnmarshalError,
-    NoSuchObject,
-    UnknownLease,
-    UnsupportedOperation,
-)
+from leasehold.errors import LeaseholdError, LookupUnmarshalError, UnsupportedOperation
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client
-    from leasehold.discovery.client import DiscoveryRegistration
 
 _GROUP_HELP: Final = 'name of a group; "" is the public group; may be given several times'
-_LOCATOR_HELP: Final = (
-    "address of a registrar: leasehold://HOST or leasehold://HOST:PORT, with leaseholds:// for "
-    "TLS; may be given several times"
-)
 
 _GROUP_EPILOG: Final = """\
 example:
@@ -71,16 +50,6 @@ def add_command(commands: Commands) -> None:
     changes = (_add_groups, _add_locators, _add_discard)
     for add in (_add_register, _add_renew, *changes, *VIEWS, _add_destroy):
         add(group)
-
-
-def _add_duration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--duration",
-        type=term_or(FOREVER_WORD),
-        metavar="TIME",
-        help="how long the registration lives unless it is renewed, such as 2h, or forever; the "
-        "server has a limit (default: the server chooses)",
-    )
 
 
 # Register.
@@ -110,17 +79,10 @@ def _add_register(group: Commands) -> None:
     groups.add_argument(
         "--all-groups", action="store_true", help="registrars of all groups, and of none"
     )
-    parser.add_argument(
-        "--locator",
-        type=argument_types.locator,
-        action="append",
-        default=[],
-        metavar="LOCATOR",
-        help=_LOCATOR_HELP,
-    )
+    add_locator(parser)
     parser.add_argument(
         "--mailbox",
-        type=MAILBOX_ID,
+        type=MAILBOX.id_type,
         metavar="ID",
         help="mailbox for the events (default: a new one, for the same duration)",
     )
@@ -131,7 +93,7 @@ def _add_register(group: Commands) -> None:
         metavar="TEXT",
         help="text that is returned with each event",
     )
-    _add_duration(parser)
+    REGISTRATION.add_term(parser)
     parser.add_argument("--print-id-only", action="store_true", help="print only the id")
     finish(parser, _register)
 
@@ -142,76 +104,39 @@ def _register(arguments: argparse.Namespace) -> int:
         return USAGE_ERROR
 
     async def work(client: "Client") -> int:
-        require_leasehold(client, WHAT)
-        requested = requested_of(arguments.duration)
+        REGISTRATION.check_server(client)
         if arguments.mailbox:
             mailbox = await client.mailbox(id=arguments.mailbox)
         else:
-            mailbox = await client.mailbox(requested)
+            mailbox = await client.mailbox(arguments.term)
         try:
             made = await client.discovery_service.register(
                 None if arguments.all_groups else arguments.group,
                 arguments.locator,
                 listener=mailbox,
                 handback=arguments.handback,
-                duration=requested,
+                duration=arguments.term,
             )
         except LeaseholdError:
             if not arguments.mailbox:
                 with contextlib.suppress(LeaseholdError, OSError):  # it ends with its lease
                     await mailbox.lease.cancel()
             raise
-        if arguments.print_id_only:
-            emit_lines([made.id])
-        else:
-            _print_term(arguments, made, "created", mailbox.id)
+        REGISTRATION.print_created(arguments, made, mailbox.id)
         return OK
 
     return with_client(arguments, work)
-
-
-def _print_term(
-    arguments: argparse.Namespace, made: "DiscoveryRegistration", done: str, mailbox: str = ""
-) -> None:
-    from leasehold.basics.durations import seconds_of
-
-    term_s = seconds_of(made.lease.term)
-    if arguments.json:
-        ttl = None if term_s == float("inf") else number(term_s)
-        with_mailbox = {"mailbox": mailbox} if mailbox else {}
-        emit_json({"id": made.id, "ttl": ttl, "grantor": made.lease.grantor, **with_mailbox})
-    else:
-        ending = f", with mailbox {mailbox}" if mailbox else ""
-        term = shown_duration(term_s)
-        emit_lines([f"discovery registration {made.id} {done} for {term}{ending}"])
 
 
 # Renew.
 
 
 def _add_renew(group: Commands) -> None:
-    parser = group.add_parser(
-        "renew",
-        help="renew the lease of a registration",
+    REGISTRATION.add_renew(
+        group,
         description="Renew the lease of a registration. That of its mailbox is not renewed.",
-        epilog=epilog(f"{EXAMPLE}leasehold discovery renew $id --duration 2h", NOT_THERE),
+        example=f"{EXAMPLE}leasehold discovery renew $id --duration 2h",
     )
-    add_id(parser)
-    _add_duration(parser)
-    finish(parser, _renew)
-
-
-def _renew(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = await found_registration(client, arguments.id)
-        try:
-            await found.lease.renew(requested_of(arguments.duration))
-        except UnknownLease:
-            raise NoSuchObject("discovery", arguments.id) from None
-        _print_term(arguments, found, "renewed")
-        return OK
-
-    return with_client(arguments, work)
 
 
 # Groups and locators.
@@ -231,7 +156,7 @@ def _add_groups(group: Commands) -> None:
             "be added or removed: replace them with --set.",
         ),
     )
-    add_id(parser)
+    REGISTRATION.add_id(parser)
     change = parser.add_mutually_exclusive_group()
     _add_changes(change, str, "NAME", _GROUP_HELP)
     change.add_argument("--all", action="store_true", help="want all groups")
@@ -250,7 +175,7 @@ def _add_changes(
 
 def _groups(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
-        found = await found_registration(client, arguments.id)
+        found = await REGISTRATION.found(client, arguments.id)
         try:
             if arguments.add:
                 await found.add_groups(arguments.add)
@@ -288,16 +213,16 @@ def _add_locators(group: Commands) -> None:
             "--discover-at`.",
         ),
     )
-    add_id(parser)
+    REGISTRATION.add_id(parser)
     change = parser.add_mutually_exclusive_group()
-    _add_changes(change, argument_types.locator, "LOCATOR", _LOCATOR_HELP)
+    _add_changes(change, argument_types.locator, "LOCATOR", LOCATOR_HELP)
     change.add_argument("--none", action="store_true", help="want no locators")
     finish(parser, _locators)
 
 
 def _locators(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
-        found = await found_registration(client, arguments.id)
+        found = await REGISTRATION.found(client, arguments.id)
         if arguments.add:
             await found.add_locators(arguments.add)
         elif arguments.remove:
@@ -330,7 +255,7 @@ def _add_discard(group: Commands) -> None:
             NOT_THERE,
         ),
     )
-    add_id(parser)
+    REGISTRATION.add_id(parser)
     example = "9b7e2c1a-3f0d-5a41-8c2e-6d1f0b4a7e55"
     parser.add_argument(
         "registrar",
@@ -346,7 +271,7 @@ def _discard(arguments: argparse.Namespace) -> int:
         from leasehold.discovery.announced import Registrar
 
         found, registrar = (
-            await found_registration(client, arguments.id),
+            await REGISTRATION.found(client, arguments.id),
             Registrar(arguments.registrar),
         )
         try:
@@ -371,18 +296,8 @@ def _discard(arguments: argparse.Namespace) -> int:
 
 
 def _add_destroy(group: Commands) -> None:
-    parser = group.add_parser(
-        "destroy",
-        help="end registrations",
-        description="End registrations immediately. Their mailboxes are not ended.",
-        epilog=epilog(f"{EXAMPLE}leasehold discovery destroy $id", NOT_THERE),
+    REGISTRATION.add_destroy(
+        group,
+        consequence="Their mailboxes are not ended.",
+        example=f"{EXAMPLE}leasehold discovery destroy $id",
     )
-    parser.add_argument("ids", type=REGISTRATION_ID, nargs="+", metavar="ID", help=ID_HELP)
-    finish(parser, _destroy)
-
-
-def _destroy(arguments: argparse.Namespace) -> int:
-    async def end(client: "Client", registration: str) -> None:
-        await (await found_registration(client, registration)).cancel()
-
-    return destroy_each(arguments, arguments.ids, "discovery registration", end)

@@ -5,18 +5,18 @@ from base64 import b64encode
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.connection import (
-    RefusedError,
-    finish,
-    print_note,
-    require_leasehold,
-    until_signal,
-    with_client,
+from leasehold.cli import argument_types
+from leasehold.cli.connection import RefusedError, finish, print_note, with_client
+from leasehold.cli.leased_objects import (
+    REGISTRATION,
+    REMOVED,
+    listener_text,
+    remaining_text,
+    run_watch,
+    seconds_json,
 )
 from leasehold.cli.output import emit_json, emit_lines, facts, shown_bytes, table
-from leasehold.cli.parser import LOST, NOT_THERE, OK, Commands, epilog
-from leasehold.cli.renewal import REGISTRATION_ID
-from leasehold.cli.renewal_views import add_count, remaining_text, seconds_json
+from leasehold.cli.parser import NOT_THERE, OK, Commands, epilog
 from leasehold.errors import LookupUnmarshalError
 
 if TYPE_CHECKING:
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from leasehold.events.state import RemoteEvent
 
 
-ID_HELP: Final = "id of the registration, 32 hexadecimal digits as they are printed"
-WHAT: Final = "the discovery service"
 EXAMPLE: Final = """\
 here=leasehold://127.0.0.1:2379
 id=$(leasehold discovery register --locator $here --print-id-only)
 """
 """The lines with which examples begin."""
+
+LOCATOR_HELP: Final = (
+    "address of a registrar: leasehold://HOST or leasehold://HOST:PORT, with leaseholds:// for "
+    "TLS; may be given several times"
+)
 
 REGISTRAR_HEADS: Final = ("REGISTRAR", "GROUPS", "ENDPOINTS")
 ALL: Final = "(all)"
@@ -45,15 +48,16 @@ _HEADS: Final = (
 )
 
 
-def add_id(parser: argparse.ArgumentParser) -> None:
-    """Add the argument ID."""
-    parser.add_argument("id", type=REGISTRATION_ID, metavar="ID", help=ID_HELP)
-
-
-async def found_registration(client: "Client", registration: str) -> "DiscoveryRegistration":
-    """Return an existing registration; raises `NoSuchObject`."""
-    require_leasehold(client, WHAT)
-    return await client.discovery_service.registration(registration)
+def add_locator(parser: argparse.ArgumentParser) -> None:
+    """Add the option for wanted locators."""
+    parser.add_argument(
+        "--locator",
+        type=argument_types.locator,
+        action="append",
+        default=[],
+        metavar="LOCATOR",
+        help=LOCATOR_HELP,
+    )
 
 
 # Registrars and events.
@@ -132,16 +136,17 @@ def _add_list(group: Commands) -> None:
             NOT_THERE,
         ),
     )
-    parser.add_argument("id", type=REGISTRATION_ID, nargs="?", metavar="ID", help=ID_HELP)
+    REGISTRATION.add_id(parser, "?")
     finish(parser, _list)
 
 
 def _list(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
         if arguments.id is not None:
-            await _list_one(await found_registration(client, arguments.id), is_json=arguments.json)
+            found = await REGISTRATION.found(client, arguments.id)
+            await _list_one(found, is_json=arguments.json)
             return OK
-        require_leasehold(client, WHAT)
+        REGISTRATION.check_server(client)
         infos = await client.discovery_service.registrations()
         if arguments.json:
             emit_json({"registrations": list(map(_info_json, infos))})
@@ -173,14 +178,13 @@ async def _list_one(found: "DiscoveryRegistration", *, is_json: bool) -> None:
 
 
 def _info_row(info: "DiscoveryInfo") -> tuple[Any, ...]:
-    where = shown_bytes(info.listener.endpoint.encode()) or f"mailbox {info.listener.id}"
     return (
         info.id,
         remaining_text(info.remaining),
         info.registrars,
         shown_list(group_lines(info.groups)),
         shown_list(info.locators),
-        f"{where} ({info.undelivered} undelivered)" if info.undelivered else where,
+        listener_text(info.listener.endpoint, info.listener.id, info.undelivered),
         shown_bytes(info.last_error.encode()),
     )
 
@@ -204,40 +208,26 @@ def _info_json(info: "DiscoveryInfo") -> dict[str, Any]:
 
 
 def _add_watch(group: Commands) -> None:
-    parser = group.add_parser(
-        "watch",
-        help="print the events of a registration, or start a command for each",
+    REGISTRATION.add_watch(
+        group,
+        _watch,
+        summary="print the events of a registration, or start a command for each",
         description=(
             "Print each event in the mailbox of a registration, or start a command with the event "
             "as JSON on its standard input. The leases of the registration and of its mailbox are "
             "renewed meanwhile."
         ),
-        epilog=epilog(
-            f"{EXAMPLE}leasehold discovery watch $id --count 1",
-            NOT_THERE,
-            LOST,
-            notes="An event that was printed, or whose command has ended with exit code 0, is "
-            "removed from the mailbox. After any other code the command is started again with the "
-            "same event, after 1s, 5s, 10s, 1m, 1m and then every 5m, and later events wait. "
-            "Events stay in the mailbox while no watch runs. The exit code is 6 if the "
-            "registration or its mailbox has ended.",
-        ),
-        takes_command=True,
-        usage="leasehold discovery watch ID [options] [-- COMMAND...]",
+        example=f"{EXAMPLE}leasehold discovery watch $id --count 1",
+        notes=f"{REMOVED} Events stay in the mailbox while no watch runs. The exit code is 6 if "
+        "the registration or its mailbox has ended.",
     )
-    add_id(parser)
-    add_count(parser)
-    finish(parser, _watch)
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    from leasehold.cli.event_watch import EventWatch, cannot_run, kept
-
-    if (code := cannot_run(arguments.command)) is not None:
-        return code
+    from leasehold.cli.event_watch import EventWatch, kept
 
     async def work(client: "Client") -> int:
-        found = await found_registration(client, arguments.id)
+        found = await REGISTRATION.found(client, arguments.id)
         mailbox = await _mailbox_of(client, found)
         print_note(f"watching discovery registration {found.id} with mailbox {mailbox.id}")
 
@@ -247,7 +237,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         async with kept(mailbox.lease, found.lease):
             return await EventWatch(mailbox, arguments, still_there).run()
 
-    return with_client(arguments, until_signal(work))
+    return run_watch(arguments, work)
 
 
 async def _mailbox_of(client: "Client", found: "DiscoveryRegistration") -> "Mailbox":

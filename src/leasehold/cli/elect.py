@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
-from leasehold.cli.connection import finish, until_signal, with_client
+from leasehold.cli.connection import finish, showing_warnings, until_signal, with_client
 from leasehold.cli.lock import add_denied_code, add_holding, name
 from leasehold.cli.output import emit as emit_bytes
 from leasehold.cli.output import (
@@ -156,7 +156,7 @@ def _listen(arguments: argparse.Namespace) -> int:
                 break
         return OK
 
-    return with_client(arguments, until_signal(work))
+    return with_client(arguments, showing_warnings(until_signal(work)))
 
 
 def _print_leader(

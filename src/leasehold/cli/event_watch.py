@@ -134,16 +134,16 @@ class EventWatch:
     async def _retried(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call until it is answered. The first failure is printed."""
         backoff = Backoff(CALL_RETRIES, self._random)
-        is_told = False
+        is_reported = False
         while True:
             try:
                 return await call()
             except (LeaseholdError, OSError) as error:
                 if is_definite(error):
                     raise
-                if not is_told:
+                if not is_reported:
                     print_error(f"{error_text(error)}; trying again")
-                is_told = True
+                is_reported = True
             await asyncio.sleep(backoff.next_s())
 
     async def _handle(self, received: ReceivedEvent) -> int | None:

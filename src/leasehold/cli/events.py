@@ -3,34 +3,21 @@
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.argument_types import shown_remaining
-from leasehold.cli.connection import (
-    finish,
-    print_note,
-    remote,
-    require_leasehold,
-    until_signal,
-    with_client,
+from leasehold.cli.connection import finish, print_note, remote, with_client
+from leasehold.cli.leased_objects import (
+    MAILBOX,
+    REMOVED,
+    remaining_text,
+    run_watch,
+    seconds_json,
 )
-from leasehold.cli.output import emit_json, emit_lines, facts, number, size, table
-from leasehold.cli.parser import LOST, NOT_THERE, OK, Commands, add_group, epilog
-from leasehold.cli.renewal import (
-    FOREVER_WORD,
-    MAILBOX_ID,
-    destroy_each,
-    requested_of,
-    shown_duration,
-    term_or,
-)
-from leasehold.cli.renewal_views import add_count
-from leasehold.errors import NoSuchObject, UnknownLease
+from leasehold.cli.output import emit_json, emit_lines, facts, size, table
+from leasehold.cli.parser import NOT_THERE, OK, Commands, add_group, epilog
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client
-    from leasehold.events.client import Mailbox
     from leasehold.wire import events_pb2 as pb
 
-_MAILBOX_HELP: Final = "id of the mailbox, 32 hexadecimal digits as they are printed"
 _HEADS: Final = ("MAILBOX", "REMAINING", "EVENTS", "SIZE")
 
 _GROUP_EPILOG: Final = """\
@@ -56,15 +43,6 @@ def add_command(commands: Commands) -> None:
         add(group)
 
 
-def _add_mailbox(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("mailbox", type=MAILBOX_ID, metavar="MAILBOX", help=_MAILBOX_HELP)
-
-
-async def _found(client: "Client", mailbox_id: str) -> "Mailbox":
-    require_leasehold(client, "a mailbox")
-    return await client.mailbox(id=mailbox_id)
-
-
 # Create.
 
 
@@ -82,31 +60,15 @@ def _add_create(group: Commands) -> None:
             "that has the id can read it.",
         ),
     )
-    parser.add_argument(
-        "--ttl",
-        type=term_or(FOREVER_WORD),
-        metavar="TIME",
-        help="how long the mailbox lives unless it is renewed, such as 2h, or forever; the server "
-        "has a limit (default: the server chooses)",
-    )
+    MAILBOX.add_term(parser)
     parser.add_argument("--print-id-only", action="store_true", help="print only the id")
     finish(parser, _create)
 
 
 def _create(arguments: argparse.Namespace) -> int:
-    from leasehold.basics.durations import seconds_of
-
     async def work(client: "Client") -> int:
-        require_leasehold(client, "a mailbox")
-        mailbox = await client.mailbox(requested_of(arguments.ttl))
-        term_s = seconds_of(mailbox.lease.term)
-        if arguments.print_id_only:
-            emit_lines([mailbox.id])
-        elif arguments.json:
-            ttl = None if term_s == float("inf") else number(term_s)
-            emit_json({"id": mailbox.id, "ttl": ttl, "grantor": mailbox.lease.grantor})
-        else:
-            emit_lines([f"mailbox {mailbox.id} created for {shown_duration(term_s)}"])
+        MAILBOX.check_server(client)
+        MAILBOX.print_created(arguments, await client.mailbox(arguments.term))
         return OK
 
     return with_client(arguments, work)
@@ -116,45 +78,29 @@ def _create(arguments: argparse.Namespace) -> int:
 
 
 def _add_watch(group: Commands) -> None:
-    parser = group.add_parser(
-        "watch",
-        help="print the events in a mailbox, or start a command for each",
+    MAILBOX.add_watch(
+        group,
+        _watch,
+        summary="print the events in a mailbox, or start a command for each",
         description=(
             "Print each event that arrives in a mailbox, or start a command with the event as JSON "
             "on its standard input. The lease of the mailbox is renewed meanwhile."
         ),
-        epilog=epilog(
-            """
-            leasehold events watch $(leasehold events create --print-id-only)
-            """,
-            NOT_THERE,
-            LOST,
-            notes="An event that was printed, or whose command has ended with exit code 0, is "
-            "removed from the mailbox. After any other code the command is started again with the "
-            "same event, after 1s, 5s, 10s, 1m, 1m and then every 5m, and later events "
-            "wait. The exit code is 6 if the mailbox has ended.",
-        ),
-        takes_command=True,
-        usage="leasehold events watch MAILBOX [options] [-- COMMAND...]",
+        example="leasehold events watch $(leasehold events create --print-id-only)",
+        notes=f"{REMOVED} The exit code is 6 if the mailbox has ended.",
     )
-    _add_mailbox(parser)
-    add_count(parser)
-    finish(parser, _watch)
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    from leasehold.cli.event_watch import EventWatch, cannot_run, kept
-
-    if (code := cannot_run(arguments.command)) is not None:
-        return code
+    from leasehold.cli.event_watch import EventWatch, kept
 
     async def work(client: "Client") -> int:
-        mailbox = await _found(client, arguments.mailbox)
+        mailbox = await MAILBOX.found(client, arguments.id)
         print_note(f"watching mailbox {mailbox.id}")
         async with kept(mailbox.lease):
             return await EventWatch(mailbox, arguments).run()
 
-    return with_client(arguments, until_signal(work))
+    return run_watch(arguments, work)
 
 
 # Show and list.
@@ -169,13 +115,13 @@ def _add_show(group: Commands) -> None:
             "leasehold events show $(leasehold events create --print-id-only)", NOT_THERE
         ),
     )
-    _add_mailbox(parser)
+    MAILBOX.add_id(parser)
     finish(parser, _show)
 
 
 def _show(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
-        found = await (await _found(client, arguments.mailbox)).status()
+        found = await (await MAILBOX.found(client, arguments.id)).status()
         if arguments.json:
             emit_json(_json(found.id, found.remaining_s, found.events, found.bytes))
         else:
@@ -203,7 +149,7 @@ def _add_list(group: Commands) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
-        require_leasehold(client, "a mailbox")
+        MAILBOX.check_server(client)
         found = await _all(client, arguments.timeout)
         values = [(each.id, _seconds(each.remaining_ms), each.events, each.bytes) for each in found]
         if arguments.json:
@@ -241,39 +187,20 @@ def _seconds(remaining_ms: int) -> float:
 
 
 def _json(mailbox: str, remaining_s: float, events: int, size_bytes: int) -> dict[str, Any]:
-    remaining = None if remaining_s == float("inf") else number(remaining_s)
+    remaining = seconds_json(remaining_s)
     return {"id": mailbox, "remaining": remaining, "events": events, "bytes": size_bytes}
 
 
 def _row(mailbox: str, remaining_s: float, events: int, size_bytes: int) -> tuple[Any, ...]:
-    remaining = FOREVER_WORD if remaining_s == float("inf") else shown_remaining(remaining_s)
-    return mailbox, remaining, events, size(size_bytes)
+    return mailbox, remaining_text(remaining_s), events, size(size_bytes)
 
 
 # Destroy.
 
 
 def _add_destroy(group: Commands) -> None:
-    parser = group.add_parser(
-        "destroy",
-        help="end mailboxes",
-        description="End mailboxes immediately. Their events are dropped.",
-        epilog=epilog(
-            "leasehold events destroy $(leasehold events create --print-id-only)", NOT_THERE
-        ),
+    MAILBOX.add_destroy(
+        group,
+        consequence="Their events are dropped.",
+        example="leasehold events destroy $(leasehold events create --print-id-only)",
     )
-    parser.add_argument(
-        "mailboxes", type=MAILBOX_ID, nargs="+", metavar="MAILBOX", help=_MAILBOX_HELP
-    )
-    finish(parser, _destroy)
-
-
-def _destroy(arguments: argparse.Namespace) -> int:
-    async def end(client: "Client", mailbox_id: str) -> None:
-        mailbox = await _found(client, mailbox_id)
-        try:
-            await mailbox.lease.cancel()
-        except UnknownLease:
-            raise NoSuchObject("mailboxes", mailbox_id) from None
-
-    return destroy_each(arguments, arguments.mailboxes, "mailbox", end)

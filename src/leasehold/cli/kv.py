@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
-from leasehold.cli.connection import finish, print_note, until_signal, with_client
+from leasehold.cli.connection import finish, print_note, showing_warnings, until_signal, with_client
 from leasehold.cli.output import (
     count,
     emit,
@@ -274,7 +274,7 @@ def _watch(arguments: argparse.Namespace) -> int:
                     break
         return OK
 
-    return with_client(arguments, until_signal(work))
+    return with_client(arguments, showing_warnings(until_signal(work)))
 
 
 def _event_json(event: "Event", *, previous: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from leasehold.cli.connection import (
     lease_service,
     print_note,
     remote,
+    showing_warnings,
     until_signal,
     with_client,
 )
@@ -240,7 +241,7 @@ def _watch(arguments: argparse.Namespace) -> int:
                 break
         return OK
 
-    return with_client(arguments, until_signal(work))
+    return with_client(arguments, showing_warnings(until_signal(work)))
 
 
 def _event_json(event: "LeaseEvent") -> dict[str, Any]:

@@ -182,18 +182,27 @@ class ProgressBar:
         what: str,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        after_s: float = 0.0,
+        is_shown: bool = True,
     ) -> None:
+        """The line appears `after_s` seconds from now, unless the work is done by then."""
         self._what = what
         self._stream = sys.stderr if stream is None else stream
-        self._is_shown = self._stream.isatty()
+        self._is_shown = is_shown and self._stream is not None and self._stream.isatty()
+        self._is_drawn = False
         self._clock = clock
-        self._redraw_at = clock()
+        self._redraw_at = clock() + after_s
 
-    def __call__(self, done_bytes: int, total_bytes: int) -> None:
-        """Show the progress."""
+    def __call__(self, done_bytes: int, total_bytes: int | None) -> None:
+        """Show the progress; `total_bytes` is None if it is not known."""
         if not self._is_shown or self._clock() < self._redraw_at:
             return
         self._redraw_at = self._clock() + REDRAW_S
+        self._is_drawn = True
+        if total_bytes is None:
+            self._write(f"{_CLEAR}{self._what}  {size(done_bytes)}")
+            return
         part = done_bytes / total_bytes if total_bytes else 0.0
         bar = ("#" * int(part * BAR_COLUMNS)).ljust(BAR_COLUMNS, ".")
         sizes = f"{size(done_bytes)} of {size(total_bytes)}"
@@ -203,7 +212,7 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_shown:
+        if self._is_drawn:
             self._write(_CLEAR)
 
     def _write(self, text: str) -> None:

@@ -29,10 +29,10 @@ MEANINGS: Final = {
     OK: "success",
     FAILURE: "failure, or the server refused the request",
     USAGE_ERROR: "the command line is wrong; nothing was sent",
-    NOT_THERE: "no such key, lease, permit, service, renewal set, mailbox or registration",
+    NOT_THERE: "no such key, lease, file, permit, service, mailbox or object of a service",
     NO_SERVER: "cannot connect to a server, or no answer within the time limit",
     NOT_MET: "the conditions do not hold; the --else steps were executed",
-    LOST: "a lease or lock was lost while it was held",
+    LOST: "a lease, lock or file was lost while it was held",
     DENIED: "denied: another client holds it, or the right is not granted",
 }
 _ALWAYS: Final = (OK, FAILURE, USAGE_ERROR, NO_SERVER)

@@ -12,6 +12,7 @@ from leasehold.cli.connection import (
     RefusedError,
     finish,
     print_note,
+    showing_warnings,
     until_signal,
     with_client,
 )
@@ -23,9 +24,9 @@ from leasehold.cli.settings.error_texts import shown
 
 if TYPE_CHECKING:
     from leasehold.client.client import Client
-    from leasehold.registry.everyday import RegisteredService
     from leasehold.registry.health import HealthCheck
     from leasehold.registry.item_watch import ObservedChange
+    from leasehold.registry.registered_service import RegisteredService
     from leasehold.registry.state import Item, Template
 
 _GROUP_EPILOG: Final = """\
@@ -161,7 +162,8 @@ def _register(arguments: argparse.Namespace) -> int:
                 return await _run_registered(arguments.command)
             return await _stay(service, arguments)
 
-    return with_client(arguments, work if arguments.command else until_signal(work))
+    ended = work if arguments.command else until_signal(work)
+    return with_client(arguments, showing_warnings(ended))
 
 
 def _check_of(arguments: argparse.Namespace) -> "HealthCheck | None":
@@ -252,7 +254,7 @@ def _add_template(parser: argparse.ArgumentParser) -> None:
 
 def _template_of(arguments: argparse.Namespace) -> "Template":
     from leasehold.registry.codecs import service_template
-    from leasehold.registry.named_services import TAG
+    from leasehold.registry.named_items import TAG
     from leasehold.registry.state import attribute_set
 
     tags = [attribute_set(TAG, {"tag": tag}) for tag in arguments.tag]
@@ -355,11 +357,11 @@ def _watch(arguments: argparse.Namespace) -> int:
                     return OK
         return OK
 
-    return with_client(arguments, until_signal(work))
+    return with_client(arguments, showing_warnings(until_signal(work)))
 
 
 def _print_change(change: "ObservedChange", *, is_json: bool) -> None:
-    from leasehold.registry.named_services import CHANGE_KINDS
+    from leasehold.registry.named_items import CHANGE_KINDS
 
     kind = CHANGE_KINDS[change.transition].value
     item = change.before if change.item is None else change.item

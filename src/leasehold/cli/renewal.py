@@ -1,34 +1,21 @@
 """`leasehold renewal`: sets of leases that the server keeps alive; `renewal_views` has the rest."""
 
 import argparse
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from leasehold.basics.durations import FOREVER
 from leasehold.cli import argument_types
-from leasehold.cli.argument_types import shown_id, shown_term
-from leasehold.cli.connection import (
-    ConnectOptions,
-    error_text,
-    finish,
-    remote,
-    require_leasehold,
-    with_client,
-)
-from leasehold.cli.output import emit_json, emit_lines, number, print_error
-from leasehold.cli.parser import FAILURE, NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
-from leasehold.errors import CallRefused, LeaseholdError, NoSuchObject, Status, UnknownLease
+from leasehold.cli.argument_types import shown_id, shown_term, term_or_forever
+from leasehold.cli.connection import ConnectOptions, finish, remote, with_client
+from leasehold.cli.leased_objects import MAILBOX, REGISTRATION, RENEWAL_SET
+from leasehold.cli.output import emit_json, emit_lines, print_error
+from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
+from leasehold.cli.renewal_views import VIEWS
+from leasehold.errors import LeaseholdError, Status
 
 if TYPE_CHECKING:
-    from leasehold.basics.durations import Requested
     from leasehold.client.client import Client
-    from leasehold.renewal.client import RenewalSet
     from leasehold.renewal.references import LeaseReference
-
-FOREVER_WORD: Final = "forever"
-SET_HELP: Final = "id of the set, 32 hexadecimal digits as they are printed"
-SET_ID: Final = argument_types.record_id("renewal set")
-MAILBOX_ID: Final = argument_types.record_id("mailbox")
-REGISTRATION_ID: Final = argument_types.record_id("discovery registration")
 
 _GROUP_EPILOG: Final = """\
 example:
@@ -43,8 +30,6 @@ itself has a lease: when that ends, nothing more is renewed.
 
 def add_command(commands: Commands) -> None:
     """Add `renewal` and its subcommands."""
-    from leasehold.cli.renewal_views import VIEWS  # it imports this module
-
     group = add_group(
         commands,
         "renewal",
@@ -54,39 +39,6 @@ def add_command(commands: Commands) -> None:
     )
     for add in (_add_create, _add_renew, _add_add, _add_remove, *VIEWS, _add_destroy):
         add(group)
-
-
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add the argument SET."""
-    parser.add_argument("set", type=SET_ID, metavar="SET", help=SET_HELP)
-
-
-def term_or(word: str) -> Callable[[str], float | str]:
-    """Return a parser of durations that also accepts a word."""
-
-    def parse(text: str) -> float | str:
-        if text == word:
-            return word
-        try:
-            return argument_types.term_s(text)
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentTypeError(f"{error}, or {word}") from None
-
-    return parse
-
-
-def requested_of(given: float | str | None) -> "Requested":
-    """Return the duration of an option: ANY for none."""
-    from leasehold.basics.durations import ANY, FOREVER
-
-    if given is None:
-        return ANY
-    return FOREVER if isinstance(given, str) else given
-
-
-def shown_duration(seconds: float) -> str:
-    """Format a duration that may be endless."""
-    return FOREVER_WORD if seconds == float("inf") else shown_term(seconds)
 
 
 # Create.
@@ -105,80 +57,29 @@ def _add_create(group: Commands) -> None:
             notes="Every client that has the id can use the set.",
         ),
     )
-    _add_ttl(parser, "the server chooses")
+    RENEWAL_SET.add_term(parser)
     parser.add_argument("--print-id-only", action="store_true", help="print only the id")
     finish(parser, _create)
 
 
-def _add_ttl(parser: argparse.ArgumentParser, default: str) -> None:
-    parser.add_argument(
-        "--ttl",
-        type=term_or(FOREVER_WORD),
-        metavar="TIME",
-        help="how long the set lives unless it is renewed, such as 2h, or forever; the server has "
-        f"a limit (default: {default})",
-    )
-
-
 def _create(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
-        require_leasehold(client, "a renewal set")
-        created = await client.renewal_set(requested_of(arguments.ttl))
-        if arguments.print_id_only:
-            emit_lines([created.id])
-        else:
-            _print_term(arguments, created, "created")
+        RENEWAL_SET.check_server(client)
+        RENEWAL_SET.print_created(arguments, await client.renewal_set(arguments.term))
         return OK
 
     return with_client(arguments, work)
-
-
-def _print_term(arguments: argparse.Namespace, renewals: "RenewalSet", done: str) -> None:
-    from leasehold.basics.durations import seconds_of
-
-    term_s = seconds_of(renewals.lease.term)
-    if arguments.json:
-        ttl = None if term_s == float("inf") else number(term_s)
-        emit_json({"id": renewals.id, "ttl": ttl, "grantor": renewals.lease.grantor})
-    else:
-        emit_lines([f"renewal set {renewals.id} {done} for {shown_duration(term_s)}"])
 
 
 # Renew.
 
 
 def _add_renew(group: Commands) -> None:
-    parser = group.add_parser(
-        "renew",
-        help="renew the lease of a set",
+    RENEWAL_SET.add_renew(
+        group,
         description="Renew the lease of a set, so that the set lives for another term.",
-        epilog=epilog(
-            "leasehold renewal renew $(leasehold renewal create --print-id-only) --ttl 2h",
-            NOT_THERE,
-        ),
+        example="leasehold renewal renew $(leasehold renewal create --print-id-only) --ttl 2h",
     )
-    add_set(parser)
-    _add_ttl(parser, "the server chooses")
-    finish(parser, _renew)
-
-
-def _renew(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        renewals = await found_set(client, arguments.set)
-        try:
-            await renewals.lease.renew(requested_of(arguments.ttl))
-        except UnknownLease:
-            raise NoSuchObject("renewal", arguments.set) from None
-        _print_term(arguments, renewals, "renewed")
-        return OK
-
-    return with_client(arguments, work)
-
-
-async def found_set(client: "Client", set_id: str) -> "RenewalSet":
-    """Return an existing set; raises `NoSuchObject`."""
-    require_leasehold(client, "a renewal set")
-    return await client.renewal_set(id=set_id)
 
 
 # The lease that an argument names.
@@ -221,13 +122,13 @@ def _add_lease(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--mailbox",
-        type=MAILBOX_ID,
+        type=MAILBOX.id_type,
         metavar="ID",
         help="the lease of this mailbox, in place of LEASE",
     )
     group.add_argument(
         "--discovery",
-        type=REGISTRATION_ID,
+        type=REGISTRATION.id_type,
         metavar="ID",
         help="the lease of this registration of the discovery service, in place of LEASE",
     )
@@ -324,12 +225,12 @@ def _add_add(group: Commands) -> None:
             "`leasehold serve --renew-at`. Leases of the server itself need no --at.",
         ),
     )
-    add_set(parser)
+    RENEWAL_SET.add_id(parser)
     _add_lease(parser)
     parser.add_argument(
         "--for",
         dest="desired",
-        type=term_or(FOREVER_WORD),
+        type=term_or_forever,
         required=True,
         metavar="TIME",
         help="how long to keep the lease alive, such as 8h, or forever, which is as long as the "
@@ -337,8 +238,8 @@ def _add_add(group: Commands) -> None:
     )
     parser.add_argument(
         "--renew",
-        type=term_or(FOREVER_WORD),
-        default=FOREVER_WORD,
+        type=term_or_forever,
+        default=FOREVER,
         metavar="TIME",
         help="TTL to request at each renewal; an etcd ignores it (default: the longest)",
     )
@@ -357,21 +258,21 @@ def _add(arguments: argparse.Namespace) -> int:
         return USAGE_ERROR
 
     async def work(client: "Client") -> int:
-        renewals = await found_set(client, arguments.set)
+        renewals = await RENEWAL_SET.found(client, arguments.id)
         reference = await _reference(client, arguments)
         is_of_service = arguments.mailbox or arguments.discovery
         if not (is_of_service or arguments.at or arguments.grantor):
             await _check_exists(client, arguments.lease)
         await renewals.renew_for(
             reference,
-            requested_of(arguments.desired),
-            requested_of(arguments.renew),
+            arguments.desired,
+            arguments.renew,
             credentials=arguments.credentials or "",
         )
         shown = _shown_lease(reference)
         if arguments.json:
             emit_json({"set": renewals.id, **_lease_json(reference)})
-        elif isinstance(arguments.desired, str):
+        elif arguments.desired is FOREVER:
             emit_lines([f"{shown} is kept alive as long as renewal set {renewals.id} lives"])
         else:
             for_s = shown_term(arguments.desired)
@@ -410,7 +311,7 @@ def _add_remove(group: Commands) -> None:
             NOT_THERE,
         ),
     )
-    add_set(parser)
+    RENEWAL_SET.add_id(parser)
     _add_lease(parser)
     finish(parser, _remove)
 
@@ -421,7 +322,7 @@ def _remove(arguments: argparse.Namespace) -> int:
         return USAGE_ERROR
 
     async def work(client: "Client") -> int:
-        renewals = await found_set(client, arguments.set)
+        renewals = await RENEWAL_SET.found(client, arguments.id)
         reference = await _reference(client, arguments)
         removed = await renewals.remove(reference)
         if arguments.json:
@@ -442,50 +343,8 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 def _add_destroy(group: Commands) -> None:
-    parser = group.add_parser(
-        "destroy",
-        help="end sets",
-        description="End sets immediately. Their leases are not revoked, and not renewed any more.",
-        epilog=epilog(
-            "leasehold renewal destroy $(leasehold renewal create --print-id-only)", NOT_THERE
-        ),
+    RENEWAL_SET.add_destroy(
+        group,
+        consequence="Their leases are not revoked, and not renewed any more.",
+        example="leasehold renewal destroy $(leasehold renewal create --print-id-only)",
     )
-    parser.add_argument("sets", type=SET_ID, nargs="+", metavar="SET", help=SET_HELP)
-    finish(parser, _destroy)
-
-
-def _destroy(arguments: argparse.Namespace) -> int:
-    async def end(client: "Client", set_id: str) -> None:
-        await (await found_set(client, set_id)).destroy()
-
-    return destroy_each(arguments, arguments.sets, "renewal set", end)
-
-
-def destroy_each(
-    arguments: argparse.Namespace,
-    ids: list[str],
-    what: str,
-    end: "Callable[[Client, str], Any]",
-) -> int:
-    """End objects, and print the outcome of each; return the exit code."""
-
-    async def work(client: "Client") -> int:
-        failures: dict[str, LeaseholdError] = {}
-        for each in dict.fromkeys(ids):
-            try:
-                await end(client, each)
-            except (NoSuchObject, CallRefused) as error:
-                failures[each] = error
-            else:
-                if not arguments.json:
-                    emit_lines([f"{what} {each} has ended"])
-        if arguments.json:
-            errors = {each: {"error": error_text(error)} for each, error in failures.items()}
-            outcomes = [{"id": each, **errors.get(each, {})} for each in dict.fromkeys(ids)]
-            emit_json({"ended": outcomes})
-        for failure in failures.values():
-            print_error(error_text(failure))
-        missing = all(isinstance(each, NoSuchObject) for each in failures.values())
-        return OK if not failures else NOT_THERE if missing else FAILURE
-
-    return with_client(arguments, work)

@@ -4,18 +4,21 @@ import argparse
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from leasehold.basics.durations import seconds_of
 from leasehold.cli import argument_types
-from leasehold.cli.argument_types import shown_remaining
-from leasehold.cli.connection import (
-    finish,
-    print_note,
-    require_leasehold,
-    until_signal,
-    with_client,
+from leasehold.cli.argument_types import shown_term
+from leasehold.cli.connection import finish, print_note, with_client
+from leasehold.cli.leased_objects import (
+    MAILBOX,
+    RENEWAL_SET,
+    RETRIED,
+    listener_text,
+    remaining_text,
+    run_watch,
+    seconds_json,
 )
-from leasehold.cli.output import emit_json, emit_lines, facts, number, shown_bytes, table
-from leasehold.cli.parser import LOST, NOT_THERE, OK, Commands, Parser, epilog
-from leasehold.cli.renewal import FOREVER_WORD, MAILBOX_ID, SET_HELP, SET_ID, add_set, found_set
+from leasehold.cli.output import emit_json, emit_lines, facts, shown_bytes, table
+from leasehold.cli.parser import NOT_THERE, OK, Commands, epilog
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -52,16 +55,17 @@ def _add_list(group: Commands) -> None:
             NOT_THERE,
         ),
     )
-    parser.add_argument("set", type=SET_ID, nargs="?", metavar="SET", help=SET_HELP)
+    RENEWAL_SET.add_id(parser, "?")
     finish(parser, _list)
 
 
 def _list(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
-        if arguments.set is not None:
-            await _list_members(await found_set(client, arguments.set), is_json=arguments.json)
+        if arguments.id is not None:
+            found = await RENEWAL_SET.found(client, arguments.id)
+            await _list_members(found, is_json=arguments.json)
             return OK
-        require_leasehold(client, "a renewal set")
+        RENEWAL_SET.check_server(client)
         infos = await client.renewal_sets()
         if arguments.json:
             emit_json({"sets": list(map(_set_json, infos))})
@@ -86,30 +90,7 @@ def _set_row(info: "SetInfo") -> tuple[Any, ...]:
 def _listener(info: "SetInfo", kind: int) -> str:
     """Format the listener for a kind of event, and the events that it has not received."""
     found = next((each for each in info.listeners if each.kind == kind and each.id), None)
-    if found is None:
-        return ""
-    where = shown_bytes(found.endpoint.encode()) or f"mailbox {found.id}"
-    return f"{where} ({found.undelivered} undelivered)" if found.undelivered else where
-
-
-def remaining_text(remaining: "Duration") -> str:
-    """Format the remaining time of a lease."""
-    from leasehold.basics.durations import FOREVER
-
-    if remaining is FOREVER:
-        return FOREVER_WORD
-    assert isinstance(remaining, float)
-    return "ended" if remaining < 0 else shown_remaining(remaining)
-
-
-def seconds_json(duration: "Duration") -> float | None:
-    """Return a duration for JSON; None if it is endless."""
-    from leasehold.basics.durations import FOREVER
-
-    if duration is FOREVER:
-        return None
-    assert isinstance(duration, float)
-    return number(duration)
+    return "" if found is None else listener_text(found.endpoint, found.id, found.undelivered)
 
 
 def _set_json(info: "SetInfo") -> dict[str, Any]:
@@ -175,15 +156,12 @@ def _member_json(lease: "Lease") -> dict[str, Any]:
 
 
 def _member_row(lease: "Lease") -> tuple[Any, ...]:
-    from leasehold.cli.renewal import shown_duration
-
     shown = _member_json(lease)
     name = shown.get("id") or shown.get("cookie") or shown.get("cookie_base64") or ""
-    ttl = shown["ttl"]
     return (
         shown_bytes(name.encode()),
         remaining_text(lease.remaining),
-        FOREVER_WORD if ttl is None else shown_duration(ttl),
+        shown_term(seconds_of(lease.term)),
         shown_bytes(shown["grantor"].encode()),
         shown["kind"],
         shown_bytes(", ".join(shown["endpoints"]).encode()),
@@ -198,31 +176,21 @@ def _undecodable_row(shown: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _add_watch(group: Commands) -> None:
-    parser = group.add_parser(
-        "watch",
-        help="print the events of a set, or start a command for each",
+    parser = RENEWAL_SET.add_watch(
+        group,
+        _watch,
+        summary="print the events of a set, or start a command for each",
         description=(
             "Wait for events of a set: for each lease that could not be kept alive and, with "
             "--warn, before the set ends. Print each event, or start a command with the event as "
             "JSON on its standard input."
         ),
-        epilog=epilog(
-            """
-            leasehold renewal watch $(leasehold renewal create --print-id-only) --warn 10m
-            """,
-            NOT_THERE,
-            LOST,
-            notes="A command that ends with exit code 0 acknowledges its event. After any other "
-            "code the command is started again with the same event, after 1s, 5s, 10s, 1m, 1m "
-            "and then every 5m, and later events wait. A set has one listener for "
-            "failures and one for warnings: a second watch takes over. Events that are not "
-            "acknowledged when the watch ends are lost unless --mailbox is given. The exit code "
-            "is 6 if the set has ended.",
-        ),
-        takes_command=True,
-        usage="leasehold renewal watch SET [options] [-- COMMAND...]",
+        example="leasehold renewal watch $(leasehold renewal create --print-id-only) --warn 10m",
+        notes=f"A command that ends with exit code 0 acknowledges its event. {RETRIED} A set has "
+        "one listener for failures and one for warnings: a second watch takes over. Events that "
+        "are not acknowledged when the watch ends are lost unless --mailbox is given. The exit "
+        "code is 6 if the set has ended.",
     )
-    add_set(parser)
     parser.add_argument(
         "--warn",
         type=argument_types.term_or_0_s,
@@ -231,30 +199,17 @@ def _add_watch(group: Commands) -> None:
     )
     parser.add_argument(
         "--mailbox",
-        type=MAILBOX_ID,
+        type=MAILBOX.id_type,
         metavar="ID",
         help="use this mailbox, which outlives the command, instead of a new one",
-    )
-    add_count(parser)
-    finish(parser, _watch)
-
-
-def add_count(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the number of events."""
-    assert isinstance(parser, Parser)
-    parser.add_argument(
-        "--count", type=argument_types.count, metavar="N", help="end after N events"
     )
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    from leasehold.cli.event_watch import MAILBOX_TERM_S, EventWatch, cannot_run, kept
-
-    if (code := cannot_run(arguments.command)) is not None:
-        return code
+    from leasehold.cli.event_watch import MAILBOX_TERM_S, EventWatch, kept
 
     async def work(client: "Client") -> int:
-        renewals = await found_set(client, arguments.set)
+        renewals = await RENEWAL_SET.found(client, arguments.id)
         if arguments.mailbox:
             mailbox = await client.mailbox(id=arguments.mailbox)
         else:
@@ -274,7 +229,7 @@ def _watch(arguments: argparse.Namespace) -> int:
             if not arguments.mailbox:
                 await _leave(renewals, mailbox)
 
-    return with_client(arguments, until_signal(work))
+    return run_watch(arguments, work)
 
 
 async def _leave(renewals: "RenewalSet", mailbox: "Mailbox") -> None:

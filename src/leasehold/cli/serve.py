@@ -26,7 +26,7 @@ from leasehold.cli.settings.options import BY_NAME, CREDENTIALS, OPTIONS
 from leasehold.cli.settings.sources import OF_OWN_DATA, Reading, add_flags, flags_of, read_settings
 from leasehold.cli.settings.toml_file import credential_lines, toml_of
 from leasehold.cli.settings.value_types import shown_terms
-from leasehold.cli.signals import SIGNALS, StoppedBySignal, exit_code
+from leasehold.cli.signals import SIGNALS, StoppedBySignal, exit_code, wake_on_signals
 from leasehold.cli.tls_files import check_remote_tls, names_in, read_tls, reload_changed
 from leasehold.errors import Closed, ConnectFailed, StorageError
 
@@ -181,6 +181,7 @@ async def _serve(settings: "Settings", tls: ssl.SSLContext | None, output: "Serv
         loop.call_soon_threadsafe(server.stopped.set)
 
     gc.disable()  # until it is tuned: objects made at start-up stay
+    wake_on_signals(loop)
     with SIGNALS.calling(stop):
         server = LeaseholdServer(settings) if settings.engine is None else _on_cluster(settings)
         async with server:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM in a command, from start to exit: never a traceback.
+"""SIGINT, SIGTERM and SIGHUP in a command, from start to exit: never a traceback.
 
 The effect of a signal depends on the state:
 
@@ -8,8 +8,8 @@ The effect of a signal depends on the state:
     a child command     the signal is only forwarded to it
 
 A second signal ends the process immediately, unless signals are forwarded. The exit code is the one
-that a shell reports for a process killed by the signal: 130 for SIGINT, 143 for SIGTERM. A server
-that was ready and has stopped cleanly after a signal exits with 0.
+that a shell reports for a process killed by the signal: 130 for SIGINT, 143 for SIGTERM, 129 for
+SIGHUP. A server that was ready and has stopped cleanly after a signal exits with 0.
 
 This module imports little, because it is imported first.
 """
@@ -19,15 +19,33 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    import asyncio
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+"""The signals by which people and service managers end a command."""
+
+_HANDLED: Final = (*STOPPING, signal.SIGHUP)
+"""Also the signal of a terminal that was closed: what a command has begun is undone."""
 
 _KILLED: Final = 128
 
 
 class StoppedBySignal(BaseException):
     """A signal has ended work that was in progress."""
+
+
+def wake_on_signals(loop: "asyncio.AbstractEventLoop") -> None:
+    """Let every signal wake up an event loop.
+
+    Otherwise one that arrives just before the loop waits is handled after that, which may be long.
+    """
+    import threading
+
+    if threading.current_thread() is threading.main_thread():  # no other one handles signals
+        loop.add_signal_handler(signal.SIGWINCH, lambda: None)  # its default is to be ignored
 
 
 def exit_code(number: int) -> int:
@@ -45,7 +63,7 @@ class Signals:
 
     def install(self) -> None:
         """Install the handlers. Ignored signals stay ignored, as `nohup` and shells expect."""
-        for number in STOPPING:
+        for number in _HANDLED:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 

@@ -151,7 +151,7 @@ class Supervisor:
 
     def _rest_ms(self) -> float:
         if self._kill_at_s is None:
-            rest_s = POLL_S if self._is_stopped else min(POLL_S, self._until_s - now_s())
+            rest_s = POLL_S if self._is_frozen else min(POLL_S, self._until_s - now_s())
         elif self._is_killed:
             rest_s = ENDING_POLL_S
         else:
@@ -215,7 +215,7 @@ class Supervisor:
     def _begin_end(self) -> None:
         if self._kill_at_s is not None:
             return
-        if self._is_frozen:
+        if self._is_frozen or (self._is_stopped and now_s() >= self._until_s):
             self._kill_at_s = now_s()
         else:
             # Not later than the end of the lease, even if this process was delayed.

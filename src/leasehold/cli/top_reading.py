@@ -179,10 +179,9 @@ class _KnownEnd(NamedTuple):
 class EtcdLeaseReader:
     """SeenLeases on an etcd."""
 
-    def __init__(self, caller: Caller, clock: Callable[[], float]) -> None:
+    def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._leases = EtcdLeases(caller)
-        self._clock = clock
         self._known: dict[int, _KnownEnd] = {}
         self._ids: list[int] = []
         self._listed_at_s: float | None = None
@@ -195,7 +194,7 @@ class EtcdLeaseReader:
         wanted = sorted(some, key=self._end_of)[:MAX_LOOKUPS]
         turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         await asyncio.gather(*(self._look_up(each, turns) for each in wanted))
-        now_s = self._clock()
+        now_s = time.monotonic()
         seen = [
             HolderLease(known.info._replace(remaining=max(0.0, known.ends_at_s - now_s)), "")
             for known in self._known.values()
@@ -203,7 +202,7 @@ class EtcdLeaseReader:
         return SeenLeases(sorted(seen, key=lambda each: each.info.remaining), len(self._ids))
 
     async def _list(self) -> None:
-        now_s = self._clock()
+        now_s = time.monotonic()
         is_short = len(self._ids) <= MAX_LEASES
         if self._listed_at_s is None or is_short or now_s >= self._listed_at_s + RELIST_S:
             answer = await self._caller.ask(
@@ -222,7 +221,7 @@ class EtcdLeaseReader:
             except UnknownLease:
                 self._known.pop(lease, None)
             else:
-                self._known[lease] = _KnownEnd(info, self._clock() + info.remaining)
+                self._known[lease] = _KnownEnd(info, time.monotonic() + info.remaining)
 
 
 # One read of all.
@@ -279,13 +278,11 @@ class TopReader:
         channel: Channel,
         prefix: bytes,
         page_tls: Callable[[], ssl.SSLContext | None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make one; `page_tls` returns the TLS context for `/metrics`."""
         self._channel = channel
         self._prefix = prefix
         self._page_tls = page_tls
-        self._clock = clock
         self._begin()
 
     def _begin(self) -> None:
@@ -306,13 +303,11 @@ class TopReader:
             server = await recognize(self._caller)
             is_ours = server.is_leasehold
             self._leases = (
-                LeaseholdLeaseReader(self._caller)
-                if is_ours
-                else EtcdLeaseReader(self._caller, self._clock)
+                LeaseholdLeaseReader(self._caller) if is_ours else EtcdLeaseReader(self._caller)
             )
             self._server = server
         keys, sessions, leases, counted = await self._read_all()
-        now_s = self._clock()
+        now_s = time.monotonic()
         claims, session_claims = _claims(keys), _claims(sessions)
         locks = find_locks(claims)
         shown = locks[:MAX_SHOWN]

@@ -23,6 +23,7 @@ from leasehold.engine.time_limits import TIMEOUT_S, CallTimeouts, Timeout
 from leasehold.engine.values import LeaseInfo
 from leasehold.events.client import Mailbox
 from leasehold.events.state import RemoteEvent
+from leasehold.files.client import Files
 from leasehold.locks.barrier import Barrier
 from leasehold.locks.election import Election
 from leasehold.locks.guards import RECALL_S, OnLoss, check_wait, options_of
@@ -35,20 +36,20 @@ from leasehold.locks.permits import Permits
 from leasehold.locks.queued_locks import RWLock, Semaphore
 from leasehold.locks.recipe_context import RecipeContext, check_client
 from leasehold.registry.client import Registry
-from leasehold.registry.everyday import (
-    TTL_S,
-    NamedServices,
-    RegisteredService,
-    SharedLease,
-    check_shared,
-)
 from leasehold.registry.health import HealthCheck
-from leasehold.registry.named_services import (
+from leasehold.registry.named_items import (
     Service,
     ServiceChange,
     Strategy,
     named_item,
     named_template,
+)
+from leasehold.registry.named_services import NamedServices
+from leasehold.registry.registered_service import (
+    TTL_S,
+    RegisteredService,
+    SharedLease,
+    check_shared,
 )
 from leasehold.renewal.arguments import check_leased
 from leasehold.renewal.client import RenewalCalls, RenewalSet, RenewalSetEvent, SetInfo
@@ -98,6 +99,8 @@ class Client:
         """Keys and values."""
         self.permits = Permits(engine, self._keeper, self._patience, who)
         """Rights of subjects on resources, for as long as a lease lasts."""
+        self.files = Files(engine, self._keeper, who, clock=clock)
+        """Files with one writer at a time, whose flushed bytes survive their writer."""
         self._clock = clock
         # Without a reference to this client: it must be collected as soon as it is forgotten.
         self._renewal = renewal = cache(partial(RenewalCalls, engine, self._patience, clock))
@@ -139,15 +142,13 @@ class Client:
             renew_for if isinstance(renew_for, Forever) else check_seconds(renew_for, "renew_for")
         )
         check_callable(while_healthy, "while_healthy")
-        check_plain_callback(on_jeopardy, "on_jeopardy")
-        check_plain_callback(on_loss, "on_loss")
         grant = partial(
             self._keeper.grant,
             ttl_s,
             renew_for_s=bound,
             while_healthy=while_healthy,
-            on_jeopardy=callback_of(self._keeper, on_jeopardy),
-            on_loss=callback_of(self._keeper, on_loss),
+            on_jeopardy=callback_of(self._keeper, on_jeopardy, "on_jeopardy"),
+            on_loss=callback_of(self._keeper, on_loss, "on_loss"),
             cancel_on_loss=cancel_on_loss,
         )
 
@@ -171,15 +172,13 @@ class Client:
         lease. Raises `UnknownLease` if the lease does not exist, or is that of a permit which has
         ended.
         """
-        check_plain_callback(on_jeopardy, "on_jeopardy")
-        check_plain_callback(on_loss, "on_loss")
         keep = partial(
             keep_with_permits,
             self.engine,
             self._keeper,
             number_of(lease),
-            on_jeopardy=callback_of(self._keeper, on_jeopardy),
-            on_loss=callback_of(self._keeper, on_loss),
+            on_jeopardy=callback_of(self._keeper, on_jeopardy, "on_jeopardy"),
+            on_loss=callback_of(self._keeper, on_loss, "on_loss"),
         )
 
         async def make() -> HeldLease:
@@ -474,6 +473,7 @@ class Client:
 
     async def _close(self) -> None:
         try:
+            await self.files.close()
             await self._services.close()
             await self.registry.close()
             await self._discovery.close()

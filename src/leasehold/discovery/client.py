@@ -35,7 +35,7 @@ from leasehold.discovery.state import NO_GROUPS, Groups
 from leasehold.engine.interface import Engine
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.engine.time_limits import CallTimeouts, Timeout
-from leasehold.errors import CallFailed, CallRefused, NoSuchObject, UnknownLease
+from leasehold.errors import CallRefused, NoSuchObject, UnknownLease
 from leasehold.events.callback_dispatch import (
     Callbacks,
     EventRegistration,
@@ -46,8 +46,7 @@ from leasehold.events.callback_dispatch import (
 from leasehold.events.client import Mailbox, call_service
 from leasehold.events.listeners import target_message
 from leasehold.events.state import RemoteEvent, Target
-from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease
-from leasehold.leases.lease import check_answer
+from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease, granted_lease
 from leasehold.wire import discovery_pb2 as pb
 
 _PATH: Final = "/leasehold.v1.Discovery/"
@@ -92,7 +91,7 @@ class RemoteDiscovery:
         """
         if not isinstance(engine, RemoteEngine):
             raise CallRefused(
-                "the discovery service needs a server: connect to one with leasehold.connect"
+                "the discovery service requires a server: connect to one with leasehold.connect"
             )
         self.id = f"{engine.cluster_id:016x}/discovery"
         """Identifies the service."""
@@ -160,20 +159,8 @@ class RemoteDiscovery:
         request.listener.CopyFrom(target_message(target))
         sent_at = self._clock.boottime()
         answer = await self.call("Register", request, pb.RegisterDiscoveryResponse, timeout)
-        try:
-            granted = check_answer(from_wire_ms(answer.ttl_ms))
-        except ValueError as error:
-            raise CallFailed(f"invalid answer of the discovery service: {error}") from error
-        return DiscoveryRegistration(self, self._lease(answer, answer.id, granted, sent_at), 0)
-
-    def _lease(
-        self,
-        answer: pb.RegisterDiscoveryResponse | pb.DiscoveryInfo,
-        registration: str,
-        granted: Duration,
-        sent_at: float,
-    ) -> RemoteLease:
-        return RemoteLease(self._landlord, answer.grantor, registration, granted, sent_at)
+        lease = granted_lease(self._landlord, answer.grantor, answer.id, answer.ttl_ms, sent_at)
+        return DiscoveryRegistration(self, lease, 0)
 
     async def registration(
         self,
@@ -184,7 +171,8 @@ class RemoteDiscovery:
         """Return a registration that exists, of any client. Raises `NoSuchObject` if it ended."""
         sent_at = self._clock.boottime()
         found = await self.show(id, timeout)
-        lease = self._lease(found, found.id, _duration(found.remaining_ms), sent_at)
+        remaining = _duration(found.remaining_ms)
+        lease = RemoteLease(self._landlord, found.grantor, found.id, remaining, sent_at)
         return DiscoveryRegistration(self, lease, found.number)
 
     async def registrations(self) -> list[DiscoveryInfo]:
@@ -204,7 +192,7 @@ class RemoteDiscovery:
         Raises ValueError if it is an event of another service.
         """
         if event.service.rpartition("/")[2] != "discovery":
-            raise ValueError(f"an event of {event.service} is not one of the discovery service")
+            raise ValueError(f"event must be one of the discovery service, not of {event.service}")
         now = self._clock.boottime()
         lease = RemoteLease(self._landlord, event.service, event.source, 0.0, now)
         return RegistrarEvent.of(DiscoveryRegistration(self, lease, event.number), event)

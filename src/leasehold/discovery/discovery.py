@@ -1,7 +1,7 @@
 """`Discovery`: finds registrars by group and by locator, and reports them to listeners.
 
-The rules are in `state`, and `searching` runs them on the network. This module has the calls of a
-program, and passes events to its listeners.
+The rules are in `state`, and `registrar_search` runs them on the network. This module has the calls
+of a program, and passes events to its listeners.
 """
 
 import logging
@@ -22,7 +22,7 @@ from leasehold.discovery.locators import (
     groups_of,
     locators_of,
 )
-from leasehold.discovery.searching import DiscoveryNetwork, RealNetwork, RegistrarSearch
+from leasehold.discovery.registrar_search import DiscoveryNetwork, RealNetwork, RegistrarSearch
 from leasehold.discovery.state import NO_GROUPS, DiscoveryEvent, EventKind
 
 logger = logging.getLogger(__name__)

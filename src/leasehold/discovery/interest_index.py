@@ -5,36 +5,38 @@ They are kept in the order in which they were added, so that a simulation can be
 
 from leasehold.discovery.live_registration import LiveRegistration
 from leasehold.discovery.locators import Locator
-from leasehold.discovery.registration import Reached
+from leasehold.discovery.registration import ReachableRegistrar
 from leasehold.discovery.state import ALL_GROUPS
 
 
 class InterestIndex:
-    """The registrations of a server, by what they want and by the registrars that they have."""
+    """The registrations of a server, by their interests and by the registrars that they have."""
 
     def __init__(self) -> None:
         self._by_group: dict[str | None, dict[LiveRegistration, None]] = {}
         """By name of a wanted group; None for those that want all groups."""
         self._by_locator: dict[Locator, dict[LiveRegistration, None]] = {}
-        self._having: dict[str, dict[LiveRegistration, None]] = {}
+        self._using: dict[str, dict[LiveRegistration, None]] = {}
         """By the id of a registrar that they have."""
 
     @property
     def registrars(self) -> int:
         """How many registrars the registrations have."""
-        return len(self._having)
+        return len(self._using)
 
-    def is_had(self, registrar: str) -> bool:
+    def is_used(self, registrar: str) -> bool:
         """Return whether any registration has a registrar."""
-        return registrar in self._having
+        return registrar in self._using
 
-    def having(self, registrar: str) -> list[LiveRegistration]:
+    def registrations_with(self, registrar: str) -> list[LiveRegistration]:
         """Return the registrations that have a registrar."""
-        return list(self._having.get(registrar, ()))
+        return list(self._using.get(registrar, ()))
 
-    def concerned(self, registrar: str, reached: Reached[Locator] | None) -> list[LiveRegistration]:
-        """Return the registrations that have a registrar, or may want it as it is reached."""
-        concerned = dict(self._having.get(registrar, {}))
+    def concerned(
+        self, registrar: str, reached: ReachableRegistrar[Locator] | None
+    ) -> list[LiveRegistration]:
+        """Return the registrations that have a registrar, or may want it as it is found."""
+        concerned = dict(self._using.get(registrar, {}))
         if reached is not None:
             if reached.by_group:
                 for name in (None, *reached.registrar.groups):
@@ -65,10 +67,10 @@ class InterestIndex:
 
     def add_registrar(self, live: LiveRegistration, registrar: str) -> None:
         """Record that a registration has a registrar."""
-        self._having.setdefault(registrar, {})[live] = None
+        self._using.setdefault(registrar, {})[live] = None
 
     def remove_registrar(self, live: LiveRegistration, registrar: str) -> bool:
-        """Record that it has not; return whether it was the last registration that had."""
-        having = self._having.get(registrar, {})
-        having.pop(live, None)
-        return not having and self._having.pop(registrar, None) is not None
+        """Undo `add_registrar`; return whether no other registration has the registrar."""
+        using = self._using.get(registrar, {})
+        using.pop(live, None)
+        return not using and self._using.pop(registrar, None) is not None

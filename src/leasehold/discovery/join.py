@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import Final, Protocol, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.callbacks import check_plain_callback
@@ -31,22 +31,20 @@ from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.discovery import Discovery
 from leasehold.discovery.locators import LocatorLike
+from leasehold.discovery.registrar_connection import (
+    ConnectedRegistrar,
+    JoinedRegistration,
+    RegistrarConnection,
+)
 from leasehold.discovery.state import NO_GROUPS, DiscoveryEvent, EventKind
-from leasehold.engine.remote.remote_engine import RemoteEngine
-from leasehold.engine.time_limits import CallTimeouts
 from leasehold.errors import (
-    CallRefused,
-    ClusterMismatch,
     LeaseholdError,
     LeaseLost,
     UnknownLease,
     is_definite,
 )
-from leasehold.events.callback_dispatch import Callbacks
-from leasehold.grpc.channel import Channel
 from leasehold.leases.lease import Lease
 from leasehold.leases.renewal_manager import RenewalManager, RenewalNotice
-from leasehold.registry.client import Registry
 from leasehold.registry.codecs import AttributesLike, attributes_of
 from leasehold.registry.messages import change_of, item_message, item_of, set_message
 from leasehold.registry.state import Health, Item, modify_attributes
@@ -60,88 +58,14 @@ RETRIES: Final = exponential(1.0, 60.0)
 STABLE_S: Final = 60.0
 """A registration that was lost after this time is registered again without a wait."""
 
-CALL_S: Final = 5.0
-"""The timeout of connecting, and of each call."""
-
 CLOSE_S: Final = 5.0
 """How long `close` waits until all leases are cancelled."""
 
 MAX_CHANGES: Final = 100
 """Changes that wait for one registrar; more are replaced by one that sets all attributes."""
 
-KEEPALIVE_S: Final = 6.0
-KEEPALIVE_TIMEOUT_S: Final = 2.0
-RECONNECT_MAX_S: Final = 1.0
-"""As for clients: leases depend on the connection."""
-
-
-class JoinedRegistration(Protocol):
-    """A registration: `registry.client.Registration`, or that of a simulation."""
-
-    id: str
-    lease: Lease | None
-
-    async def add_attributes(self, attributes: Iterable[AttributesLike]) -> None: ...
-    async def set_attributes(self, attributes: Iterable[AttributesLike]) -> None: ...
-    async def modify_attributes(
-        self, templates: Sequence[AttributesLike], updates: Sequence[AttributesLike | None]
-    ) -> None: ...
-    async def set_health(self, health: Health) -> None: ...
-    async def cancel(self) -> None: ...
-
-
-class RegistrarConnection(Protocol):
-    """A connection to a registrar: `ConnectedRegistrar`, or that of a simulation."""
-
-    async def register(self, item: Item, duration: DurationLike) -> JoinedRegistration: ...
-    async def close(self) -> None: ...
-
-
 Connect: TypeAlias = Callable[[Registrar], Awaitable[RegistrarConnection]]
 Change: TypeAlias = Callable[[JoinedRegistration], Awaitable[None]]
-
-
-class ConnectedRegistrar:
-    """A connection to a registrar, which is not used for anything else."""
-
-    def __init__(self, engine: RemoteEngine) -> None:
-        self._engine = engine
-        self._registry = Registry(engine, CallTimeouts(engine, CALL_S), _no_callbacks)
-
-    @classmethod
-    async def open(cls, registrar: Registrar, tls: ssl.SSLContext | None) -> Self:
-        """Connect to any endpoint of a registrar. Raises `ClusterMismatch` if it is another one."""
-        channel = Channel(
-            registrar.endpoints,
-            tls=tls,
-            keepalive=KEEPALIVE_S,
-            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
-            reconnect_max=RECONNECT_MAX_S,
-        )
-        engine = RemoteEngine(channel)
-        try:
-            async with asyncio.timeout(CALL_S):
-                await engine.start()
-            if registrar.cluster not in ("", f"{engine.cluster_id:016x}"):
-                places = (registrar.endpoints[0], str(engine.address))
-                clusters = (int(registrar.cluster, 16), engine.cluster_id)
-                raise ClusterMismatch(places, clusters)
-        except BaseException:
-            await engine.close()
-            raise
-        return cls(engine)
-
-    async def register(self, item: Item, duration: DurationLike) -> JoinedRegistration:
-        """Register a service."""
-        return await self._registry.register(item, duration)
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._engine.close()
-
-
-def _no_callbacks() -> Callbacks:
-    raise CallRefused("this connection is for registrations only")
 
 
 class Join:

@@ -32,7 +32,7 @@ WRITE_BYTES: Final = 512 * 1024
 
 
 class KnownRegistrars:
-    """What is known of registrars, by id."""
+    """The last descriptions of registrars, by id."""
 
     def __init__(self, engine: Engine, random: Random) -> None:
         self._engine = engine
@@ -45,11 +45,11 @@ class KnownRegistrars:
         """Held while registrars are written, so that an earlier value is not written last."""
 
     def get(self, registrar: str) -> Registrar | None:
-        """Return what is known of a registrar."""
+        """Return a registrar as it was last described."""
         return self._known.get(registrar)
 
     def set(self, registrar: Registrar) -> None:
-        """Keep a registrar, or what has changed of it."""
+        """Record the description of a registrar."""
         if self._known.get(registrar.id) is not registrar:
             self._known[registrar.id] = registrar
             self._unwritten[registrar.id] = None
@@ -65,7 +65,7 @@ class KnownRegistrars:
         return bool(self._unwritten)
 
     async def write(self) -> None:
-        """Write what has changed."""
+        """Write the changes."""
         async with self._lock:
             await self._write()
 

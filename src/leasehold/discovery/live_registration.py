@@ -93,7 +93,7 @@ class LiveRegistration:
         self.unexamined: set[str] = set()
         """Registrars that may have changed for this registration."""
         self.stored: list[asyncio.Future[None]] = []
-        """Resolved once what was delivered is stored."""
+        """Resolved once the progress of deliveries is stored."""
         if record is not None:
             self.serve(record)
 

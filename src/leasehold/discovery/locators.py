@@ -15,9 +15,7 @@ from leasehold.basics.addresses import EXAMPLE_PORT, MAX_PORT, TcpAddress, parse
 from leasehold.basics.endpoint_list import EndpointList, normal_endpoint
 from leasehold.discovery.state import ALL_GROUPS, Groups
 from leasehold.errors import PermissionDenied, UnsupportedOperation
-
-MAX_GROUP_CHARS: Final = 256
-"""Characters in the name of a group."""
+from leasehold.registry.state import check_group
 
 _SCHEMES: Final = {"leasehold": False, "leaseholds": True}
 _FORM: Final = (
@@ -86,11 +84,7 @@ def names_of(groups: Iterable[str] | None) -> frozenset[str]:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"name of a group must be a str, not {name!r}")
-        if len(name) > MAX_GROUP_CHARS:
-            raise ValueError(
-                f"name of a group must have at most {MAX_GROUP_CHARS:,} characters, "
-                f"got {len(name):,}"
-            )
+        check_group(name)
     return frozenset(names)
 
 

@@ -18,7 +18,7 @@ its listener receives. A registrar that a registration has is *covered* in at le
 
 A registrar that is covered by locator only is never lost. After a discard it has to answer a call
 that was made after the wait. So has a registrar that another registration has discarded: the
-service passes the end of that wait as `doubts`.
+service passes the waits of all registrations as `service_waits`.
 
 Times are seconds.
 """
@@ -50,7 +50,7 @@ class Cover(NamedTuple, Generic[L]):
 
 
 @dataclass(frozen=True, slots=True)
-class Reached(Generic[L]):
+class ReachableRegistrar(Generic[L]):
     """A registrar that the service finds now."""
 
     registrar: Registrar
@@ -96,9 +96,9 @@ class RegistrationState(Generic[L]):
     def examine(
         self,
         registrar: str,
-        reached: Reached[L] | None,
+        reached: ReachableRegistrar[L] | None,
         taken: Iterable[L],
-        doubts: DiscardWaits,
+        service_waits: DiscardWaits,
         now: float,
     ) -> EventKind | None:
         """Compare a registrar with the interests; return the kind of event that results.
@@ -111,7 +111,7 @@ class RegistrationState(Generic[L]):
         if before is None:
             if reached is None or reached.answered_at == UNANSWERED:
                 return None
-            if reached.answered_at < self._check_at(registrar, cover, doubts):
+            if reached.answered_at < self._check_at(registrar, cover, service_waits):
                 return None
             self.found[registrar] = cover
             self.waits.found(registrar, now)
@@ -128,14 +128,14 @@ class RegistrationState(Generic[L]):
             self.found[registrar] = cover
         return None
 
-    def _is_lost(self, reached: Reached[L] | None) -> bool:
+    def _is_lost(self, reached: ReachableRegistrar[L] | None) -> bool:
         """Return whether a registrar that was covered by group is not announced any more.
 
         One that left the wanted groups is not lost: a locator may cover it.
         """
         return reached is None or (not reached.by_group and self.wants(reached.registrar))
 
-    def _cover(self, reached: Reached[L] | None) -> Cover[L]:
+    def _cover(self, reached: ReachableRegistrar[L] | None) -> Cover[L]:
         if reached is None:
             return Cover(by_group=False, locators=frozenset())
         by_group = reached.by_group and self.wants(reached.registrar)
@@ -143,19 +143,21 @@ class RegistrationState(Generic[L]):
             return BY_GROUP
         return Cover(by_group, reached.locators.intersection(self.locators))
 
-    def is_current(self, registrar: str, reached: Reached[L] | None) -> bool:
+    def is_current(self, registrar: str, reached: ReachableRegistrar[L] | None) -> bool:
         """Return whether a registrar that it has is still covered in the same ways."""
         return self._cover(reached) == self.found[registrar]
 
-    def check_at(self, registrar: str, reached: Reached[L], doubts: DiscardWaits) -> float:
+    def check_at(
+        self, registrar: str, reached: ReachableRegistrar[L], service_waits: DiscardWaits
+    ) -> float:
         """Return the earliest time of a call whose answer makes a registrar discovered.
 
         It may have passed. `NEVER` if the registrar is not wanted.
         """
-        return self._check_at(registrar, self._cover(reached), doubts)
+        return self._check_at(registrar, self._cover(reached), service_waits)
 
-    def _check_at(self, registrar: str, cover: Cover[L], doubts: DiscardWaits) -> float:
-        waits = (self.waits, doubts)
+    def _check_at(self, registrar: str, cover: Cover[L], service_waits: DiscardWaits) -> float:
+        waits = (self.waits, service_waits)
         if cover.by_group and not any(registrar in each.discarded for each in waits):
             return UNANSWERED  # as for nearly all
         times = []

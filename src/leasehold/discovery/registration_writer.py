@@ -8,14 +8,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final
 
 from leasehold.basics.backoff import Backoff, exponential
+from leasehold.discovery.cluster_search import ClusterSearch
 from leasehold.discovery.known_registrars import KnownRegistrars
-from leasehold.discovery.live_registration import Interests, LiveRegistration, NewEvent
+from leasehold.discovery.live_registration import LiveRegistration
 from leasehold.discovery.locators import Locator
-from leasehold.discovery.reach import Reach
-from leasehold.discovery.registration import Reached
+from leasehold.discovery.registration import ReachableRegistrar
+from leasehold.discovery.registration_drafts import Draft, RegistrationDrafts
 from leasehold.errors import LeaseholdError, NoSuchObject, ShardLost
 from leasehold.keyspace.operations import Put
 from leasehold.services.leased_records import LeasedRecords
@@ -34,51 +35,6 @@ MAX_EXAMINED: Final = 1_000
 RETRIES: Final = exponential(0.1, 10.0)
 """The waits between attempts to write."""
 
-Find: TypeAlias = Callable[[str], "Reached[Locator] | None"]
-"""Returns a registrar by its id, as it is reached now."""
-
-
-class Draft(NamedTuple):
-    """A change of a registration that is to be stored."""
-
-    live: LiveRegistration
-    interests: Interests
-    events: list[NewEvent]
-    examined: frozenset[str]
-
-    def put(self, wall_minus_now: float) -> Put:
-        """Return the step that stores it."""
-        return self.live.put(self.interests, self.events, wall_minus_now)
-
-
-class DraftMaker(Protocol):
-    """`DiscoveryService`, which is above this module."""
-
-    reach: Reach
-
-    def wall_minus_now(self) -> float:
-        """Return the difference between the wall clock and the time of the event loop."""
-        ...
-
-    def draft(
-        self,
-        live: LiveRegistration,
-        interests: Interests,
-        registrars: Iterable[str],
-        events: Iterable[NewEvent] = (),
-        reached: Find | None = None,
-    ) -> Draft:
-        """Examine registrars on a copy of the interests, and return the change."""
-        ...
-
-    def commit(self, draft: Draft) -> None:
-        """Take a change that is stored, and send its events."""
-        ...
-
-    def check_again(self, live: LiveRegistration, registrar: str) -> None:
-        """Have a registrar called that is wanted, and waits after a discard."""
-        ...
-
 
 class RegistrationWriter:
     """The changes of registrations that are not written yet, and the task that writes them."""
@@ -87,12 +43,17 @@ class RegistrationWriter:
         self,
         records: LeasedRecords[LiveRegistration | None],
         known: KnownRegistrars,
-        service: DraftMaker,
+        drafts: RegistrationDrafts,
+        search: ClusterSearch,
+        commit: Callable[[Draft], object],
         random: Random,
     ) -> None:
+        """`commit` takes a draft that is stored."""
         self._records = records
         self._known = known
-        self._service = service
+        self._drafts = drafts
+        self._search = search
+        self._commit = commit
         self._random = random
         self._unwritten: dict[LiveRegistration, None] = {}
         self._news = asyncio.Event()
@@ -103,7 +64,7 @@ class RegistrationWriter:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Stop. What was not written is found again by the next server."""
+        """Stop. The next server finds the changes that were not written."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -150,23 +111,23 @@ class RegistrationWriter:
             for live in some:
                 await live.record.lock.acquire()
                 held.append(live)
-            return await self._write(self._drafts(held))
+            return await self._write(self._examine(held))
         finally:
             for live in held:
                 live.record.lock.release()
 
-    def _drafts(self, held: Iterable[LiveRegistration]) -> list[tuple[Draft, Put]]:
+    def _examine(self, held: Iterable[LiveRegistration]) -> list[tuple[Draft, Put]]:
         """Examine registrations; return the changes of as many as fit into a transaction."""
-        cache: dict[str, Reached[Locator] | None] = {}
+        cache: dict[str, ReachableRegistrar[Locator] | None] = {}
 
-        def find(registrar: str) -> Reached[Locator] | None:
+        def find(registrar: str) -> ReachableRegistrar[Locator] | None:
             if registrar not in cache:
-                cache[registrar] = self._service.reach.get(registrar)
+                cache[registrar] = self._search.get(registrar)
             return cache[registrar]
 
         drafts: list[tuple[Draft, Put]] = []
         done: list[Draft] = []
-        size_bytes, examined, wall_minus_now = 0, 0, self._service.wall_minus_now()
+        size_bytes, examined, wall_minus_now = 0, 0, self._drafts.wall_minus_now()
         for live in held:
             if examined >= MAX_EXAMINED:
                 break  # the rest follows
@@ -175,7 +136,7 @@ class RegistrationWriter:
                 continue
             examined += len(live.unexamined)
             interests = live.interests.copy()
-            draft = self._service.draft(live, interests, live.unexamined, (), find)
+            draft = self._drafts.make(live, interests, live.unexamined, (), find)
             if draft.events or live.stored or interests.found != live.interests.found:
                 put = draft.put(wall_minus_now)
                 size_bytes += len(put.value or b"")
@@ -187,7 +148,7 @@ class RegistrationWriter:
             self._unwritten.pop(draft.live, None)
             draft.live.unexamined = set()
             for registrar in draft.examined - draft.interests.found.keys():
-                self._service.check_again(draft.live, registrar)
+                self._drafts.check_again(draft.live, registrar)
         return drafts
 
     async def _write(self, made: list[tuple[Draft, Put]]) -> bool:
@@ -202,7 +163,7 @@ class RegistrationWriter:
             raise
         for draft, error in zip(drafts, errors, strict=True):
             if error is None and not draft.live.is_stopped:
-                self._service.commit(draft)
+                self._commit(draft)
             elif error is not None and not isinstance(error, NoSuchObject | ShardLost):
                 self.note(draft.live, draft.examined)
         return all(error is None or isinstance(error, NoSuchObject) for error in errors)

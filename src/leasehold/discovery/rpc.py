@@ -83,7 +83,7 @@ class DiscoveryRpc:
         request = parse(pb.RegisterDiscoveryRequest.FromString, message)
         requested = check_positive(from_wire_ms(request.ttl_ms), "ttl_ms")
         if not request.HasField("listener") or not request.listener.id:
-            raise ValueError("listener must be given, with an id")
+            raise ValueError("listener must have an id")
         target = self._callbacks.check(
             target_of(request.listener), self._forwarder.client_address(context)
         )
@@ -185,5 +185,7 @@ class DiscoveryRpc:
 
 def _change_of(change: "pb.InterestChange") -> Change:
     if change not in _CHANGES:
-        raise ValueError(f"change must be ADD_INTEREST, SET_INTEREST or REMOVE_INTEREST: {change}")
+        raise ValueError(
+            f"change must be ADD_INTEREST, SET_INTEREST or REMOVE_INTEREST, got {change}"
+        )
     return _CHANGES[change]

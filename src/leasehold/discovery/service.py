@@ -1,12 +1,12 @@
 """The discovery service on an engine: it finds registrars for clients that cannot do so themselves.
 
-A registration is a leased record (`services.leased_records`), served by one server at a time. What
-the server finds for all of them together is in `reach`; which of that a registration has, and which
-events result, is decided by `registration`. This module brings the two together:
+A registration is a leased record (`services.leased_records`), served by one server at a time.
+`cluster_search` finds registrars for all registrations together; `registration` decides which of
+them a registration has, and which events result. This module connects the two:
 
 - A registrar that may have changed is noted for each registration that has it or may want it.
-  `registration_writer` examines these and writes the results. An event is queued for delivery after
-  it was stored with its number.
+  `registration_writer` examines these (`registration_drafts`) and writes the results. An event is
+  queued for delivery after it was stored with its number.
 - A call on a registration holds the lock of its record, as the writer does. It writes first and
   changes memory after that, so a call that fails has changed nothing.
 - The registrars that registrations have are kept in plain keys as well (`known_registrars`), so
@@ -21,9 +21,10 @@ from contextlib import asynccontextmanager
 from random import Random, SystemRandom
 from typing import Final, TypeAlias
 
-from leasehold.basics.durations import NEVER, Duration, Requested
+from leasehold.basics.durations import Duration, Requested
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.discovery.announced import Registrar
+from leasehold.discovery.cluster_search import ClusterSearch
 from leasehold.discovery.interest_index import InterestIndex
 from leasehold.discovery.interest_limits import DEFAULT_LIMITS, Admission, DiscoveryLimits
 from leasehold.discovery.known_registrars import KnownRegistrars
@@ -31,16 +32,15 @@ from leasehold.discovery.live_registration import (
     SUFFIX,
     Interests,
     LiveRegistration,
-    NewEvent,
     StoredListener,
     new_events,
     stored_value,
 )
 from leasehold.discovery.locators import Change, Locator, changed_groups, changed_locators
-from leasehold.discovery.reach import Reach
-from leasehold.discovery.registration_writer import Draft, Find, RegistrationWriter
-from leasehold.discovery.searching import DiscoveryNetwork
-from leasehold.discovery.shared_reach import SharedReach
+from leasehold.discovery.registrar_search import DiscoveryNetwork
+from leasehold.discovery.registration_drafts import Draft, RegistrationDrafts
+from leasehold.discovery.registration_writer import RegistrationWriter
+from leasehold.discovery.search_exchange import SearchExchange
 from leasehold.discovery.state import EventKind, Groups
 from leasehold.engine.interface import Engine
 from leasehold.errors import (
@@ -62,9 +62,6 @@ logger = logging.getLogger(__name__)
 NAME: Final = "discovery"
 """The service in keys, and in the name of its grantor."""
 
-MAX_LAST_EVENTS: Final = 100
-"""Events that are kept for other registrations; each is at most `MAX_EVENT_BYTES` long."""
-
 Record: TypeAlias = "LeasedRecord[LiveRegistration | None]"
 
 
@@ -83,7 +80,6 @@ class DiscoveryService:
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
     ) -> None:
-        self._clock = clock
         self._random = random or SystemRandom()
         self.records: LeasedRecords[LiveRegistration | None] = LeasedRecords(
             engine,
@@ -96,27 +92,31 @@ class DiscoveryService:
             random=random,
         )
         self.sender = EventSender(self, transport, random=random)
-        self.reach = Reach(network, self._touched, self._is_by_group_here)
-        self._admission = Admission(limits, self.reach.check_groups)
+        self._search = ClusterSearch(network, self._touched, self._is_by_group_here)
+        self._admission = Admission(limits, self._search.check_groups)
         self._shared = (
-            SharedReach(engine, shards, self.reach, self._random)
+            SearchExchange(engine, shards, self._search, self._random)
             if isinstance(shards, ElectedShards)
             else None
         )
         self._known = KnownRegistrars(engine, self._random)
         self._by_queue: dict[EventQueue, LiveRegistration] = {}
         self._index = InterestIndex()
-        self._writer = RegistrationWriter(self.records, self._known, self, self._random)
-        self._last_events: dict[tuple[EventKind, tuple[str, ...]], list[NewEvent]] = {}
-        """Events that were made since a registrar has changed."""
+        self._drafts = RegistrationDrafts(self._search, self._known, clock)
+        self._writer = RegistrationWriter(
+            self.records, self._known, self._drafts, self._search, self.commit, self._random
+        )
         self._is_closed = False
-        self.dropped = 0
-        """Events that were dropped because too many were not delivered."""
 
     @property
     def registrars(self) -> int:
         """How many registrars the registrations of this server have."""
         return self._index.registrars
+
+    @property
+    def dropped(self) -> int:
+        """How many events were dropped because too many were not delivered."""
+        return self._drafts.dropped
 
     async def start(self) -> None:
         """Begin the work that no call asks for."""
@@ -133,7 +133,7 @@ class DiscoveryService:
         for live in self._by_queue.values():
             live.resolve()
         await self.sender.close()
-        await self.reach.close()
+        await self._search.close()
 
     # Calls.
 
@@ -160,13 +160,7 @@ class DiscoveryService:
 
     def registrars_of(self, live: LiveRegistration) -> list[Registrar]:
         """Return the registrars that a registration has."""
-        return [self._describe(each) for each in live.interests.found]
-
-    def _describe(self, registrar: str) -> Registrar:
-        reached = self.reach.get(registrar)
-        if reached is not None:
-            return reached.registrar
-        return self._known.get(registrar) or Registrar(registrar)
+        return [self._drafts.describe(each) for each in live.interests.found]
 
     @asynccontextmanager
     async def _call_on(self, registration: str) -> AsyncIterator[LiveRegistration]:
@@ -203,9 +197,9 @@ class DiscoveryService:
         interests = before.copy()
         interests.groups, interests.locators = groups, tuple(locators)
         with self._admission.admitted(live.listener, interests, before):
-            draft = self.draft(live, interests, self._all_registrars(live))
+            draft = self._drafts.make(live, interests, self._all_registrars(live))
             await self._known.write()
-            await self.records.write(live.record, [draft.put(self.wall_minus_now())])
+            await self.records.write(live.record, [draft.put(self._drafts.wall_minus_now())])
             if live.is_stopped:
                 live.record.check()
                 raise NoSuchObject(NAME, live.record.id)
@@ -224,13 +218,13 @@ class DiscoveryService:
             interests = live.interests.copy()
             if not interests.discard(registrar, asyncio.get_running_loop().time()):
                 return
-            event = new_events(EventKind.DISCARDED, [self._describe(registrar)])
-            draft = self.draft(live, interests, (), event)
-            await self.records.write(live.record, [draft.put(self.wall_minus_now())])
+            event = new_events(EventKind.DISCARDED, [self._drafts.describe(registrar)])
+            draft = self._drafts.make(live, interests, (), event)
+            await self.records.write(live.record, [draft.put(self._drafts.wall_minus_now())])
             if not live.is_stopped:
-                self.reach.discarded(registrar)
+                self._search.discarded(registrar)
                 self.commit(draft)
-                self.check_again(live, registrar)
+                self._drafts.check_again(live, registrar)
 
     # Registrations in memory.
 
@@ -239,7 +233,7 @@ class DiscoveryService:
         if not rows:
             return None
         service, value = self.records.grantor, rows[SUFFIX]
-        return LiveRegistration.load(service, record, value, self.wall_minus_now())
+        return LiveRegistration.load(service, record, value, self._drafts.wall_minus_now())
 
     def started(self, record: Record) -> None:
         """Serve a registration that was loaded; registrars that it has are called."""
@@ -247,10 +241,10 @@ class DiscoveryService:
         if live is None:
             return
         for registrar, cover in live.interests.found.items():
-            if cover.by_group and not self.reach.is_by_group(registrar):
+            if cover.by_group and not self._search.is_by_group(registrar):
                 known = self._known.get(registrar)
                 if known is not None:
-                    self.reach.adopt(known)
+                    self._search.adopt(known)
         self._admission.add(live.listener, live.interests)
         self._begin(live)
 
@@ -277,19 +271,19 @@ class DiscoveryService:
         self._remove_interests(live)
         self._admission.remove(live.listener, live.interests)
         for registrar in live.interests.found:
-            self._has_no_more(live, registrar, forget=reason is not None)
+            self._remove_registrar(live, registrar, forget=reason is not None)
 
     def _add_interests(self, live: LiveRegistration) -> None:
         self._index.add_interests(live)
-        self.reach.add_interest(live.interests.groups, live.interests.locators)
+        self._search.add_interest(live.interests.groups, live.interests.locators)
 
     def _remove_interests(self, live: LiveRegistration) -> None:
         self._index.remove_interests(live)
-        self.reach.remove_interest(live.interests.groups, live.interests.locators)
+        self._search.remove_interest(live.interests.groups, live.interests.locators)
 
-    def _has_no_more(self, live: LiveRegistration, registrar: str, *, forget: bool) -> None:
+    def _remove_registrar(self, live: LiveRegistration, registrar: str, *, forget: bool) -> None:
         is_last = self._index.remove_registrar(live, registrar)
-        if is_last and forget and self.reach.get(registrar) is None:
+        if is_last and forget and self._search.get(registrar) is None:
             self._known.forget(registrar)
             self._writer.wake()
 
@@ -297,12 +291,12 @@ class DiscoveryService:
 
     def _touched(self, registrars: set[str]) -> None:
         """Note registrars for the registrations that have them or may want them."""
-        self._last_events.clear()
+        self._drafts.registrars_changed()
         for registrar in registrars:
-            reached, is_had = self.reach.get(registrar), self._index.is_had(registrar)
-            if reached is not None and is_had:
+            reached, is_used = self._search.get(registrar), self._index.is_used(registrar)
+            if reached is not None and is_used:
                 self._known.set(reached.registrar)
-            elif reached is None and not is_had:
+            elif reached is None and not is_used:
                 self._known.forget(registrar)
             at = frozenset[Locator]() if reached is None else reached.locators
             for live in self._index.concerned(registrar, reached):
@@ -310,54 +304,14 @@ class DiscoveryService:
         self._writer.wake()
 
     def _is_by_group_here(self, registrar: str) -> Registrar | None:
-        """Return what is known of a registrar that a registration has by group."""
-        for live in self._index.having(registrar):
+        """Return a registrar that a registration has by group, as it was last described."""
+        for live in self._index.registrations_with(registrar):
             if live.interests.found[registrar].by_group:
                 return self._known.get(registrar)
         return None
 
     def _all_registrars(self, live: LiveRegistration) -> set[str]:
-        return {*self.reach.ids(), *live.interests.found}
-
-    def draft(
-        self,
-        live: LiveRegistration,
-        interests: Interests,
-        registrars: Iterable[str],
-        events: Iterable[NewEvent] = (),
-        reached: Find | None = None,
-    ) -> Draft:
-        """Examine registrars on a copy of the interests, and return the change."""
-        now, examined = asyncio.get_running_loop().time(), frozenset(registrars)
-        find, doubts = reached or self.reach.get, self.reach.doubts
-        changed: dict[EventKind, list[str]] = {}
-        for registrar in sorted(examined):
-            before = interests.found.get(registrar)
-            at = before.locators if before is not None else ()
-            taken = self.reach.taken(at, registrar) if at else ()
-            kind = interests.examine(registrar, find(registrar), taken, doubts, now)
-            if kind is not None:
-                changed.setdefault(kind, []).append(registrar)
-            if kind is EventKind.DISCOVERED and (found := find(registrar)) is not None:
-                self._known.set(found.registrar)
-        made = list(events)
-        for kind in (EventKind.DISCARDED, EventKind.DISCOVERED):
-            if kind in changed:
-                made += self._events(kind, tuple(changed[kind]))
-        if made:
-            made, dropped = live.make_room(made)
-            self.dropped += dropped
-        return Draft(live, interests, made, examined)
-
-    def _events(self, kind: EventKind, registrars: tuple[str, ...]) -> list[NewEvent]:
-        """Return the events about registrars: the same for all registrations that they concern."""
-        events = self._last_events.get((kind, registrars))
-        if events is None:
-            if len(self._last_events) >= MAX_LAST_EVENTS:
-                self._last_events.clear()
-            events = new_events(kind, map(self._describe, registrars))
-            self._last_events[kind, registrars] = events
-        return events
+        return {*self._search.ids(), *live.interests.found}
 
     def commit(self, draft: Draft) -> None:
         """Take a change that is stored, and send its events."""
@@ -365,28 +319,15 @@ class DiscoveryService:
         live.interests = draft.interests
         for registrar in after.keys() - before.keys():
             self._index.add_registrar(live, registrar)
-            if not live.interests.is_current(registrar, self.reach.get(registrar)):
+            if not live.interests.is_current(registrar, self._search.get(registrar)):
                 self._writer.note(live, (registrar,))  # it has changed during the write
         for registrar in before.keys() - after.keys():
-            self._has_no_more(live, registrar, forget=True)
+            self._remove_registrar(live, registrar, forget=True)
         live.append(draft.events)
         live.resolve()
         for registrar in draft.examined - after.keys():
-            self.check_again(live, registrar)
+            self._drafts.check_again(live, registrar)
         self._writer.wake()
-
-    def check_again(self, live: LiveRegistration, registrar: str) -> None:
-        """Have a registrar called that is wanted, and waits after a discard."""
-        reached = self.reach.get(registrar)
-        if reached is None:
-            return
-        at = live.interests.check_at(registrar, reached, self.reach.doubts)
-        if at != NEVER and reached.answered_at < at:
-            self.reach.check_at(registrar, at)
-
-    def wall_minus_now(self) -> float:
-        """Return the difference between the wall clock and the time of the event loop."""
-        return self._clock.wall() - asyncio.get_running_loop().time()
 
     # Called by the sender.
 

@@ -20,7 +20,7 @@ from leasehold.events.client import Mailbox
 from leasehold.grpc.channel import Channel
 from leasehold.registry.client import Registry
 from leasehold.registry.codecs import service_template
-from leasehold.registry.registrar import DISCOVERY, SERVICES, service_id
+from leasehold.registry.own_services import DISCOVERY, SERVICES, service_id
 from leasehold.registry.state import Item
 
 
@@ -42,7 +42,7 @@ class DiscoveryServices:
         self._clock = clock
         self._own: RemoteDiscovery | None = None
         self._others: dict[RemoteEngine, Callable[[], Awaitable[None]]] = {}
-        """Connections to services of other clusters, and what closes them."""
+        """Connections to services of other clusters, and the functions that close them."""
 
     def own(self) -> RemoteDiscovery:
         """Return the service of the connected server. `CallRefused`: there is no server."""

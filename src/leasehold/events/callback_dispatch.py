@@ -71,8 +71,7 @@ def target_of(listener: Listener) -> Target:
         case ListenerServer():
             return listener.listener
     raise TypeError(
-        f"listener must be a function, a mailbox or a served listener, not {listener!r}; to remove "
-        "one, clear it"
+        f"listener must be a function, a mailbox or a served listener, not {listener!r}"
     )
 
 
@@ -99,17 +98,11 @@ class Callbacks:
         self,
         open_mailbox: Callable[[float], Awaitable[Mailbox]],
         *,
-        on_lost: Callable[[frozenset[Key]], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
     ) -> None:
-        """`open_mailbox(duration)` creates the mailbox.
-
-        `on_lost(keys)` is called if the mailbox has ended, with the registrations that were
-        forgotten: they have to be made again.
-        """
+        """`open_mailbox(duration)` creates the mailbox."""
         self._open_mailbox = open_mailbox
-        self._on_lost = on_lost
         self._clock = clock
         self._random = random or Random()  # noqa: S311  spreads retries, keeps no secret
         self._opening = asyncio.Lock()
@@ -236,12 +229,10 @@ class Callbacks:
         """Forget all registrations: their mailbox has ended."""
         if self._mailbox is not mailbox:
             return
-        keys = frozenset(self._callbacks)
-        logger.error("%r has ended, and %d callbacks with it: %s", mailbox, len(keys), error)
+        count = len(self._callbacks)
+        logger.error("%r has ended, and %d callbacks with it: %s", mailbox, count, error)
         self._stop()
         self._callbacks.clear()
-        if self._on_lost is not None:
-            self._on_lost(keys)
 
     async def _acknowledge(self, mailbox: Mailbox) -> None:
         acknowledged = 0

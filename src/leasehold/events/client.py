@@ -33,7 +33,6 @@ from leasehold.basics.durations import (
     DurationLike,
     check_positive,
     check_seconds,
-    from_wire_ms,
     to_wire_ms,
 )
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -45,8 +44,7 @@ from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.health import SERVER, HealthService, ServingStatus
 from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.routes import Answer, DeferredAnswer, Exchange
-from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease
-from leasehold.leases.lease import check_answer
+from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease, granted_lease
 from leasehold.serving.grpc_server import GrpcServer, check_local
 from leasehold.wire import events_pb2 as pb
 
@@ -179,7 +177,6 @@ class Mailbox:
         *,
         timeout: float = TIMEOUT_S,  # noqa: ASYNC109  it is sent to the server
         clock: Clock = SYSTEM_CLOCK,
-        random: Random | None = None,
     ) -> Self:
         """Return the mailbox with an id. Raises `NoSuchObject` if it has ended."""
         request = pb.ShowMailboxRequest(mailbox=mailbox_id)
@@ -188,7 +185,7 @@ class Mailbox:
             channel, "Show", request, pb.MailboxInfo, timeout=timeout, idempotent=True
         )
         lease = _lease(channel, info.grantor, info.id, info.remaining_ms, sent_at, clock)
-        return cls(channel, info.id, lease, timeout_s=timeout, random=random)
+        return cls(channel, info.id, lease, timeout_s=timeout)
 
     @property
     def target(self) -> Target:
@@ -308,12 +305,8 @@ def _seconds(remaining_ms: int) -> float:
 def _lease(
     channel: Channel, grantor: str, cookie: str, ttl_ms: int, sent_at: float, clock: Clock
 ) -> RemoteLease:
-    try:
-        term = check_answer(from_wire_ms(ttl_ms))
-    except ValueError as error:
-        raise CallFailed(f"invalid answer from the server: {error}") from error
     landlord = RemoteLandlord(channel, clock=clock)
-    return RemoteLease(landlord, grantor, cookie, term, sent_at)
+    return granted_lease(landlord, grantor, cookie, ttl_ms, sent_at)
 
 
 # A listener in this process.

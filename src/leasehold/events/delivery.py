@@ -64,7 +64,7 @@ class EventTransport(Protocol):
 
 
 class EventSource(Protocol):
-    """A service whose events are sent: it stores what was delivered and what was dropped.
+    """A service whose events are sent: it stores which of them were delivered or dropped.
 
     The methods are called while other calls for the same queue wait. An exception is logged.
     """
@@ -319,7 +319,7 @@ class EventSender:
         self._begin_calls()
 
 
-class _NotServed(LeaseholdError):
+class NotServed(LeaseholdError):
     """The source of events must not send them now."""
 
     status = Status.UNAVAILABLE
@@ -329,7 +329,7 @@ class _NotServed(LeaseholdError):
 def _check_source(queue: EventQueue) -> None:
     """Raise if another server may serve the source by now: this one may have been stopped."""
     if not queue.may_send():
-        raise _NotServed(f"{queue.source} has ended, or is not served here any more")
+        raise NotServed(f"{queue.source} has ended, or is not served here any more")
 
 
 async def _reported(report: Awaitable[None]) -> None:

@@ -192,8 +192,8 @@ class ListenerCalls:
         if held is None:
             if len(self._channels) >= self._max_channels:
                 raise TooBusy(
-                    f"events are being sent to {self._max_channels:,} callback endpoints: "
-                    f"{endpoint} has to wait"
+                    f"all {self._max_channels:,} connections to callback endpoints are in use: "
+                    f"events to {endpoint} are sent later"
                 )
             held = _EndpointChannel(self._connect(endpoint))
         held.calls += 1

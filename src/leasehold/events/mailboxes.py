@@ -117,7 +117,7 @@ class MailboxState:
         ]
 
     def add(self, mails: Sequence[Mail]) -> None:
-        """Add events that were stored, and wake those who wait for them."""
+        """Add events that were stored, and wake the calls that wait for them."""
         self._mails.extend(mails)
         self._keys.update(mail.key for mail in mails)
         self.bytes += sum(len(mail.value) for mail in mails)

@@ -145,13 +145,11 @@ class EventQueue:
         pending: Iterable[tuple[int, bytes]] = (),
         max_events: int = MAX_QUEUED,
         give_up_s: float = GIVE_UP_S,
-        may_send: Callable[[], bool] = _always,
     ) -> None:
         """Create a queue, or restore one.
 
         `number` is that of the last event. `pending` are numbers and payloads of events that were
-        not received; without a listener they are ignored. `may_send` is called before anything is
-        sent: it returns whether the source is still served here, by the clock.
+        not received; without a listener they are ignored.
         """
         self.service = service
         self.source = source
@@ -162,7 +160,8 @@ class EventQueue:
         """The number of the last event; 0 if there was none."""
         self.target = target
         self.handback = handback if target is not None else b""
-        self.may_send = may_send
+        self.may_send: Callable[[], bool] = _always
+        """Called before anything is sent: whether the source is still served here, by the clock."""
         self.generation = 0
         self.failures = 0
         """Calls that failed since the last successful one."""
@@ -272,7 +271,7 @@ class EventQueue:
         self.changed()
 
     def clear(self) -> None:
-        """Remove the listener, and drop what is queued for it."""
+        """Remove the listener, and drop the events that are queued for it."""
         self.target = None
         self.handback = b""
         self._pending.clear()

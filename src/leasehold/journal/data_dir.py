@@ -44,7 +44,7 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         _refuse_data_of_etcd(path)
-        _make_directory(path)
+        make_directory(path)
         _warn_if_open_to_others(path)
         self._lock: int | None = _lock(path)
 
@@ -117,7 +117,7 @@ def _user(number: int) -> str:
         return f"the user {number}"
 
 
-def _make_directory(path: Path) -> None:
+def make_directory(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     missing = [each for each in (path, *path.parents) if not each.exists()]

@@ -111,10 +111,9 @@ class RemoteLandlord:
             raise as_ours(error, request.ByteSize()) from error
         try:
             cookie = lease_codec.name_from_bytes(granted.cookie) if granted.cookie else granted.id
-            term = check_answer(from_wire_ms(granted.ttl_ms))
         except ValueError as error:
             raise CallFailed(f"invalid answer from the landlord: {error}") from error
-        return RemoteLease(self, granted.grantor, cookie, term, sent_at, self._margin)
+        return granted_lease(self, granted.grantor, cookie, granted.ttl_ms, sent_at, self._margin)
 
     def lease_from_bytes(self, data: bytes) -> "RemoteLease":
         """Return a lease from `Lease.to_bytes`, made here or in the landlord's process."""
@@ -228,6 +227,22 @@ class RemoteLease(BatchedLease):
 
     async def ask_cancel_all(self, leases: Sequence[Lease]) -> Sequence[Outcome]:
         return await self.landlord.cancel_all(leases)
+
+
+def granted_lease(
+    landlord: RemoteLandlord,
+    grantor: str,
+    cookie: Hashable,
+    ttl_ms: int,
+    sent_at: float,
+    margin: float = 0.0,
+) -> RemoteLease:
+    """Return a lease that an answer has granted. Raises `CallFailed` if its term is invalid."""
+    try:
+        term = check_answer(from_wire_ms(ttl_ms))
+    except ValueError as error:
+        raise CallFailed(f"invalid answer from grantor {grantor!r}: {error}") from error
+    return RemoteLease(landlord, grantor, cookie, term, sent_at, margin)
 
 
 async def _in_parts(wants: Batch, ask: _Ask) -> list[Outcome]:

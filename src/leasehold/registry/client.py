@@ -6,7 +6,7 @@
 
 The calls go to the registrar, which every Leasehold server of a cluster is. On a bare etcd cluster,
 or on an engine in this process, the client reads and writes the keys of items
-(`leasehold.registry.scanning`); there are no events then, because no server sends them.
+(`leasehold.registry.scanning_registrar`); there are no events then, because no server sends them.
 """
 
 # ruff: noqa: ASYNC109  timeouts are passed on
@@ -48,7 +48,7 @@ from leasehold.registry.event_registration import KIND
 from leasehold.registry.item_watch import ObservedChange, decoded_item, watch_items
 from leasehold.registry.messages import item_message, item_of, set_message, template_message
 from leasehold.registry.remote_registrar import RemoteRegistrar
-from leasehold.registry.scanning import ScanningRegistrar
+from leasehold.registry.scanning_registrar import ScanningRegistrar
 from leasehold.registry.state import (
     ALL_TRANSITIONS,
     Health,
@@ -61,16 +61,17 @@ from leasehold.sessions.held_lease import HeldLease, number_of
 from leasehold.wire import registry_pb2 as pb
 from leasehold.wire import services_pb2
 
-PATH: Final = "/leasehold.v1.Registry/"
-
 MAX_RESTARTS: Final = 3
 """How often a lookup begins again because its revision was compacted between two pages."""
+
+MAX_PASSING: Final = 1_000_000
+"""The largest number of items that `passing` reads."""
 
 M = TypeVar("M", bound=Message)
 
 
 class LookupResult(NamedTuple):
-    """What a lookup has found."""
+    """The result of a lookup."""
 
     items: list[Item | None]
     """At most the requested number, sorted by id; None for one that cannot be decoded."""
@@ -220,7 +221,7 @@ class Registry:
     async def passing(self, template: Template, *, timeout: Timeout = None) -> list[Item]:
         """Return all matching items whose health is PASSING and that can be decoded."""
         request = pb.LookupRequest(template=_message_of(template), passing=True)
-        found = await self._pages(request, MAX_FOUND, timeout)
+        found = await self._pages(request, MAX_PASSING, timeout)
         return [item for item in found.items if item is not None]
 
     async def one_passing(self, template: Template, *, timeout: Timeout = None) -> Item | None:
@@ -370,7 +371,9 @@ class Registry:
         self, request: pb.RequestEventsRequest, target: Target, timeout: Timeout
     ) -> EventRegistration[str, RemoteLease]:
         if isinstance(self._calls, ScanningRegistrar):
-            raise CallRefused("events of the registry need a Leasehold server; use `watch`")
+            raise CallRefused(
+                "events of the registry require a Leasehold server: use `watch` instead"
+            )
         request.listener.CopyFrom(
             services_pb2.ListenerTarget(endpoint=target.endpoint, id=target.id)
         )
@@ -385,7 +388,7 @@ class Registry:
         Raises ValueError if it is an event of another service.
         """
         if event.service.rpartition("/")[2] != "registry":
-            raise ValueError(f"an event of {event.service} is not one of the registry")
+            raise ValueError(f"event must be one of the registry, not of {event.service}")
         try:
             payload = pb.ItemEvent.FromString(event.payload)
         except DecodeError as error:
@@ -398,10 +401,6 @@ class Registry:
         """Stop work in the background; for the client."""
         if self._registrar is not None:
             await self._registrar.close()
-
-
-MAX_FOUND: Final = 1_000_000
-"""The largest number of services that one call of `services` or `pick` reads."""
 
 
 class Registration:

@@ -178,9 +178,9 @@ def _decode_fields(kind: type[Any], data: bytes) -> Any:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
+        raise ValueError(f"fields must be JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise ValueError(f"must be a JSON object, got {type(fields).__name__}")
+        raise ValueError(f"fields must be a JSON object, got {type(fields).__name__}")
     # A later version of the class may have further fields.
     wanted = [each.name for each in dataclasses.fields(kind) if each.init and each.name in fields]
     try:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from leasehold.basics.addresses import TcpAddress
 from leasehold.registry.dns_zone import MAX_ANSWERS, DnsZone
-from leasehold.registry.named_services import named_template
+from leasehold.registry.named_items import named_template
 from leasehold.registry.service import RegistryService
 from leasehold.registry.state import Item, ItemVersion
 

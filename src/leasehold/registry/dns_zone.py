@@ -41,7 +41,7 @@ from dns.rdatatype import RdataType
 
 from leasehold.errors import LeaseholdError
 from leasehold.registry.dns_counts import RCODES, DnsCounts
-from leasehold.registry.named_services import METADATA
+from leasehold.registry.named_items import METADATA
 from leasehold.registry.state import Item
 
 logger = logging.getLogger("leasehold.dns")

@@ -1,4 +1,4 @@
-"""One registration for events of the registry: what is numbered, queued and received.
+"""One registration for events of the registry: its numbers, queue and progress.
 
 Events are not stored. They follow from the items: the events of a registration are those of the
 changes after a revision, in order, and are numbered from a number on. Both are its *progress*. So a
@@ -9,7 +9,7 @@ Progress is always at the end of a revision, because changes are examined again 
 when the listener has received all events of a revision.
 
 A *resync* event has no item: events were lost, and the listener has to look up again. It takes the
-place of what waits in the queue. Progress stays before the lost events until it is received.
+place of the events in the queue. Progress stays before the lost events until it is received.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ def transitions_of(number: int) -> Transition:
 
 
 class EventRequest(NamedTuple):
-    """What a listener has asked for."""
+    """The events that a listener has registered for."""
 
     template: Template
     transitions: Transition

@@ -29,7 +29,9 @@ from google.protobuf.message import DecodeError
 from leasehold.basics.addresses import TcpAddress, parse_address
 from leasehold.basics.durations import NEVER, Forever, check_seconds
 from leasehold.basics.tls import client_tls
+from leasehold.errors import LeaseholdError
 from leasehold.grpc.channel import Channel
+from leasehold.grpc.endpoints import plain_words
 from leasehold.registry.state import Health
 from leasehold.wire.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
@@ -168,8 +170,15 @@ class HealthCheck(ABC):
         except TimeoutError:
             return f"no answer within {limit_s:g} s"
         except Exception as error:  # noqa: BLE001  whatever a check raises, it has failed
-            return str(error) or type(error).__name__
+            return _why(error)
         return ""
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, LeaseholdError):
+        name = f"{error.filename}: " if error.filename else ""
+        return name + plain_words(error)
+    return str(error) or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -209,7 +218,7 @@ class HttpCheck(HealthCheck):
             line = await reader.readline()  # at most the limit of the reader
             words = line.split(maxsplit=2)
             if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-                raise CheckFailed(f"not an answer of HTTP/1.1: {line[:64]!r}")
+                raise CheckFailed(f"answer must begin with an HTTP/1.1 status, got {line[:64]!r}")
             status = int(words[1])
             if not 200 <= status < 300:
                 raise CheckFailed(f"status {status}")
@@ -260,7 +269,7 @@ class GrpcCheck(HealthCheck):
         try:
             status = HealthCheckResponse.FromString(answer).status
         except DecodeError as error:
-            raise CheckFailed(f"not an answer of the health service: {error}") from None
+            raise CheckFailed(f"invalid answer from the health service: {error}") from None
         if status != HealthCheckResponse.SERVING:
             names = HealthCheckResponse.DESCRIPTOR.enum_types_by_name["ServingStatus"]
             shown = names.values_by_number.get(status)
@@ -363,7 +372,11 @@ class HealthMonitor:
         *,
         random: Random,
     ) -> None:
-        """`changed(health, is_withdrawn)` is called after each change. None: it is PASSING."""
+        """`changed(health, is_withdrawn)` is called after each change. None: it is PASSING.
+
+        It is also called when a service that starts as FAILING has failed as many checks as make
+        one failing.
+        """
         self._check = check
         self._changed = changed
         self._random = random
@@ -372,7 +385,9 @@ class HealthMonitor:
         start = Health.PASSING if check is None else check.start
         self._now = loop.time
         self._state = HealthState(rules, self._now(), start)
-        self._reported = self._present()
+        self._reported: tuple[Health, bool] | None = self._present()
+        self._failures_left = rules.fail_after if start is Health.FAILING else 0
+        """Failed checks before a service that has been failing from the start is reported."""
         self.last_error = ""
         """Why the last check has failed; empty if it was good."""
 
@@ -397,10 +412,20 @@ class HealthMonitor:
                 logger.info("a health check failed: %s", why)
             self.last_error = why
             self._state.checked(self._now(), is_good=not why)
+            self._count_failures(why)
             self._report()
             # The wait has jitter, so that the checks of many services do not coincide.
             await asyncio.sleep(interval_s * self._random.uniform(0.9, 1.1))
             self._report()  # the time to withdraw it may have come
+
+    def _count_failures(self, why: str) -> None:
+        """Have a service reported that was to be failing only until its first checks."""
+        if not self._failures_left or self.health is not Health.FAILING:
+            self._failures_left = 0
+        elif why:
+            self._failures_left -= 1
+            if not self._failures_left:
+                self._reported = None
 
     def _present(self) -> tuple[Health, bool]:
         return self._state.health(), self._state.is_withdrawn(self._now())

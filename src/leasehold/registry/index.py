@@ -203,24 +203,37 @@ class ItemIndex:
         """Return the items that match a template, in no particular order."""
         return [version for step in self.search(template) for version in step]
 
+    def few_matching(self, template: Template) -> Sequence[ItemVersion] | None:
+        """Return the items that match a template, or None if more than `STEP` must be compared."""
+        candidates, condition = self._candidates(template)
+        if candidates is None or len(candidates) > STEP:
+            return None
+        versions = [self._versions[_part(item_id)][item_id] for item_id in candidates]
+        if condition is EVERYTHING:
+            return versions
+        return [version for version in versions if condition.matches(version.item)]
+
     def search(self, template: Template) -> Generator[Sequence[ItemVersion], None, None]:
         """Yield the items that match a template, in no particular order, up to `STEP` at a time.
 
         The index may change between two steps: the items are those at the first step.
         """
+        candidates, condition = self._candidates(template)
+        if candidates is None or isinstance(candidates, _LargeSet):
+            yield from self._search_parts(template, candidates, condition)
+        else:
+            versions = [self._versions[_part(item_id)][item_id] for item_id in candidates]
+            yield from _steps(versions, condition)
+
+    def _candidates(self, template: Template) -> tuple[Collection[str] | None, Template]:
+        """Return the ids that may match, None for all, and the other conditions for these."""
         sets = [self._types.get(wanted.name) for wanted in template.types]
         if template.id:
             sets.append((template.id,) if self.get(template.id) is not None else ())
         for attributes in template.attributes:
             sets.append(self._kinds.get(attributes.kind))
             sets.extend(self._pairs.get(pair) for pair in attributes.fields)
-        candidates = min(sets, key=len, default=None)
-        condition = template if len(sets) > 1 else EVERYTHING
-        if candidates is None or isinstance(candidates, _LargeSet):
-            yield from self._search_parts(template, candidates, condition)
-        else:
-            versions = [self._versions[_part(item_id)][item_id] for item_id in candidates]
-            yield from _steps(versions, condition)
+        return min(sets, key=len, default=None), template if len(sets) > 1 else EVERYTHING
 
     def _search_parts(
         self, template: Template, candidates: _LargeSet | None, condition: Template

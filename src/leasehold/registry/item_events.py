@@ -13,7 +13,7 @@ that this server serves is in one of two places:
   them; each ignores those that it has examined.
 - If these changes were compacted, or if the index has missed some, the listener gets a resync event
   immediately. Its number is higher than any that was given to events of these changes.
-- If the queue of a listener is full, what waits in it is replaced by a resync event.
+- If the queue of a listener is full, its events are replaced by a resync event.
 - Progress is written `PROGRESS_S` after a delivery at the latest. Without events it is written
   every `IDLE_S` if the revision has moved, so that a later replay is short and not compacted.
 - A listener that is unknown or refuses its events ends its registration, and no other.

@@ -29,7 +29,8 @@ from leasehold.engine.values import KeyValue
 from leasehold.errors import Compacted, LeaseholdError, Status
 from leasehold.registry.index import ItemIndex
 from leasehold.registry.messages import ITEMS, UNDECODABLE, encoded_item, item_key, version_of
-from leasehold.registry.registrar import REGISTRAR_KEY, own_ids, own_items
+from leasehold.registry.own_services import own_ids, own_items
+from leasehold.registry.registrar_groups import REGISTRAR_KEY
 from leasehold.registry.state import EVERYTHING, ItemVersion, Transition
 from leasehold.registry.storage import CALL_S, scan_items
 from leasehold.sessions.lease_keeper import retry_until_answered
@@ -223,7 +224,7 @@ class ItemFeed:
             await asyncio.sleep(backoff.next_s())
 
     async def _load(self) -> None:
-        """Read all keys, and apply the differences from what is known."""
+        """Read all keys, and apply the differences from the index."""
         pairs: list[KeyValue] = []
         revision = 0
         async for at, page in scan_items(self._engine):

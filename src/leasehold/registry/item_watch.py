@@ -39,14 +39,14 @@ class ObservedChange(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a source has sent: all items that match, or changes of some."""
+    """A message of a source: all items that match, or changes of some."""
 
     snapshot: Mapping[str, Item] | None
     changes: Iterable[tuple[str, Item | None]] = ()
 
 
 def changes_between(before: Mapping[str, Item], after: Mapping[str, Item]) -> list[ObservedChange]:
-    """Return what has changed from one set of items to another, in the order of their ids."""
+    """Return the changes from one set of items to another, in the order of their ids."""
     found: list[ObservedChange] = []
     for item_id in sorted({*before, *after}):
         change = _change(item_id, before.get(item_id), after.get(item_id))
@@ -69,13 +69,12 @@ async def watch_items(
     begin: Callable[[], AsyncGenerator[Update, None]],
     template: Template,
     passing: bool,
-    random: Random | None = None,
 ) -> AsyncGenerator[ObservedChange, None]:
     """Yield the items that match, as changes, and then their changes.
 
     `begin` begins a source, again and again as its calls fail. A definite error is raised.
     """
-    backoff = Backoff(RETRIES, random or Random())  # noqa: S311  spreads retries
+    backoff = Backoff(RETRIES, Random())  # noqa: S311  spreads retries
     items: dict[str, Item] = {}
 
     def matches(item: Item | None) -> bool:

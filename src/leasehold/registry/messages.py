@@ -244,7 +244,7 @@ def change_of(request: pb.ChangeRequest) -> Callable[[Item], Item]:
 
 
 def browsed(request: pb.BrowseRequest, items: Sequence[Item], template: Template) -> list[str]:
-    """Return what a request asks for, out of the items that match its template.
+    """Return the names or values that a request selects from the items that match its template.
 
     Raises IndexError and AttributeError: see `browse_values`.
     """
@@ -276,12 +276,12 @@ def version_of(value: bytes, lease: int, revision: int) -> ItemVersion:
         stored = pb.StoredItem.FromString(value)
         message = pb.ServiceItem.FromString(stored.item)
     except DecodeError as error:
-        raise ValueError(f"not an item of the registry: {error}") from None
+        raise ValueError(f"stored item cannot be decoded: {error}") from None
     item = item_of(message)
     if not item.id:
-        raise ValueError("not an item of the registry: it has no id")
+        raise ValueError("stored item must have an id")
     if stored.ttl_ms < 0:
-        raise ValueError(f"not an item of the registry: its TTL is {stored.ttl_ms} ms")
+        raise ValueError(f"TTL of a stored item must not be negative, got {stored.ttl_ms} ms")
     ttl_s = stored.ttl_ms / 1000
     return ItemVersion(item, stored.registration, lease, ttl_s, revision, stored.item)
 

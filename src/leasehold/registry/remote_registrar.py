@@ -5,7 +5,6 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from leasehold.basics.durations import from_wire_ms
 from leasehold.clock import Clock
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.engine.time_limits import CallTimeouts, Timeout
@@ -14,8 +13,7 @@ from leasehold.events.client import call_service
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
-from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease
-from leasehold.leases.lease import check_answer
+from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease, granted_lease
 from leasehold.registry.item_watch import Update, decoded_item
 from leasehold.registry.messages import template_message
 from leasehold.registry.state import Item, Template
@@ -52,11 +50,7 @@ class RemoteRegistrar:
 
     def lease(self, grantor: str, cookie: str, ttl_ms: int, sent_at: float) -> RemoteLease:
         """Return a lease that the registrar has granted."""
-        try:
-            granted = check_answer(from_wire_ms(ttl_ms))
-        except ValueError as error:
-            raise CallFailed(f"invalid answer of the registry: {error}") from error
-        return RemoteLease(self._landlord, grantor, cookie, granted, sent_at)
+        return granted_lease(self._landlord, grantor, cookie, ttl_ms, sent_at)
 
     def updates(self, template: Template, *, passing: bool) -> AsyncGenerator[Update, None]:
         """Return the items that match, and their changes."""
@@ -70,7 +64,7 @@ class RemoteRegistrar:
 async def stream_updates(
     channel: Channel, path: str, request: Message
 ) -> AsyncGenerator[Update, None]:
-    """Yield what a registrar sends: the snapshot in one piece, and then changes."""
+    """Yield the messages of a registrar: the snapshot in one piece, and then changes."""
     snapshot: dict[str, Item] = {}
     try:
         async with channel.stream(path) as call:

@@ -22,7 +22,7 @@ from leasehold.registry.event_registration import EventRequest, transitions_of
 from leasehold.registry.index import STEP
 from leasehold.registry.item_events import ItemEvents
 from leasehold.registry.messages import browsed, change_of, check_item_id, item_of, template_of
-from leasehold.registry.registrar import registrar_id
+from leasehold.registry.own_services import registrar_id
 from leasehold.registry.service import Page, RegistryService
 from leasehold.registry.state import Template
 from leasehold.registry.storage import ItemStorage, cookie_of, is_item_cookie
@@ -175,7 +175,7 @@ class RegistryRpc:
         request = parse(pb.RequestEventsRequest.FromString, message)
         template, requested = _template_of(request), requested_of(request.ttl_ms)
         if not request.HasField("listener") or not request.listener.id:
-            raise ValueError("listener must be given, with an id")
+            raise ValueError("listener must have an id")
         target = self._callbacks.check(
             target_of(request.listener), self._forwarder.client_address(context)
         )
@@ -204,7 +204,7 @@ class RegistryRpc:
         return pb.BrowseResponse(found=sorted(found)).SerializeToString()
 
     async def _browse(self, request: pb.BrowseRequest, template: Template) -> set[str]:
-        """Browse the matching items in slices: what is found is the union over the items."""
+        """Browse the matching items in slices; the result is the union over the items."""
         versions = await self._service.matching(template)
         found = set(browsed(request, [], template))
         missing: AttributeError | None = None

@@ -5,9 +5,9 @@
 - A key that cannot be decoded matches the empty template only.
 - Long searches and sorts are done in slices: the event loop is not blocked by many matches. The
   result is that of the index when the search began (`ItemIndex.search`).
-- All pages of a lookup are of one revision. What matched is kept for the next pages of some
-  lookups; for the others it is found again, in the index if that has not changed, else in the keys
-  at that revision.
+- All pages of a lookup are of one revision. The matches of some lookups are kept for their next
+  pages; those of the others are found again, in the index if that has not changed, else in the
+  keys at that revision.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.index import STEP
 from leasehold.registry.item_feed import ItemFeed, name_of, undecodable_item
 from leasehold.registry.messages import encoded_item
-from leasehold.registry.registrar import RegistrarState
+from leasehold.registry.registrar_groups import RegistrarGroups
 from leasehold.registry.state import EVERYTHING, Item, ItemVersion, Template
 from leasehold.registry.storage import ItemStorage, scan_items
 from leasehold.store.slices import Slicer
@@ -60,7 +60,7 @@ class Undecodable(NamedTuple):
 
     id: str
     raw: bytes
-    """What is sent in its place."""
+    """The message that is sent in its place."""
 
 
 Match: TypeAlias = ItemVersion | Undecodable
@@ -95,7 +95,7 @@ class RegistryService:
         self.feed = ItemFeed(engine, self._random, endpoint)
         self.index = self.feed.index
         self.storage = ItemStorage(engine, policy, find=self.index.get, random=self._random)
-        self.registrar = RegistrarState(engine)
+        self.registrar = RegistrarGroups(engine)
         self.lookups = 0
         self._snapshots: dict[tuple[Template, bool, int], list[Match]] = {}
 
@@ -137,11 +137,14 @@ class RegistryService:
         return self.index.get(version.item.id) not in (None, version)
 
     def slicer(self) -> Slicer:
-        """Return what pauses long work."""
+        """Return a pause for long work, to be awaited between its slices."""
         return Slicer(self._clock.monotonic)
 
     async def search(self, template: Template, *, passing: bool = False) -> list[ItemVersion]:
         """Return the items that match a template in the index as it is now, in slices."""
+        few = self.index.few_matching(template)
+        if few is not None:  # almost every lookup: slices would cost more than the search
+            return self.live(few, passing=passing)
         slicer = self.slicer()
         found: list[ItemVersion] = []
         with closing(self.index.search(template)) as steps:
@@ -150,12 +153,10 @@ class RegistryService:
                 await slicer.pause()
         return found
 
-    async def matching(
-        self, template: Template, *, passing: bool = False, stale: bool = False
-    ) -> list[ItemVersion]:
+    async def matching(self, template: Template) -> list[ItemVersion]:
         """Return the items that match a template now, in no particular order."""
-        await self._begin(stale=stale)
-        return await self.search(template, passing=passing)
+        await self._begin(stale=False)
+        return await self.search(template, passing=False)
 
     async def _begin(self, *, stale: bool) -> None:
         self.lookups += 1
@@ -193,7 +194,7 @@ class RegistryService:
         return page
 
     async def _matches(self, template: Template, *, passing: bool) -> list[Match]:
-        """Return what matches in the index as it is now, in slices."""
+        """Return the matches in the index as it is now, in slices."""
         undecodable = _undecodable(self.feed.undecodable, template, passing=passing)
         found: list[Any] = await self.search(template, passing=passing)
         found += undecodable
@@ -250,7 +251,7 @@ class RegistryService:
         return await _page(matches, first, limit, len(matches), revision)
 
     async def _matches_at(self, template: Template, revision: int, *, passing: bool) -> list[Match]:
-        """Return what matched at a revision: from the index if it has not changed since."""
+        """Return the matches at a revision: from the index if it has not changed since."""
         if self.index.last_change <= revision <= self.index.revision:
             matches = await self._matches(template, passing=passing)
         else:
@@ -258,7 +259,7 @@ class RegistryService:
         return await self.sort(matches, len(matches))
 
     async def _read_at(self, template: Template, revision: int, *, passing: bool) -> list[Match]:
-        """Return what matched at a revision, from the keys.
+        """Return the matches at a revision, from the keys.
 
         The lease of an item that has changed since, or is gone, has ended, too.
         """

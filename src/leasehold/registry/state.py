@@ -46,7 +46,7 @@ MAX_UPDATES: Final = 32
 MAX_GROUPS: Final = 1_000
 """Groups of a registrar."""
 
-MAX_GROUP: Final = 256
+MAX_GROUP_CHARS: Final = 256
 """Characters in the name of a group."""
 
 
@@ -119,7 +119,7 @@ def canonical(value: Any) -> str:
     no value.
     """
     if value is None:
-        raise ValueError("a value must not be None: leave out the field")
+        raise ValueError("a value must not be None: omit the field")
     try:
         text = json.dumps(
             value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -216,7 +216,7 @@ class ItemVersion(NamedTuple):
 def transition(
     template: Template, before: ItemVersion | None, after: ItemVersion | None
 ) -> Transition | None:
-    """Return what a change of an item is for a template; None if it is no event.
+    """Return the transition of an item with respect to a template; None if there is no event.
 
     An item that is written again unchanged, such as for a new lease, has not changed.
     """
@@ -338,14 +338,19 @@ def browse_values(items: Iterable[Item], template: Template, index: int, name: s
 # Groups of registrars.
 
 
+def check_group(name: str) -> None:
+    """Raise ValueError if the name of a group is too long."""
+    if len(name) > MAX_GROUP_CHARS:
+        raise ValueError(
+            f"name of a group must have at most {MAX_GROUP_CHARS} characters, got {len(name):,}"
+        )
+
+
 def check_groups(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of groups, each once, sorted; ValueError if one is too long or too many."""
     groups = tuple(sorted(set(names)))
     for name in groups:
-        if len(name) > MAX_GROUP:
-            raise ValueError(
-                f"name of a group must have at most {MAX_GROUP} characters, got {len(name)}"
-            )
+        check_group(name)
     if len(groups) > MAX_GROUPS:
         raise ValueError(f"there must be at most {MAX_GROUPS:,} groups, got {len(groups):,}")
     return groups

@@ -50,7 +50,7 @@ from leasehold.registry.messages import (
     stored_item,
     version_of,
 )
-from leasehold.registry.registrar import derived_id, own_ids
+from leasehold.registry.own_services import derived_id, own_ids
 from leasehold.registry.state import Descriptor, Item, ItemVersion
 from leasehold.services.record_storage import was_not_executed
 from leasehold.sessions.lease_keeper import END_S, LOST_S, MAX_ID, end_one
@@ -206,7 +206,9 @@ class ItemStorage:
             found = stored.version
             if found is not None and found.registration == version.registration:
                 return former, stored.revision
-        raise TooBusy(f"item {version.item.id} is registered again and again by others")
+        raise TooBusy(
+            f"item {version.item.id} is registered by other clients at the same time: try again"
+        )
 
     async def _end_former(self, former: ItemVersion | None, version: ItemVersion) -> None:
         """Revoke the lease of the version before, if it was granted for the item."""
@@ -330,7 +332,7 @@ class ItemStorage:
         version = await self._read(cookie)
         if not version.ttl_s:
             raise LeaseDenied(
-                "the item is under a lease of its client, which renews it",
+                "the item ends with a lease of its client: renew that lease",
                 lease=cookie,
                 requested=requested,
             )
@@ -413,7 +415,9 @@ class ItemStorage:
             if done.succeeded:
                 return version, done.revision
             version, is_read = self._check(cookie, done.results[0].pairs), True
-        raise TooBusy(f"item {_split(cookie)[0]} is changed again and again by others")
+        raise TooBusy(
+            f"item {_split(cookie)[0]} is changed by other clients at the same time: try again"
+        )
 
     async def _read(self, cookie: Hashable) -> ItemVersion:
         """Read the item of a cookie. Raises `UnknownLease` if its registration is over."""

@@ -133,7 +133,7 @@ class ItemWatchStream:
             raise RpcError(Status.INTERNAL, "a server-streaming call without a message")
 
     def relieved(self) -> None:
-        """Send what waited for room."""
+        """Send the messages that waited for room."""
         self._send_soon()
 
     def gone(self) -> None:

@@ -19,7 +19,6 @@ from leasehold.basics.durations import (
     Duration,
     DurationLike,
     Requested,
-    from_wire_ms,
     to_wire_ms,
 )
 from leasehold.clock import SYSTEM_CLOCK, Clock
@@ -27,7 +26,6 @@ from leasehold.engine.interface import Engine
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.engine.time_limits import CallTimeouts, Timeout
 from leasehold.errors import (
-    CallFailed,
     CallRefused,
     LeaseUnmarshalError,
     NoSuchObject,
@@ -43,8 +41,8 @@ from leasehold.events.callback_dispatch import (
 )
 from leasehold.events.client import Mailbox, call_service
 from leasehold.events.state import RemoteEvent, Target
-from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease
-from leasehold.leases.lease import Lease, Outcome, check_answer
+from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease, granted_lease
+from leasehold.leases.lease import Lease, Outcome
 from leasehold.renewal.arguments import desired_ms, min_warning_ms, renew_ms
 from leasehold.renewal.grantors import Grantors
 from leasehold.renewal.references import LeaseReference, identity_of, reference_of
@@ -93,7 +91,9 @@ class RenewalCalls:
         The calls have the timeouts of the client.
         """
         if not isinstance(engine, RemoteEngine):
-            raise CallRefused("renewal sets need a server: connect to one with leasehold.connect")
+            raise CallRefused(
+                "renewal sets require a server: connect to one with leasehold.connect"
+            )
         self.channel = engine.channel
         self._patience = patience
         self.clock = clock
@@ -112,17 +112,15 @@ class RenewalCalls:
         request = pb.CreateSetRequest(ttl_ms=to_wire_ms(duration))
         sent_at = self.clock.boottime()
         answer = await self.call("CreateSet", request, pb.CreateSetResponse, timeout=timeout)
-        try:
-            granted = check_answer(from_wire_ms(answer.ttl_ms))
-        except ValueError as error:
-            raise CallFailed(f"invalid answer of the renewal service: {error}") from error
-        return RenewalSet(self, answer.grantor, answer.id, granted, sent_at)
+        lease = granted_lease(self.landlord, answer.grantor, answer.id, answer.ttl_ms, sent_at)
+        return RenewalSet(self, lease)
 
     async def find(self, set_id: str, timeout: Timeout = None) -> "RenewalSet":  # noqa: ASYNC109
         """Return a handle of an existing set."""
         sent_at = self.clock.boottime()
         answer = await self.show(set_id, timeout)
-        return RenewalSet(self, answer.grantor, set_id, _duration(answer.remaining_ms), sent_at)
+        remaining = _duration(answer.remaining_ms)
+        return RenewalSet(self, self.set_lease(answer.grantor, set_id, remaining, sent_at))
 
     async def show(self, set_id: str, timeout: Timeout) -> pb.SetInfo:  # noqa: ASYNC109
         """Return the state of a set."""
@@ -161,7 +159,8 @@ class RenewalCalls:
 
     def event(self, event: RemoteEvent) -> "RenewalSetEvent":
         """Return an event of a set, such as one from a mailbox. ValueError: it is another event."""
-        source = RenewalSet(self, event.service, event.source, 0.0, self.clock.boottime())
+        lease = self.set_lease(event.service, event.source, 0.0, self.clock.boottime())
+        source = RenewalSet(self, lease)
         match event.kind:
             case pb.EXPIRATION_WARNING:
                 return ExpirationWarning(source, event, partial(self._warned_lease, event))
@@ -169,7 +168,7 @@ class RenewalCalls:
                 return RenewalFailure(
                     source, event, partial(self._failed_lease, event), partial(_error_of, event)
                 )
-        raise ValueError(f"kind {event.kind} is not one of the events of a renewal set")
+        raise ValueError(f"event of a renewal set must be of kind 1 or 2, got {event.kind}")
 
     def _warned_lease(self, event: RemoteEvent) -> Lease:
         payload = _payload(pb.WarningPayload, event)
@@ -239,13 +238,11 @@ class RenewalSet:
 
     __slots__ = ("_service", "id", "lease")
 
-    def __init__(
-        self, service: RenewalCalls, grantor: str, set_id: str, granted: Duration, sent_at: float
-    ) -> None:
+    def __init__(self, service: RenewalCalls, lease: RemoteLease) -> None:
         self._service = service
-        self.id = set_id
+        self.id = str(lease.cookie)
         """Its id, with which any client finds it again."""
-        self.lease: RemoteLease = service.set_lease(grantor, set_id, granted, sent_at)
+        self.lease = lease
         """Its lease: the set ends with it. It is renewed by its owner, not automatically."""
 
     async def renew_for(

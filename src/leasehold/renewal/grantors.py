@@ -279,18 +279,16 @@ class Grantors:
         remaining: Duration,
         term: Duration = 0.0,
         *,
-        sent_at: float | None = None,
         set_id: str,
         may_send: MaySend = ignore,
     ) -> MemberLease | UndecodableLease:
         """Return the member of a set with an encoded reference.
 
-        Its end is `remaining`, which may be negative, after `sent_at`, a reading of
-        `Clock.boottime`, or else from now. `term` is the length of its current term, or 0 if that
-        is unknown. A reference that cannot be decoded, or that the operator does not allow any
-        more, gives an `UndecodableLease`.
+        It ends after `remaining`, which may be negative. `term` is the length of its current term,
+        or 0 if that is unknown. A reference that cannot be decoded, or that the operator does not
+        allow any more, gives an `UndecodableLease`.
         """
-        holding = self._begun(remaining, term, sent_at)
+        holding = self._begun(remaining, term)
         try:
             decoded = LeaseReference.decode(reference)
             self._check_way(decoded)
@@ -306,10 +304,10 @@ class Grantors:
         Errors as for `check`.
         """
         self._check_way(reference)
-        return GrantorLease(self, reference, self._begun(remaining, term, None))
+        return GrantorLease(self, reference, self._begun(remaining, term))
 
-    def _begun(self, remaining: Duration, term: Duration, sent_at: float | None) -> _Begun:
-        now = self.clock.boottime() if sent_at is None else sent_at
+    def _begun(self, remaining: Duration, term: Duration) -> _Begun:
+        now = self.clock.boottime()
         if remaining is FOREVER:
             return _Begun(FOREVER, now)
         granted = max(0.0 if term is FOREVER else term, remaining, 0.0)

@@ -289,7 +289,9 @@ class Places:
             return
         idle = next((key for key, place in self._places.items() if not place.calls), None)
         if idle is None:
-            raise TooBusy(f"leases of {MAX_PLACES} grantors are being renewed at the same time")
+            raise TooBusy(
+                f"all {MAX_PLACES:,} connections to grantors are in use: the lease is renewed later"
+            )
         self._close_later(self._places.pop(idle))
 
     def _close_idle(self) -> None:

@@ -105,7 +105,7 @@ class LeaseReference:
         except ValueError:
             raise ValueError(f"lease reference has the unknown kind {message.kind}") from None
         if message.cookie and message.id:
-            raise ValueError("lease reference has an id and a cookie; it must have only one")
+            raise ValueError("lease reference must have an id or a cookie, not both")
         cookie = name_from_bytes(message.cookie) if message.cookie else message.id
         return cls(message.grantor, cookie, kind, tuple(message.endpoints), message.credentials)
 
@@ -122,7 +122,7 @@ class LeaseReference:
         try:
             message = pb.LeaseReference.FromString(data)
         except DecodeError as error:
-            raise ValueError(f"not a lease reference: {error}") from None
+            raise ValueError(f"lease reference cannot be decoded: {error}") from None
         return cls.from_message(message)
 
 

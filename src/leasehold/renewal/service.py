@@ -63,7 +63,7 @@ MAX_WARNINGS: Final = 100
 """Warnings of a set that were not delivered."""
 
 RETRIES: Final = exponential(0.1, 10.0)
-"""The waits between attempts to write what has left a set."""
+"""The waits between attempts to write the removal of members."""
 
 _DONE: Final = object()
 
@@ -195,7 +195,7 @@ class RenewalService:
                 return
             if len(live.state.members) >= self.limits.members:
                 raise TooBusy(
-                    f"renewal set must have at most {self.limits.members:,} members: {set_id}"
+                    f"renewal set {set_id} must have at most {self.limits.members:,} members"
                 )
             term_s = UNKNOWN_TERM_S if term is None else seconds_of(term)
             left_s = UNKNOWN_TERM_S if remaining is None else seconds_of(remaining)
@@ -217,7 +217,8 @@ class RenewalService:
         """Refuse a lease that must not be renewed here."""
         if reference.grantor == self.records.grantor and not is_over:
             raise ValueError(
-                "the lease of a renewal set cannot be kept by the service that granted it"
+                "lease of a renewal set must be renewed by a client or by another renewal "
+                "service, not by the service that granted it"
             )
         self._grantors.check(reference)
 
@@ -388,8 +389,8 @@ class RenewalService:
             return
         queue = live.queues[SetEvent.EXPIRATION_WARNING]
         payload = stored.warning_payload(remaining_s, self._clock.wall() + remaining_s)
-        told = WarningState(warning.min_warning_s, term)
-        steps = live.append_event(queue, [payload], told)
+        warned = WarningState(warning.min_warning_s, term)
+        steps = live.append_event(queue, [payload], warned)
         await self._write(live, steps)
         warning.told_term = term
         queue.append(payload)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Numbered(Protocol):
-    """What an event of a set has in common with a `RemoteEvent`."""
+    """The attributes that an event of a set has in common with a `RemoteEvent`."""
 
     @property
     def kind(self) -> int: ...

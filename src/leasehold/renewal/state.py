@@ -72,7 +72,7 @@ class Admission(Enum):
 
 
 class MemberTerms(NamedTuple):
-    """How long a lease is kept, and what is requested at each renewal."""
+    """The end until which a lease is renewed, and the duration that each renewal requests."""
 
     desired_end: float
     renew: Requested
@@ -168,7 +168,7 @@ class SetState:
         return list(islice(later, count))
 
     def admission(self, digest: str, terms: MemberTerms | None, *, is_over: bool) -> Admission:
-        """Return what adding a lease means; nothing is changed."""
+        """Return the effect of adding a lease; nothing is changed."""
         is_member = digest in self.members
         if terms is None:
             return Admission.REMOVED if is_member else Admission.IGNORED

@@ -1,4 +1,6 @@
-"""Administration of the services of a server: `leasehold.v1.Admin`, except the member groups.
+"""Administration of the services of a server: `leasehold.v1.Admin`.
+
+The methods for member groups are in `member_groups`.
 
 Each server follows the keys of `admin.config`, and applies every change by any server of its
 cluster: it joins registrars, and bounds the leases that it grants. An engine in this process has
@@ -36,7 +38,7 @@ from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Method
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.messages import set_message
-from leasehold.registry.registrar import SERVICES, service_attributes, service_id
+from leasehold.registry.own_services import SERVICES, service_attributes, service_id
 from leasehold.server.engine_services import ServiceHost
 from leasehold.server.joining import ServiceJoins
 from leasehold.server.leases.service_leases import ServiceLeases

@@ -1,103 +1,41 @@
-"""The groups of the registrar: `leasehold.v1.Admin`, and announcements on the network.
+"""Announcements of the registrar on the network.
 
-The groups are kept in a key, which all servers of a cluster share: each of them announces its own
-endpoints, and every change of the groups by any of them. A registrar whose groups were never set is
-not announced; one whose groups were set to none is. A server that listens on loopback only cannot
-announce anything, and does not watch the key while there are no groups.
+Each server of a cluster announces its own endpoints, and every change of the groups by any of them,
+for which it watches their key. A registrar whose groups were never set is not announced; one whose
+groups were set to none is. A server that listens on loopback only cannot announce anything, and
+does not watch the key while there are no groups.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from leasehold.basics.addresses import is_local
 from leasehold.basics.backoff import Backoff, exponential
-from leasehold.grpc.call_context import CallContext
-from leasehold.grpc.protocol import parse
-from leasehold.grpc.routes import Method
-from leasehold.registry.registrar import (
-    REGISTRAR_KEY,
-    MemberGroups,
-    RegistrarState,
-    registrar_id,
-)
-from leasehold.registry.state import check_groups
+from leasehold.registry.own_services import registrar_id
+from leasehold.registry.registrar_groups import REGISTRAR_KEY, MemberGroups, RegistrarGroups
 from leasehold.server.engine_services import ServiceHost
-from leasehold.server.leases.service_leases import ServiceLeases
-from leasehold.server.pages import Exposition
-from leasehold.services.forwarding import completed, methods_of
-from leasehold.wire import admin_pb2 as pb
 
 if TYPE_CHECKING:
     from leasehold.discovery.announcements import Announcer
 
 logger = logging.getLogger(__name__)
 
-SERVICE: Final = "leasehold.v1.Admin"
 RETRIES: Final = exponential(0.5, 30.0)
 
 
-class AnnouncementService:
-    """Sets the groups of the registrar, and announces it until the server stops."""
+class RegistrarAnnouncements:
+    """Announces the registrar from its first groups on, until the server stops."""
 
-    def __init__(self, host: ServiceHost) -> None:
+    def __init__(self, host: ServiceHost, registrar: RegistrarGroups) -> None:
         self._host = host
-        self._registrar = RegistrarState(host.engine)
+        self._registrar = registrar
         self._announcer: Announcer | None = None
         self._following: asyncio.Task[None] | None = None
-        self._running: set[asyncio.Task[bytes]] = set()
 
-    def methods(self) -> Mapping[str, Method]:
-        """The methods, by path."""
-        handlers = {"MemberGroups": self._get, "ChangeMemberGroups": self._change}
-        return methods_of(SERVICE, handlers)
-
-    def leases(self) -> Iterable[ServiceLeases]:
-        """Return nothing: it grants none."""
-        return ()
-
-    def metrics(self, out: Exposition) -> None:
-        """Add nothing."""
-
-    # Calls.
-
-    async def _get(self, message: bytes, _context: CallContext) -> bytes:
-        parse(pb.MemberGroupsRequest.FromString, message)
-        return _encoded(await self._registrar.get())
-
-    async def _change(self, message: bytes, _context: CallContext) -> bytes:
-        request = parse(pb.ChangeMemberGroupsRequest.FromString, message)
-        check_groups(request.groups)
-        if request.change not in pb.ChangeMemberGroupsRequest.Change.values():
-            raise ValueError(f"change must be ADD, SET or REMOVE, got {request.change}")
-        return await completed(self._changed(request), self._running)
-
-    async def _changed(self, request: pb.ChangeMemberGroupsRequest) -> bytes:
-        given = set(request.groups)
-
-        def change(groups: tuple[str, ...]) -> Iterable[str]:
-            match request.change:
-                case pb.ChangeMemberGroupsRequest.ADD:
-                    return given.union(groups)
-                case pb.ChangeMemberGroupsRequest.REMOVE:
-                    return set(groups) - given
-            return given
-
-        groups = await self._registrar.update(change)
-        self._begin_following(groups)
-        return _encoded(groups)
-
-    # Announcing.
-
-    async def start(self) -> None:
-        """Set the groups of the settings, and announce the registrar if groups were ever set."""
-        if groups := self._host.settings.services.groups:
-            await self._registrar.set(groups)
-        self._begin_following(await self._registrar.get())
-
-    def _begin_following(self, groups: MemberGroups) -> None:
+    def begin(self, groups: MemberGroups) -> None:
+        """Follow the groups, if there may be something to announce; else do nothing."""
         if self._following is None and (groups.number or self._is_reachable()):
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
@@ -159,9 +97,3 @@ class AnnouncementService:
                 await self._announcer.close()
             except Exception as error:  # noqa: BLE001  the server stops in any case
                 logger.warning("the end of the registrar cannot be announced: %r", error)
-
-
-def _encoded(groups: MemberGroups) -> bytes:
-    return pb.MemberGroupsResponse(
-        groups=groups.names, groups_number=groups.number
-    ).SerializeToString()

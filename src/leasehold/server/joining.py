@@ -20,7 +20,7 @@ from leasehold.admin.config import ServiceConfig
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.errors import LeaseholdError
 from leasehold.registry.item_feed import IndexChange, ItemFeed
-from leasehold.registry.registrar import SERVICES, registrar_id, service_id
+from leasehold.registry.own_services import SERVICES, registrar_id, service_id
 from leasehold.registry.state import Item
 from leasehold.server.engine_services import ServiceHost
 from leasehold.services.shards import Ownership, Shards

@@ -42,6 +42,9 @@ MAX_FIELD_BYTES: Final = 1024**2
 
 MAX_ANNOUNCEMENT_TTL_S: Final = 86_400
 
+MIN_FILES_INTERVAL_S: Final = 0.1
+MAX_FILES_INTERVAL_S: Final = 3_600.0
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("console", "json")
 
@@ -110,6 +113,10 @@ class ServiceSettings:
     """Groups of the registrar, for discovery; empty to leave them as they are."""
     announcement_ttl_s: int = 120
     """How long announcements of the registrar are valid; they are repeated within this time."""
+    file_stores: tuple[str, ...] = ()
+    """Directories and URLs of replica stores of files; without any, files are not looked after."""
+    files_interval_s: float = 2.0
+    """The time between two looks for files whose writers are gone."""
     mailbox_events: int = 10_000
     mailbox_bytes: int = 16 * 1024**2
     handback_bytes: int = 64 * 1024
@@ -121,6 +128,8 @@ class ServiceSettings:
         _check("max_discoveries", self.max_discoveries, 1, MAX_RECORDS)
         _check("max_set_members", self.max_set_members, 1, MAX_RECORDS)
         _check("announcement_ttl_s", self.announcement_ttl_s, 1, MAX_ANNOUNCEMENT_TTL_S)
+        least_s, most_s = MIN_FILES_INTERVAL_S, MAX_FILES_INTERVAL_S
+        _check("files_interval_s", self.files_interval_s, least_s, most_s)
         _check("mailbox_events", self.mailbox_events, 1, MAX_RECORDS)
         _check("mailbox_bytes", self.mailbox_bytes, 1024, MAX_MAILBOX_BYTES)
         _check("handback_bytes", self.handback_bytes, 0, MAX_FIELD_BYTES)
@@ -191,6 +200,6 @@ class Settings:
         _check("keys_per_lease", self.keys_per_lease, 1, MAX_KEYS_PER_LEASE)
 
 
-def _check(name: str, value: float, least: int, most: int) -> None:
+def _check(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least:,} to {most:,}, got {value:,}")

@@ -1,6 +1,7 @@
 """The services of `leasehold serve` on an engine: mailboxes, renewal, registry and discovery.
 
-Their administration, and announcements of the registrar, are services of their own.
+Their administration, announcements of the registrar, and the upkeep of files are services of their
+own.
 
 They share the shards of the server, the way to other servers on the same cluster, and the calls to
 listeners. On an engine in this process there is one server, which owns all shards; on a cluster the
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 from leasehold.basics.durations import Requested
 from leasehold.basics.endpoint_list import EndpointList
 from leasehold.discovery.interest_limits import DiscoveryLimits
+from leasehold.discovery.registrar_search import RealNetwork
 from leasehold.discovery.rpc import DiscoveryRpc
-from leasehold.discovery.searching import RealNetwork
 from leasehold.discovery.service import DiscoveryService
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.errors import UnknownLease
@@ -29,7 +30,7 @@ from leasehold.leases.lease import Outcome
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.dns_counts import DnsCounts
 from leasehold.registry.item_events import ItemEvents
-from leasehold.registry.registrar import DISCOVERY, REGISTRAR, RENEWAL
+from leasehold.registry.own_services import DISCOVERY, REGISTRAR, RENEWAL
 from leasehold.registry.rpc import RegistryLeases, RegistryRpc
 from leasehold.registry.service import RegistryService
 from leasehold.renewal.grantors import Credentials, Grantors
@@ -37,10 +38,11 @@ from leasehold.renewal.places import RenewOwn
 from leasehold.renewal.rpc import RenewalRpc
 from leasehold.renewal.service import RenewalLimits, RenewalService
 from leasehold.server.administration import AdministrationService
-from leasehold.server.announcing import AnnouncementService
 from leasehold.server.engine_services import EngineService, ServiceHost
+from leasehold.server.file_upkeep import FileUpkeep
 from leasehold.server.joining import ServiceJoins
 from leasehold.server.leases.service_leases import ServiceLeases
+from leasehold.server.member_groups import MemberGroupsService
 from leasehold.server.pages import Exposition
 from leasehold.server.settings import RemoteEndpoints, ServiceSettings
 from leasehold.services.elected_shards import ElectedShards
@@ -314,7 +316,7 @@ class StandardServices:
 def standard_services(host: ServiceHost) -> Sequence[EngineService]:
     """Make the services of `leasehold serve`."""
     services = StandardServices(host)
-    return (services, services.administration, AnnouncementService(host))
+    return (services, services.administration, MemberGroupsService(host), FileUpkeep(host))
 
 
 def _dns_of(domain: str, registry: RegistryService) -> "DnsServer":

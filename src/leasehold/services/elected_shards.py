@@ -313,7 +313,7 @@ class ElectedShards(Shards):
                     await self._changed.wait()
 
     async def _balance_once(self, lease: KeptLease) -> float | None:
-        """Do what the keys call for; return when to look again, or None to wait for a change."""
+        """Take or give up shards as the keys require; return when to look again, or None."""
         if self._servers.get(self.server) != lease.id:
             key = SERVERS + self.server.encode()
             done = await self._ask([], [Put(key, self._record, lease.id)], [])

@@ -23,7 +23,7 @@ class LeasedRecord(StoredRecord, Generic[T]):
         super().__init__(service, record_id, ownership)
         self._now = now
         self.state: T
-        """What the service keeps of it. Replaced after a write without an answer."""
+        """The state that the service keeps. Replaced after a write without an answer."""
         self.lock = asyncio.Lock()
         """Held by the service while it changes the state, and during `LeasedRecords.write`."""
         self.leased: LeasedResource[LeasedRecord[T]]

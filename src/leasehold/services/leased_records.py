@@ -242,7 +242,7 @@ class LeasedRecords(Generic[T]):
                     raise UnknownLease(record_id, self._reason(record_id)) from None
                 if isinstance(error, TimeoutError):
                     raise ConnectionLost(
-                        f"the end of {record_id} was not stored in time"
+                        f"the renewal of {record_id} was not stored in time"
                     ) from error
                 raise
             finally:
@@ -308,7 +308,7 @@ class LeasedRecords(Generic[T]):
         record = self._find_lease(record_id)
         self.table.cancel(record_id)
         if not await asyncio.shield(self._deliver()[record]):
-            raise ConnectionLost(f"the key of {record_id} was not deleted: it will expire")
+            raise ConnectionLost(f"{record_id} has ended, but its key stays until its lease ends")
 
     async def write(
         self, record: LeasedRecord[T], success: Sequence[Step], compares: Sequence[Compare] = ()

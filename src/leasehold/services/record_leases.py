@@ -113,7 +113,7 @@ class RecordLeases:
         try:
             return _outcomes_in(pb.RenewAllResponse.FromString(answer), wants)
         except (DecodeError, ValueError, IndexError) as error:
-            return [CallFailed(f"the answer of {address} is not valid: {error}") for _ in wants]
+            return [CallFailed(f"invalid answer from {address}: {error}") for _ in wants]
 
     async def renew_here(self, wants: Wants, check: Check = ignore) -> Sequence[Outcome]:
         """Renew records that are served here, each independently."""

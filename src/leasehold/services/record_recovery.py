@@ -1,4 +1,4 @@
-"""What follows a write of a record that had no answer.
+"""Recovery after a write of a record that had no answer.
 
 The record's own key is rewritten until there is an answer: that begins another epoch, so earlier
 writes cannot be executed any more. Then the state of the record is read again.

@@ -201,7 +201,7 @@ class StoredRecord:
         return [Range(compare.key) for compare in self.conditions]
 
     def refused(self, done: TxnResult, epoch: int) -> bool:
-        """Record what was found instead; return True if the conditions did hold.
+        """Record the values that were found instead; return True if the conditions did hold.
 
         `epoch` is the one that was compared: another call may have begun a later one since.
         Raises `ShardLost` and `NoSuchObject`.

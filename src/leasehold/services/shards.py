@@ -202,10 +202,8 @@ class Shards(ABC):
 class LocalShards(Shards):
     """All shards of an engine in this process: there is no other server."""
 
-    def __init__(
-        self, engine: Engine, *, server: str = "", address: str = "", random: Random | None = None
-    ) -> None:
-        super().__init__(engine, server, address, random)
+    def __init__(self, engine: Engine, *, address: str = "", random: Random | None = None) -> None:
+        super().__init__(engine, "", address, random)
         self._is_stored = False
 
     async def store_count(self) -> None:

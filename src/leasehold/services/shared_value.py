@@ -78,7 +78,9 @@ class SharedValue(Generic[T]):
             if done.succeeded:
                 return Stored(value, done.revision)
             stored = self.of(done.results[0].pairs)
-        raise TooBusy(f"key {self.key.decode()} is changed again and again by others")
+        raise TooBusy(
+            f"key {self.key.decode()} is changed by other servers at the same time: try again"
+        )
 
     def of(self, pairs: Sequence[KeyValue]) -> Stored[T]:
         """Return the value from the result of reading the key."""

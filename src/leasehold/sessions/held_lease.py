@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 from weakref import ref
 
+from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import (
     ANY,
     NEVER,
@@ -250,11 +251,13 @@ def _report(lease: KeptLease) -> None:
         warn_forgotten(f"{text} or released", "it is renewed until its client is closed")
 
 
-def callback_of(keeper: Keeper, callback: Callback | None) -> KeptCallback | None:
+def callback_of(keeper: Keeper, callback: Callback | None, name: str) -> KeptCallback | None:
     """Return a holder's callback for the keeper; it gets the object that the holder has.
 
-    If the holder has forgotten that, the callback gets another one for the same lease.
+    If the holder has forgotten that, the callback gets another one for the same lease. `name` is
+    that of the parameter. Raises `TypeError` if it cannot be called, or is a coroutine function.
     """
+    check_plain_callback(callback, name)
     if callback is None:
         return None
 

@@ -20,7 +20,7 @@ from leasehold.sync.generated.discovery import Discovery
 from leasehold.sync.generated.discovery_client import DiscoveryRegistration, RemoteDiscovery
 from leasehold.sync.generated.election import Election, Leadership
 from leasehold.sync.generated.events_client import Mailbox
-from leasehold.sync.generated.everyday import RegisteredService
+from leasehold.sync.generated.files_client import Files
 from leasehold.sync.generated.held_lease import HeldLease
 from leasehold.sync.generated.join import Join
 from leasehold.sync.generated.kv import KV, TxnBuilder
@@ -28,10 +28,13 @@ from leasehold.sync.generated.landlord import Landlord
 from leasehold.sync.generated.lease import Lease
 from leasehold.sync.generated.permits import Permits
 from leasehold.sync.generated.queued_locks import RWLock, Semaphore
+from leasehold.sync.generated.reader import FileReader
+from leasehold.sync.generated.registered_service import RegisteredService
 from leasehold.sync.generated.registry_client import Registration, Registry
 from leasehold.sync.generated.remote_landlord import RemoteLandlord
 from leasehold.sync.generated.renewal_client import RenewalSet
 from leasehold.sync.generated.renewal_manager import RenewalManager, RenewalNotice
+from leasehold.sync.generated.writer import FileWriter
 from leasehold.sync.guard import Guard
 from leasehold.sync.iterators import Observation, Watch
 from leasehold.sync.lease_base import Signal
@@ -58,6 +61,9 @@ __all__ = [
     "Discovery",
     "DiscoveryRegistration",
     "Election",
+    "FileReader",
+    "FileWriter",
+    "Files",
     "Guard",
     "HeldLease",
     "Join",

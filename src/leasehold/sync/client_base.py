@@ -15,24 +15,25 @@ from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import End
 from leasehold.basics.forgotten import report_forgotten_client
 from leasehold.basics.pending import Pending
+from leasehold.basics.workers import SerialExecutor
 from leasehold.client.client import Client as AsyncClient
 from leasehold.discovery.client import RemoteDiscovery as AsyncDiscovery
 from leasehold.events.state import RemoteEvent
 from leasehold.leases import renewal_manager
 from leasehold.leases.lease import Lease as AsyncLease
-from leasehold.registry.everyday import TTL_S
-from leasehold.registry.everyday import RegisteredService as AsyncRegisteredService
 from leasehold.registry.health import HealthCheck
-from leasehold.registry.named_services import Service, ServiceChange
+from leasehold.registry.named_items import Service, ServiceChange, check_service
+from leasehold.registry.registered_service import TTL_S
+from leasehold.registry.registered_service import RegisteredService as AsyncRegisteredService
 from leasehold.renewal.set_events import ExpirationWarning, RenewalFailure
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall
 from leasehold.sync.generated.discovery_client import RemoteDiscovery
-from leasehold.sync.generated.everyday import RegisteredService
 from leasehold.sync.generated.lease import Lease
+from leasehold.sync.generated.registered_service import RegisteredService
 from leasehold.sync.generated.renewal_client import RenewalSet
 from leasehold.sync.lease_base import LeaseBase
-from leasehold.sync.loop_thread import LoopThread, SerialExecutor, loop_thread
+from leasehold.sync.loop_thread import LoopThread, loop_thread
 from leasehold.sync.registry import Changes
 from leasehold.sync.renewal_set import blocking_event
 
@@ -140,6 +141,7 @@ class ClientBase:
     def report_failure(self, service: Service) -> None:
         """Report that a service has failed, for the strategy `least_recently_failed`."""
         self._thread.check()
+        check_service(service)  # what the thread raises is not seen
         self._thread.post(self._client.report_failure, service)  # before any later `pick`
 
     def __enter__(self) -> Self:

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Self
 
 from leasehold.basics.callbacks import check_plain_callback
+from leasehold.basics.workers import SerialExecutor
 from leasehold.discovery.discovery import Discovery as AsyncDiscovery
 from leasehold.discovery.discovery import Listener
 from leasehold.discovery.state import DiscoveryEvent
 from leasehold.sync.client_base import LoopObject
-from leasehold.sync.loop_thread import LoopThread, SerialExecutor, loop_thread
+from leasehold.sync.loop_thread import LoopThread, loop_thread
 
 
 class DiscoveryBase(LoopObject[AsyncDiscovery]):

@@ -7,7 +7,7 @@ it until it is read, and an observation returns it again.
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from datetime import timedelta
 from typing import Final, Generic, Self, TypeVar
 
@@ -17,6 +17,7 @@ from leasehold.engine.values import Events
 from leasehold.errors import Closed, LeaseholdError
 from leasehold.locks import election as on_loop_election
 from leasehold.locks.election import Leader
+from leasehold.sync.blocking_call import BlockingCall
 from leasehold.sync.loop_thread import LoopThread
 
 T = TypeVar("T")
@@ -188,6 +189,24 @@ class Observation(LoopIterator[Leader]):
         """End the observation, and all iterations over it."""
         self._is_cancelled = True
         self._thread.post(self._observation.cancel)
+
+
+def listed(thread: LoopThread, source: AsyncGenerator[T]) -> Generator[T]:
+    """Iterate over the items of a listing on the loop, which ends."""
+
+    async def fetch() -> list[T]:
+        fetched: list[T] = []
+        async for item in source:
+            fetched.append(item)
+            if len(fetched) == MAX_FETCHED:
+                break
+        return fetched
+
+    try:
+        while items := thread.run(fetch):
+            yield from items
+    finally:  # in any thread, if the iterator is garbage-collected
+        thread.post(BlockingCall(source.aclose).start)
 
 
 def _limit_s(timeout: float | timedelta | None) -> float | None:

@@ -26,6 +26,7 @@ from typing import Any, Final, Generic, Self, TypeVar, cast
 from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.durations import NEVER, Duration, DurationLike
 from leasehold.basics.fork_hooks import call_in_child
+from leasehold.basics.workers import SerialExecutor, WorkerPool
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.errors import EndReason, Forked
 from leasehold.landlord import landlord as one_thread
@@ -35,7 +36,6 @@ from leasehold.leases.expiry_strategies import SLICE, ExpiryStrategy, Reapable, 
 from leasehold.leases.lease_clock import IDLE_TICK_S
 from leasehold.leases.lease_table import LeasedResource
 from leasehold.leases.policies import LeasePolicy
-from leasehold.sync.loop_thread import SerialExecutor, WorkerPool
 
 logger = logging.getLogger(__name__)
 

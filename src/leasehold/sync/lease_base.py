@@ -20,13 +20,14 @@ from weakref import ref
 from leasehold.basics.durations import NEVER, Duration, check_seconds
 from leasehold.basics.lease_ids import shown_lease
 from leasehold.basics.pending import Pending
+from leasehold.basics.workers import SerialExecutor
 from leasehold.engine.time_limits import Timeout
 from leasehold.errors import Forked, LeaseLost
 from leasehold.leases import lease as landlord_lease
 from leasehold.sessions import held_lease as on_loop
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall, LossScope
-from leasehold.sync.loop_thread import LoopThread, SerialExecutor, loop_thread
+from leasehold.sync.loop_thread import LoopThread, loop_thread
 
 LOOK_S: Final = 1.0
 """How often a waiter reads the clock: it may have run while the machine was suspended."""

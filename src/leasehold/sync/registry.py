@@ -15,8 +15,8 @@ from leasehold.errors import Closed
 from leasehold.events.callback_dispatch import EventRegistration, Listener
 from leasehold.registry import client as on_loop
 from leasehold.registry.client import LookupResult, ServiceEvent
-from leasehold.registry.everyday import RegisteredService as AsyncRegisteredService
 from leasehold.registry.item_watch import ObservedChange
+from leasehold.registry.registered_service import RegisteredService as AsyncRegisteredService
 from leasehold.registry.state import Item, Template, Transition
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall

@@ -11,6 +11,9 @@ from tooz import ToozError, coordination
 
 WAIT_S = 20.0
 POLL_S = 0.1
+LONG_S = 30
+SHORT_S = 3
+"""How long a member is one without a heartbeat: the others, and the one that dies."""
 
 
 def tell(what: str, *outcome: object) -> None:
@@ -60,7 +63,7 @@ def deaths(url: str, alice: coordination.CoordinationDriver) -> None:
     alice.join_group(group).get()
     alice.watch_join_group(group, lambda event: seen.append(("joined", event.member_id)))
     alice.watch_leave_group(group, lambda event: seen.append(("left", event.member_id)))
-    mortal = coordination.get_coordinator(url, b"mortal")
+    mortal = coordination.get_coordinator(f"{url}{SHORT_S}", b"mortal")
     mortal.start()
     mortal.join_group(group).get()
     until(alice, lambda: ("joined", b"mortal") in seen)
@@ -86,9 +89,9 @@ def failure(what: str, do: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    url = f"etcd3+http://{sys.argv[1]}:{sys.argv[2]}?membership_timeout=3"
-    alice = coordination.get_coordinator(url, b"alice")
-    bob = coordination.get_coordinator(url, b"bob")
+    url = f"etcd3+http://{sys.argv[1]}:{sys.argv[2]}?membership_timeout="
+    alice = coordination.get_coordinator(f"{url}{LONG_S}", b"alice")
+    bob = coordination.get_coordinator(f"{url}{LONG_S}", b"bob")
     alice.start()
     bob.start()
     tell("heartbeat", alice.heartbeat(), bob.heartbeat())

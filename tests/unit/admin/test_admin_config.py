@@ -18,7 +18,7 @@ from leasehold.basics.durations import ANY, FOREVER
 from leasehold.discovery.locators import Locator
 from leasehold.errors import UnsupportedOperation
 from leasehold.registry.messages import set_message
-from leasehold.registry.registrar import SERVICES
+from leasehold.registry.own_services import SERVICES
 from leasehold.registry.state import MAX_GROUPS, AttributeSet, attribute_set
 from leasehold.wire import admin_pb2 as pb
 from leasehold.wire import discovery_pb2

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasehold.basics.durations import FOREVER
 from leasehold.cli import argument_types
 
 
@@ -55,6 +56,15 @@ def test_a_time_is_in_seconds_or_has_a_unit(text: str, seconds: float) -> None:
 def test_what_is_no_time_is_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match=r"is not a duration: write seconds, such as 30"):
         argument_types.term_s(text)
+
+
+def test_a_term_may_be_endless() -> None:
+    assert argument_types.term_or_forever("forever") is FOREVER
+    assert argument_types.term_or_forever("90") == 90.0
+    with pytest.raises(ArgumentTypeError, match=r"'ever' is not a duration: .*, or forever$"):
+        argument_types.term_or_forever("ever")
+    assert argument_types.shown_term(float("inf")) == "forever"
+    assert argument_types.shown_term(90.0) == "1m30s"
 
 
 @pytest.mark.parametrize("text", ["0", "0s", "0.000", "9000000001", "104167d"])

@@ -1,4 +1,4 @@
-"""A watch of a mailbox: a signal that comes while its command ends."""
+"""A watch of a mailbox: a signal while its command ends, and a server that is being stopped."""
 
 import argparse
 from collections.abc import Mapping
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from leasehold.cli import event_watch
+from leasehold.cli.connection import error_text
 from leasehold.cli.parser import OK
 from leasehold.cli.supervised_command import CommandEnd, CommandOutcome
+from leasehold.errors import ShardLost
 from leasehold.events.client import ReceivedEvent
 from leasehold.events.state import RemoteEvent
 from tests.support.asynchronous import asynchronous
@@ -48,3 +50,8 @@ async def test_a_signal_that_comes_while_the_command_ends_ends_the_watch(
     arguments = argparse.Namespace(command=["true"], json=False, count=None)
     assert await event_watch.EventWatch(mailbox, arguments).run() == OK
     assert mailbox.acknowledged == acknowledged
+
+
+def test_a_server_that_is_being_stopped_is_explained() -> None:
+    said = error_text(ShardLost(6, "it belongs to another server"))
+    assert said.startswith("the server does not serve this at present: it is being started or")

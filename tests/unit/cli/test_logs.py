@@ -71,7 +71,10 @@ class SlowStream(io.StringIO):
 
 
 @pytest.fixture
-def handle() -> Iterator[Callable[[io.StringIO], BackgroundHandler]]:
+def handle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[io.StringIO], BackgroundHandler]]:
+    monkeypatch.setattr(logs, "LAST_LINES_S", WITHIN_S)  # the machine may be busy
     made: list[BackgroundHandler] = []
 
     def handle(stream: io.StringIO) -> BackgroundHandler:
@@ -98,7 +101,6 @@ def test_a_reader_who_takes_nothing_keeps_nobody_waiting_and_learns_what_was_los
     handle: Callable[[io.StringIO], BackgroundHandler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "MAX_WAITING", 10)
-    monkeypatch.setattr(logs, "LAST_LINES_S", WITHIN_S)
     stream = SlowStream()
     handler = handle(stream)
     handler.emit(record("first"))

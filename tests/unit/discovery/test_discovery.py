@@ -11,7 +11,7 @@ import pytest
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.discovery import Discovery
 from leasehold.discovery.locators import Locator
-from leasehold.discovery.searching import CALL_S
+from leasehold.discovery.registrar_search import CALL_S
 from leasehold.discovery.state import ALL_GROUPS, LOCATOR_WAITS_S, NO_GROUPS, DiscoveryEvent
 from leasehold.errors import ConnectFailed, UnsupportedOperation
 from tests.support.fake_network import FakeNetwork, virtually

@@ -172,7 +172,7 @@ def test_a_discard_of_none_is_refused(registrar: Any) -> None:
 
 def test_the_service_needs_a_server() -> None:
     nothing: Any = object()
-    with pytest.raises(CallRefused, match="needs a server"):
+    with pytest.raises(CallRefused, match="requires a server"):
         RemoteDiscovery(nothing, nothing, nothing)
 
 
@@ -382,7 +382,7 @@ def test_cancelling_a_registration_that_has_ended_raises_no_such_object() -> Non
 
 def test_an_event_of_another_service_is_refused() -> None:
     async def check(calls: Calls, registration: DiscoveryRegistration) -> None:
-        with pytest.raises(ValueError, match="not one of the discovery service"):
+        with pytest.raises(ValueError, match="event must be one of the discovery service"):
             calls.event(RemoteEvent("0000000000000007/renewal", "n", 1, 1, b"", b""))
 
     scene(check)

@@ -79,7 +79,7 @@ def test_absent_groups_are_none_and_all_are_all(wire: Wire) -> None:
 
 @pytest.mark.parametrize("listener", [None, ListenerTarget(endpoint="10.0.0.1:80")])
 def test_no_listener_is_refused(wire: Wire, listener: ListenerTarget | None) -> None:
-    with pytest.raises(ValueError, match="listener must be given"):
+    with pytest.raises(ValueError, match="listener must have an id"):
         wire.register(listener=listener)
     assert wire.stage.stored() == {}
 

@@ -11,7 +11,7 @@ from leasehold.discovery.announced import (
     Registrar,
 )
 from leasehold.discovery.discovery import Discovery
-from leasehold.discovery.searching import CALL_S
+from leasehold.discovery.registrar_search import CALL_S
 from leasehold.discovery.state import MAX_CALLS, UNCONFIRMED_CALLS, DiscoveryState
 from tests.support.fake_network import FakeNetwork, virtually
 

@@ -13,7 +13,7 @@ from leasehold.discovery.discard_waits import (
     Discarded,
     DiscardWaits,
 )
-from leasehold.discovery.registration import Cover, Reached, RegistrationState
+from leasehold.discovery.registration import Cover, ReachableRegistrar, RegistrationState
 from leasehold.discovery.state import (
     ALL_GROUPS,
     DISCARDED_GROUP_S,
@@ -32,13 +32,15 @@ FOUND, GONE = EventKind.DISCOVERED, EventKind.DISCARDED
 
 def reach(
     *locators: str, groups: str = "a", by_group: bool = False, answered_at: float = NOW
-) -> Reached[str]:
+) -> ReachableRegistrar[str]:
     """R, as the service finds it."""
     registrar = Registrar("R", frozenset(groups.split()))
-    return Reached(registrar, by_group, frozenset(locators), answered_at)
+    return ReachableRegistrar(registrar, by_group, frozenset(locators), answered_at)
 
 
-def by_group(groups: str = "a", *locators: str, answered_at: float = NOW) -> Reached[str]:
+def by_group(
+    groups: str = "a", *locators: str, answered_at: float = NOW
+) -> ReachableRegistrar[str]:
     """R, which is announced and in groups."""
     return reach(*locators, groups=groups, by_group=True, answered_at=answered_at)
 
@@ -48,10 +50,12 @@ class Registration:
 
     def __init__(self, groups: frozenset[str] | None = NO_GROUPS, *locators: str) -> None:
         self.state: RegistrationState[str] = RegistrationState(groups, locators)
-        self.doubts = DiscardWaits()
+        self.service_waits = DiscardWaits()
 
-    def see(self, reached: Reached[str] | None, *taken: str, now: float = NOW) -> EventKind | None:
-        return self.state.examine("R", reached, taken, self.doubts, now)
+    def see(
+        self, reached: ReachableRegistrar[str] | None, *taken: str, now: float = NOW
+    ) -> EventKind | None:
+        return self.state.examine("R", reached, taken, self.service_waits, now)
 
     @property
     def has(self) -> bool:
@@ -59,7 +63,7 @@ class Registration:
 
 
 def having(
-    reached: Reached[str], groups: frozenset[str] | None = NO_GROUPS, *locators: str
+    reached: ReachableRegistrar[str], groups: frozenset[str] | None = NO_GROUPS, *locators: str
 ) -> Registration:
     """A registration that has R."""
     registration = Registration(groups, *locators)
@@ -96,7 +100,7 @@ def test_the_public_group_is_a_group_and_not_all_groups() -> None:
     registration = Registration(frozenset({""}))
     assert registration.see(by_group("a")) is None
     in_public = Registrar("R", frozenset({""}))
-    public: Reached[str] = Reached(in_public, True, frozenset(), NOW)
+    public: ReachableRegistrar[str] = ReachableRegistrar(in_public, True, frozenset(), NOW)
     assert registration.see(public) is FOUND
 
 
@@ -229,14 +233,14 @@ def test_discarding_a_registrar_that_it_does_not_have_changes_nothing() -> None:
     ids=["by group", "by locator", "both ways"],
 )
 def test_after_a_discard_it_must_answer_a_call_that_was_made_after_the_wait(
-    reached: Reached[str], wait_s: float
+    reached: ReachableRegistrar[str], wait_s: float
 ) -> None:
-    def answered(at: float) -> Reached[str]:
-        return Reached(reached.registrar, reached.by_group, reached.locators, at)
+    def answered(at: float) -> ReachableRegistrar[str]:
+        return ReachableRegistrar(reached.registrar, reached.by_group, reached.locators, at)
 
     registration = having(reached, A, HERE)
     registration.state.discard("R", NOW)
-    assert registration.state.check_at("R", reached, registration.doubts) == NOW + wait_s
+    assert registration.state.check_at("R", reached, registration.service_waits) == NOW + wait_s
     assert registration.see(answered(NOW), now=NOW + 1e6) is None
     assert registration.see(answered(NOW + wait_s - 0.001), now=NOW + 1e6) is None
     assert registration.see(answered(NOW + wait_s), now=NOW + 1e6) is FOUND
@@ -244,14 +248,14 @@ def test_after_a_discard_it_must_answer_a_call_that_was_made_after_the_wait(
 
 def test_a_registrar_that_another_registration_has_discarded_must_answer_after_that_wait() -> None:
     registration = Registration(A)
-    registration.doubts.discarded["R"] = Discarded(0, NOW)
+    registration.service_waits.discarded["R"] = Discarded(0, NOW)
     assert registration.see(by_group()) is None
     assert registration.see(by_group(answered_at=NOW + DISCARDED_GROUP_S)) is FOUND
 
 
 def test_a_registration_that_has_a_registrar_does_not_hear_that_another_has_discarded_it() -> None:
     registration = having(by_group(), A)
-    registration.doubts.discarded["R"] = Discarded(0, NOW)
+    registration.service_waits.discarded["R"] = Discarded(0, NOW)
     assert registration.see(by_group()) is None
     assert registration.has
 

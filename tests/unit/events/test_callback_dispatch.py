@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
 from functools import wraps
 from random import Random
 from typing import Any
@@ -91,10 +91,7 @@ class Stage:
         )
         self.mailboxes: list[FakeMailbox] = []
         self.got: list[tuple[str, int]] = []
-        self.lost: list[frozenset[Key]] = []
-        self.callbacks = Callbacks(
-            self._open, on_lost=self.lost.append, clock=clock, random=Random(1)
-        )
+        self.callbacks = Callbacks(self._open, clock=clock, random=Random(1))
 
     async def _open(self, duration: float) -> Mailbox:
         lease = self.landlord.grant("mailbox", duration)
@@ -107,6 +104,18 @@ class Stage:
 
     def note(self, event: RemoteEvent) -> None:
         self.got.append((event.source, event.number))
+
+
+@contextmanager
+def messages_logged() -> Iterator[list[str]]:
+    logged: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    callback_dispatch.logger.addHandler(handler)
+    try:
+        yield logged
+    finally:
+        callback_dispatch.logger.removeHandler(handler)
 
 
 def virtual(test: Callable[[Stage], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -159,16 +168,10 @@ async def test_a_callback_that_raises_is_logged_and_stops_nothing(stage: Stage) 
         stage.note(event)
         raise KeyError("of the program")
 
-    logged: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
-    callback_dispatch.logger.addHandler(handler)
-    try:
+    with messages_logged() as logged:
         stage.callbacks.set(KEY, fail)
         stage.mailbox.put(event(1), event(2))
         await asyncio.sleep(1)
-    finally:
-        callback_dispatch.logger.removeHandler(handler)
     assert stage.got == [("s", 1), ("s", 2)]
     assert stage.mailbox.kept == []
     assert logged[0].startswith("the callback for event 1 of")
@@ -276,9 +279,10 @@ async def test_a_mailbox_that_has_ended_is_reported_and_another_one_is_made(stag
     stage.callbacks.set(KEY, stage.note)
     stage.mailbox.put(event(1))
     await asyncio.sleep(1)
-    stage.mailbox.end()
-    await asyncio.sleep(1)
-    assert stage.lost == [frozenset({KEY})]
+    with messages_logged() as logged:
+        stage.mailbox.end()
+        await asyncio.sleep(1)
+    assert ["has ended, and 1 callbacks with it" in each for each in logged] == [True]
     await stage.callbacks.target()
     stage.callbacks.set(KEY, stage.note)
     assert len(stage.mailboxes) == 2

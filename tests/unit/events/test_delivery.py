@@ -526,11 +526,12 @@ async def test_a_withdrawn_queue_sends_nothing_more() -> None:
 async def test_nothing_is_sent_for_a_source_that_is_not_served_here_any_more() -> None:
     stage = Stage()
     is_served = False
-    queue = stage.queue(may_send=lambda: is_served)
+    queue = stage.queue()
+    queue.may_send = lambda: is_served
     queue.append(b"")
     await asyncio.sleep(0.5)
     assert stage.calls == []
-    assert queue.last_error == "_NotServed: s has ended, or is not served here any more"
+    assert queue.last_error == "NotServed: s has ended, or is not served here any more"
     is_served = True
     stage.connecting_s = 2.0  # it may end while the connection is made
     await asyncio.sleep(1)

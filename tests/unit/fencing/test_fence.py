@@ -3,7 +3,7 @@
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -170,17 +170,14 @@ def test_of_any_order_of_tokens_those_that_pass_never_go_down(tokens: list[Token
     assert fence.seen == max(passed, default=Token(0, 0))
 
 
-@pytest.fixture
-def _threads_that_change_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 def _write_from_many_threads(write: Callable[[Token], None]) -> None:
-    """Write with each of many tokens, each thread with its own, from low to high."""
-    start = threading.Barrier(8)
+    """Write with each of many tokens, each thread with its own, from low to high.
+
+    The threads change often, but only once all have started: a thread that starts in the middle of
+    the start of another one cannot install the trace function of a coverage tool.
+    """
+    start = threading.Barrier(8, action=lambda: sys.setswitchinterval(1e-6))
+    before = sys.getswitchinterval()
 
     def holder(number: int) -> None:
         start.wait(DEADLINE_S)
@@ -188,14 +185,16 @@ def _write_from_many_threads(write: Callable[[Token], None]) -> None:
             write(Token(revision, number))
 
     threads = [threading.Thread(target=holder, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+    finally:
+        sys.setswitchinterval(before)
 
 
-@pytest.mark.usefixtures("_threads_that_change_often")
 def test_of_many_threads_no_write_comes_after_one_with_a_higher_token() -> None:
     fence = Fence()
     written: list[Token] = []

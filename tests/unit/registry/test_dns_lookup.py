@@ -1,6 +1,5 @@
 """Services that DNS finds in the registry: what is kept for the next query, and until when."""
 
-from collections.abc import Generator, Sequence
 from random import Random
 
 import pytest
@@ -8,26 +7,26 @@ import pytest
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.registry import dns_server
 from leasehold.registry.dns_server import NamedLookup
-from leasehold.registry.index import ItemIndex
-from leasehold.registry.named_services import named_item
+from leasehold.registry.named_items import named_item
+from leasehold.registry.service import RegistryService
 from leasehold.registry.state import Health, Item, ItemVersion, Template
 from tests.support.registry_stage import RegistryStage
 
 
 class Searches:
-    """Counts the searches in the index."""
+    """Counts the searches of the registry."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        search = ItemIndex.search
+        search = RegistryService.search
 
-        def counted(
-            index: ItemIndex, template: Template
-        ) -> Generator[Sequence[ItemVersion], None, None]:
+        async def counted(
+            service: RegistryService, template: Template, *, passing: bool = False
+        ) -> list[ItemVersion]:
             self.count += 1
-            return search(index, template)
+            return await search(service, template, passing=passing)
 
-        monkeypatch.setattr(ItemIndex, "search", counted)
+        monkeypatch.setattr(RegistryService, "search", counted)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from leasehold.errors import TooBusy
 from leasehold.registry import dns_zone
 from leasehold.registry.dns_zone import DnsZone, place_of
-from leasehold.registry.named_services import named_item
+from leasehold.registry.named_items import named_item
 from leasehold.registry.state import Health, Item
 
 

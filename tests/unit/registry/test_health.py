@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold import FOREVER
+from leasehold.errors import FileNotFound as LeaseFileNotFound
 from leasehold.registry.health import (
     CommandCheck,
     FunctionCheck,
@@ -186,6 +187,40 @@ def test_a_monitor_withdraws_and_brings_back() -> None:
         (PASSING, False),
     ]
     assert 600.0 <= changes[1][0] - changes[0][0] <= 612.0
+
+
+@pytest.mark.parametrize(
+    ("script", "reported"),
+    [
+        ("-----++", [FAILING, PASSING]),
+        ("--++---", [PASSING, FAILING]),
+        ("-+--+--", [FAILING]),
+    ],
+)
+def test_a_monitor_reports_a_service_that_fails_from_the_start(
+    script: str, reported: list[Health]
+) -> None:
+    changes = monitored(script, 75.0, start=FAILING)
+    assert [health for _, health, _ in changes] == reported
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('::1', 1)"), "Connection refused"),
+        (FileNotFoundError(2, "No such file or directory", "f"), "f: No such file or directory"),
+        (LeaseFileNotFound("f"), "'f': no such file or directory"),
+        (OSError("broken"), "broken"),
+    ],
+)
+def test_the_reason_of_a_failed_check_is_in_plain_words(error: OSError, text: str) -> None:
+    async def probe() -> None:
+        raise error
+
+    async def main() -> None:
+        assert await FunctionCheck(probe).make() == text
+
+    run_virtual(main)
 
 
 @pytest.mark.parametrize("script", ["?", "!"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leasehold.registry.index import ItemIndex, TemplateIndex
+from leasehold.registry.index import STEP, ItemIndex, TemplateIndex
 from leasehold.registry.state import (
     EVERYTHING,
     AttributeSet,
@@ -29,7 +29,10 @@ def version(
 
 
 def found(index: ItemIndex, template: Template) -> list[str]:
-    return sorted(each.item.id for each in index.matching(template))
+    matching = sorted(each.item.id for each in index.matching(template))
+    few = index.few_matching(template)
+    assert few is None or sorted(each.item.id for each in few) == matching
+    return matching
 
 
 WEB = ServiceType("web", ("service",))
@@ -147,6 +150,18 @@ def test_a_search_compares_only_the_items_of_its_most_selective_condition(
     wanted = attribute_set("Zone", {"zone": 3, "rack": 13})
     assert len(index.matching(Template("", (WEB,), (wanted,)))) == 10
     assert len(compared) == 10
+
+
+def test_few_candidates_are_searched_in_one_step_and_many_are_not() -> None:
+    index = ItemIndex()
+    for number in range(STEP + 1):
+        item_id = f"00000000-0000-0000-0000-{number:012x}"
+        index.apply(item_id, version(item_id, (WEB,), (RED,) if number else ()), number + 1)
+    assert index.few_matching(EVERYTHING) is None
+    assert index.few_matching(Template("", (WEB,))) is None
+    few = index.few_matching(Template("", (WEB,), (RED,)))
+    assert few is not None
+    assert len(few) == STEP
 
 
 def concerned(

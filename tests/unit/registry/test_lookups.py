@@ -10,7 +10,7 @@ from leasehold.errors import Compacted
 from leasehold.registry import service as service_module
 from leasehold.registry.item_feed import MAX_UNDECODABLE_BYTES, IndexNotReady, ItemFeed
 from leasehold.registry.messages import ITEMS, UNDECODABLE, item_key, stored_item
-from leasehold.registry.registrar import REGISTRAR, SERVICES, own_items, registrar_id
+from leasehold.registry.own_services import REGISTRAR, SERVICES, own_items, registrar_id
 from leasehold.registry.state import EVERYTHING, Health, ItemVersion, ServiceType, Template
 from leasehold.registry.storage import ItemStorage, cookie_of
 from tests.support.registry_stage import (

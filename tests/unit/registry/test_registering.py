@@ -8,7 +8,7 @@ import pytest
 
 from leasehold import ANY, FOREVER
 from leasehold.errors import ConnectionLost, UnknownLease
-from leasehold.registry.registrar import own_items
+from leasehold.registry.own_services import own_items
 from leasehold.registry.state import add_attributes, modify_attributes, set_attributes
 from leasehold.registry.storage import cookie_of, descriptor_id
 from tests.support.faulty_engine import Fault

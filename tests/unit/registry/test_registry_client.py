@@ -388,7 +388,7 @@ def test_an_event_has_a_transition_an_id_and_the_new_state() -> None:
         resync = registry.event(event(pb.ItemEvent()))
         assert resync.is_resync
         assert (resync.id, resync.item) == ("", None)
-        with pytest.raises(ValueError, match="not one of the registry"):
+        with pytest.raises(ValueError, match="event must be one of the registry"):
             registry.event(event(pb.ItemEvent(), "0/renewal"))
 
     scene(check)

@@ -274,5 +274,5 @@ def test_a_change_has_at_most_32_updates() -> None:
 
 def test_a_stored_item_with_a_negative_ttl_cannot_be_decoded() -> None:
     item = pb.ServiceItem(id=ID).SerializeToString()
-    with pytest.raises(ValueError, match="its TTL is -1 ms"):
+    with pytest.raises(ValueError, match="must not be negative, got -1 ms"):
         version_of(pb.StoredItem(item=item, ttl_ms=-1).SerializeToString(), 1, 1)

@@ -13,7 +13,7 @@ from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import ServerStream
 from leasehold.registry import watch_streams
 from leasehold.registry.messages import item_message, template_message
-from leasehold.registry.registrar import registrar_id
+from leasehold.registry.own_services import registrar_id
 from leasehold.registry.rpc import RegistryRpc
 from leasehold.registry.state import EVERYTHING, Item, Transition
 from leasehold.services.forwarding import Forwarder
@@ -272,7 +272,7 @@ def test_a_registration_for_events_has_a_lease_of_the_same_grantor(wire: Wire) -
 
 @pytest.mark.parametrize("listener", [None, ListenerTarget(endpoint="10.0.0.1:7000")])
 def test_a_registration_without_a_listener_is_refused(wire: Wire, listener: Any) -> None:
-    with pytest.raises(ValueError, match="listener must be given"):
+    with pytest.raises(ValueError, match="listener must have an id"):
         wire.notify(listener=listener)
 
 

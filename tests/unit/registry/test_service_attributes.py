@@ -6,7 +6,7 @@ from leasehold.clock import SYSTEM_CLOCK
 from leasehold.engine.time_limits import CallTimeouts
 from leasehold.registry import service as registry_service
 from leasehold.registry.messages import item_key, template_message
-from leasehold.registry.registrar import (
+from leasehold.registry.own_services import (
     RENEWAL,
     SERVICES,
     own_items,
@@ -14,7 +14,7 @@ from leasehold.registry.registrar import (
     service_attributes,
     service_id,
 )
-from leasehold.registry.scanning import ScanningRegistrar
+from leasehold.registry.scanning_registrar import ScanningRegistrar
 from leasehold.registry.state import (
     EVERYTHING,
     MAX_SETS,

@@ -14,7 +14,7 @@ from leasehold.engine.interface import prefix_end
 from leasehold.errors import PermissionDenied, UnsupportedOperation
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.messages import set_message
-from leasehold.registry.registrar import REGISTRAR, RENEWAL, SERVICES, service_id
+from leasehold.registry.own_services import REGISTRAR, RENEWAL, SERVICES, service_id
 from leasehold.registry.state import MAX_SETS, AttributeSet, attribute_set
 from leasehold.server import administration
 from leasehold.server.administration import AdministrationService

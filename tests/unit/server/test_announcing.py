@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+import ifaddr  # noqa: F401  its import runs `ldconfig`, which a test must not
 import pytest
 
 from leasehold.basics.addresses import TcpAddress
-from leasehold.registry.registrar import REGISTRAR_KEY, RegistrarState
-from leasehold.server.announcing import AnnouncementService
+from leasehold.registry.registrar_groups import REGISTRAR_KEY, RegistrarGroups
 from leasehold.server.engine_services import ServiceHost
+from leasehold.server.member_groups import MemberGroupsService
 from leasehold.server.settings import ServiceSettings, Settings
 from leasehold.wire import admin_pb2 as pb
 from tests.support.fake_network import virtually
@@ -49,10 +50,10 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @asynccontextmanager
 async def serving(
     engine: HeldEngine, *groups: str, bound: TcpAddress = REACHABLE
-) -> AsyncIterator[AnnouncementService]:
+) -> AsyncIterator[MemberGroupsService]:
     settings = Settings(directory=None, services=ServiceSettings(groups=groups))
     host = ServiceHost(engine, settings, bound=[bound])
-    service = AnnouncementService(host)
+    service = MemberGroupsService(host)
     await service.start()
     try:
         yield service
@@ -78,10 +79,10 @@ async def test_a_registrar_that_never_had_groups_is_not_announced() -> None:
 @virtually
 async def test_groups_that_another_server_sets_later_are_announced() -> None:
     async with held_engine() as engine, serving(engine):
-        await RegistrarState(engine).set(["a"])
+        await RegistrarGroups(engine).set(["a"])
         await asyncio.sleep(1)
         assert FakeAnnouncer.numbers == [1]
-        await RegistrarState(engine).set([])
+        await RegistrarGroups(engine).set([])
         await asyncio.sleep(1)
         assert FakeAnnouncer.numbers == [1, 2]
 

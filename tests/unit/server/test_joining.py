@@ -11,7 +11,7 @@ from leasehold.discovery.discovery import Discovery
 from leasehold.discovery.join import Join
 from leasehold.discovery.locators import Locator
 from leasehold.registry.item_feed import IndexChange, IndexNotReady
-from leasehold.registry.registrar import REGISTRAR, RENEWAL, registrar_id, service_id
+from leasehold.registry.own_services import REGISTRAR, RENEWAL, registrar_id, service_id
 from leasehold.registry.state import AttributeSet, Item, ItemVersion, attribute_set
 from leasehold.server.engine_services import ServiceHost
 from leasehold.server.joining import ServiceJoins

@@ -76,6 +76,6 @@ async def test_a_change_that_always_comes_too_late_fails_in_the_end() -> None:
             engine._store.apply(Put(KEY, b"%d" % len(calls)))
             return -1
 
-        with pytest.raises(TooBusy, match="leasehold/test is changed again and again"):
+        with pytest.raises(TooBusy, match="leasehold/test is changed by other servers"):
             await number_in(engine).update(change)
         assert len(calls) == shared_value.MAX_CONFLICTS

@@ -109,6 +109,8 @@ def _services_of(values: dict[str, Any]) -> ServiceSettings:
         discovery_maximum=_duration(values["discovery-term-max"]),
         discovery_default=_duration(values["discovery-term-default"]),
         discover_at=values["discover-at"],
+        file_stores=values["file-stores"],
+        files_interval_s=values["files-interval"],
         dns=values["dns"] or None,
         dns_domain=values["dns-domain"],
         groups=values["groups"],

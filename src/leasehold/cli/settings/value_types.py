@@ -36,6 +36,7 @@ _ANY_ORIGIN: Final = "https://app.example.org"
 
 _ANY_DNS_ADDRESS: Final = "127.0.0.1:8600"
 
+_ANY_FILE_STORES: Final = "/srv/a,/srv/b,/srv/c"
 _ANY_ENDPOINT: Final = "db.example.org:2379"
 _ETCD: Final = "etcd://"
 _ANY_ENGINE: Final = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
@@ -148,8 +149,9 @@ def endpoints(texts: Sequence[str], form: str) -> tuple[str, ...]:
             found.append(_endpoint(text))
         except ValueError as error:
             raise ValueError(f"{error}: {form}") from None
-    if len(set(found)) < len(found):
-        raise ValueError(f"an endpoint is given twice: {form}")
+    repeated = next((each for each in found if found.count(each) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{repeated} is given twice: {form}")
     return tuple(found)
 
 
@@ -218,6 +220,23 @@ def _groups(text: str) -> tuple[str, ...]:
         raise ValueError(f"{shown(text)}: {error}; write NAME,NAME, such as payments") from None
 
 
+def _file_stores(text: str) -> tuple[str, ...]:
+    from leasehold.files.replica_store import normal_url, open_store
+
+    form = f"separate stores with commas, such as {_ANY_FILE_STORES}"
+    try:
+        urls = tuple(map(normal_url, text.split(",")))
+        for url in urls:
+            open_store("", url)  # it creates and connects nothing
+    except ValueError as error:
+        raise ValueError(f"{error}; {form}") from None
+    if len(set(urls)) < len(urls):
+        raise ValueError(
+            f"{shown(text)} has a store twice: write each once, such as {_ANY_FILE_STORES}"
+        )
+    return urls
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in _SWITCH:
         raise ValueError(f"{shown(text)} is not a boolean: write true or false")
@@ -233,6 +252,7 @@ ONE_ADDRESS: Final = Kind("ADDRESS", _ANY_ENDPOINT, _address)
 ENDPOINT: Final = Kind("ENDPOINT", _ANY_ENDPOINT, _list_entry, is_list=True)
 ENGINE: Final = Kind("URL", _ANY_ENGINE, _engine, lambda value: _ETCD + ",".join(value))
 GROUPS: Final = Kind("NAMES", "payments,orders", _groups, ",".join)
+FILE_STORES: Final = Kind("URLS", _ANY_FILE_STORES, _file_stores, ",".join)
 ORIGIN: Final = Kind("ORIGIN", _ANY_ORIGIN, _origin, is_list=True)
 HOST: Final = Kind("HOST", _ANY_HOST, _host, is_list=True)
 DNS_ADDRESS: Final = Kind("ADDRESS", _ANY_DNS_ADDRESS, _dns_address)
