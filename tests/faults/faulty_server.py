@@ -35,6 +35,7 @@ from leasehold.store.transactions import RevisionWriter
 SYNC_S: Final = 0.05
 VFS_NAME: Final = "slow-disk"
 SKIPPED: Final = 7
+BATCHES_LATE: Final = 2
 FORGOTTEN_S: Final = 0.01
 LOOK_S: Final = 0.01
 
@@ -65,15 +66,21 @@ class SlowFile(apsw.VFSFile):
 
 
 class BatchTooLate(journal.Journal):
-    """A seeded bug: a batch is written when the next one comes, and acknowledged before."""
+    """A seeded bug: a batch is written when the second after it comes, and acknowledged before.
 
-    _late: tuple[int, int, bytes] | None = None
+    So whenever the server is killed, an acknowledged batch is missing. With one batch late, that
+    would depend on how long the clients take to send the next one.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._late: list[tuple[int, int, bytes]] = []
 
     def append(self, first_revision: int, last_revision: int, changes: bytes) -> None:
-        """Write the batch before this one."""
-        if self._late is not None:
-            super().append(*self._late)
-        self._late = (first_revision, last_revision, changes)
+        """Write the batch before the one before this."""
+        self._late.append((first_revision, last_revision, changes))
+        if len(self._late) > BATCHES_LATE:
+            super().append(*self._late.pop(0))
 
 
 class SinkingDisk(SlowDisk):
