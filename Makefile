@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 2))')
 PARALLEL = -n $(WORKERS) --dist worksteal
 # For most changes: a minute or two. The rest of `tests/docs` runs programs.
 QUICK  := tests/unit tests/http2 tests/docs/test_architecture.py tests/docs/test_configuration.py \
-          tests/docs/test_metrics_page.py
+          tests/docs/test_limits.py tests/docs/test_metrics_page.py
 # Seeds, kills and published client suites: minutes of computing and of servers under load.
 HEAVY  := tests/property tests/simulation tests/faults tests/clients \
           tests/conformance/test_differential.py tests/conformance/test_restarts.py

@@ -1,24 +1,20 @@
 """Every terminal session in the docs goes as the page says, with a real server and real clients."""
 
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from leasehold.http2.limits import ConnectionLimits, Rate
 from tests.support.servers import etcd_program, leasehold_command, running
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 SESSION = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-LIMIT = re.compile(r"^\| `([\w.]+)\.([A-Z_]+)` \|", re.MULTILINE)
 DEFAULT_ENDPOINT = "127.0.0.1:2379"
 MARK = "--- that was it ---"
 WITHIN_S = 600.0
@@ -71,28 +67,3 @@ def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
     for step, text in zip(steps, printed, strict=True):
         pattern = re.escape(step.prints).replace(r"\.\.\.", ".*")
         assert re.fullmatch(pattern, text), f"{step.command} printed {text!r}; {run.stderr}"
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        *("server.md", "engine.md", "transport.md", "gateway.md", "leases-service.md"),
-        *("renewal.md", "events.md", "dns.md", "discovery-service.md", "files.md"),
-    ],
-)
-def test_the_limits_on_the_page_are_those_of_the_code(page: str) -> None:
-    text = (REPOSITORY / "docs" / page).read_text()
-    named = LIMIT.findall(text)
-    assert len(named) > 5
-    for module, name in named:
-        assert isinstance(getattr(importlib.import_module(f"leasehold.{module}"), name), int)
-
-
-def test_the_limits_of_a_connection_on_the_page_are_those_of_the_code() -> None:
-    text = (REPOSITORY / "docs" / "transport.md").read_text()
-    said = dict(re.findall(r"^\| `([a-z_]+)` \| ([\d.]+(?: \+ [\d.]+/s)?)", text, re.MULTILINE))
-    assert said == {name: _shown(value) for name, value in asdict(ConnectionLimits()).items()}
-
-
-def _shown(value: float | Rate) -> str:
-    return f"{value[0]} + {value[1]:.10g}/s" if isinstance(value, Rate) else f"{value:.10g}"
