@@ -38,7 +38,7 @@ from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.store.runtime import Runtime
 
 CALLS: Final = 640
-AT_ONCE: Final = 32
+CALLS_PER_PIECE: Final = 32
 PIECES_IN_A_BATCH: Final = 10
 ROUNDS: Final = 60
 KEY: Final = b"foo"
@@ -118,8 +118,11 @@ def call_pieces(path: str, body: bytes, *, changing: bool) -> list[bytes]:
     values = timeouts(Random(0)) if changing else constant_timeout()
     headers = HeaderWriter("127.0.0.1:2379", values, TABLE_BYTES)
     script = Script(headers, path, repeat(body, CALLS))
-    starts = range(0, CALLS, AT_ONCE)
-    return [bytes(script.content[script.starts[at] : script.starts[at + AT_ONCE]]) for at in starts]
+    starts = range(0, CALLS, CALLS_PER_PIECE)
+    return [
+        bytes(script.content[script.starts[at] : script.starts[at + CALLS_PER_PIECE]])
+        for at in starts
+    ]
 
 
 def stream_pieces() -> tuple[bytes, list[bytes]]:
@@ -127,8 +130,8 @@ def stream_pieces() -> tuple[bytes, list[bytes]]:
     path, body = WORKLOADS["KeepAlive, one-shot"]
     headers = HeaderWriter("127.0.0.1:2379", constant_timeout(), TABLE_BYTES)
     opening = headers.next_frame(1, path)
-    piece = frame(DATA, 0, 1, with_prefix(body)) * AT_ONCE
-    return opening, [piece] * (CALLS // AT_ONCE)
+    piece = frame(DATA, 0, 1, with_prefix(body)) * CALLS_PER_PIECE
+    return opening, [piece] * (CALLS // CALLS_PER_PIECE)
 
 
 def costs_us(server: Server) -> Iterator[tuple[str, float]]:

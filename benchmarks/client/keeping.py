@@ -36,7 +36,7 @@ CPU, SERVER_CPU = "cpu_s_per_s", "server_cpu_s_per_s"
 LONGEST_MS: Final = "longest_pause_ms"
 """The most processor time that the client's event loop spent in one turn, while others waited."""
 
-GRANTS_AT_ONCE: Final = 64
+CONCURRENT_GRANTS: Final = 64
 START_S: Final = 60.0
 """For granting, beyond the time that is looked at."""
 
@@ -101,7 +101,7 @@ def _used(sent: "Sent", server_pid: int) -> Figures:
 
 
 async def _grant(client: Client, scale: Scale) -> list[HeldLease]:
-    turns = asyncio.Semaphore(GRANTS_AT_ONCE)
+    turns = asyncio.Semaphore(CONCURRENT_GRANTS)
 
     async def grant() -> HeldLease:
         async with turns:

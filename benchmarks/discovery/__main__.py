@@ -15,7 +15,7 @@ from benchmarks.common.results import Results
 from benchmarks.common.stats import Spread
 from benchmarks.common.tables import Table, count, figure, spread
 from benchmarks.discovery.group_changes import (
-    AT_ONCE,
+    CONCURRENT_CALLS,
     ChangeCell,
     ChangeSample,
     resident_bytes,
@@ -134,7 +134,7 @@ def tables(
                 figure(registered.bytes_full),
             ]
         ],
-        f"{scale.registrations:,} registrations, {AT_ONCE} made at the same time",
+        f"{scale.registrations:,} registrations, {CONCURRENT_CALLS} made at the same time",
     )
     return [changes, memory]
 

@@ -27,7 +27,7 @@ from leasehold.wire import discovery_pb2 as pb
 GROUP: Final = "bench"
 TTL_S: Final = 3600.0
 WITHIN_S: Final = 300.0
-AT_ONCE: Final = 64
+CONCURRENT_CALLS: Final = 64
 """Registrations that are made at the same time."""
 
 
@@ -132,7 +132,7 @@ class Stage:
 
     async def register(self, count: int) -> float:
         """Make registrations; return how many a second."""
-        turns, began = asyncio.Semaphore(AT_ONCE), perf_counter()
+        turns, began = asyncio.Semaphore(CONCURRENT_CALLS), perf_counter()
 
         async def one(number: int) -> None:
             async with turns:

@@ -29,7 +29,7 @@ TTL_S: Final = 1.0
 TTL_PER_LEASE_S: Final = 5e-5
 """Both together are the term: long enough for all leases to be renewed while others are made."""
 
-AT_ONCE: Final = 1_000
+LEASES_PER_BATCH: Final = 1_000
 """Leases that are made between two looks at the clock."""
 
 WAIT_S: Final = 120.0
@@ -71,7 +71,7 @@ class _Ending:
 
     async def prepare(self) -> None:
         """Make them, and none of them may end before its time."""
-        for many in pieces(self._leases, AT_ONCE):
+        for many in pieces(self._leases, LEASES_PER_BATCH):
             first = len(self._ids)
             ids = await grant_leases(self._engine, many, self._ttl_s)
             keys = [key_of(first + number, PREFIX) for number in range(many)]

@@ -24,7 +24,7 @@ PREFIX: Final = b"ending/"
 CHUNK: Final = 5_000
 """Leases that are made before all are renewed: none may end while the others are made."""
 
-AT_ONCE: Final = 500
+MAX_IN_FLIGHT: Final = 500
 """Renewals that are in flight."""
 
 
@@ -135,7 +135,7 @@ class Renewals(Stream):
         """Begin a new term of all of them."""
         waiting = done = 0
         for lease_id in ids:
-            while waiting >= AT_ONCE or min(self.window, self.own_window) < 64:
+            while waiting >= MAX_IN_FLIGHT or min(self.window, self.own_window) < 64:
                 waiting -= self.receive(0.0)
             self.sent_at[lease_id] = perf_counter()
             self.say(messages.lease_request(lease_id))

@@ -29,7 +29,7 @@ COUNT_IN_JOURNAL = "to be counted in the journal"
 SENT_FOR_SURE = 8
 """A connection has sent at least this part of what all have sent on average."""
 
-LEASES_AT_ONCE = 1_000
+LEASES_PER_BATCH = 1_000
 """Leases in one message of RenewAll."""
 
 CHECKED = 50
@@ -283,7 +283,7 @@ class RenewAll(Workload):
 
     def prepare(self) -> None:
         """Grant the leases."""
-        self._ids = granted(self.control, LEASES_AT_ONCE)
+        self._ids = granted(self.control, LEASES_PER_BATCH)
 
     def body(self) -> bytes:
         """All of the leases."""
@@ -359,7 +359,7 @@ CASES = {
             bar=5.0,
             in_flight=2,
             most_per_s=3_000,
-            worth=LEASES_AT_ONCE,
+            worth=LEASES_PER_BATCH,
             beside="stream",
         ),
     )

@@ -31,7 +31,7 @@ MESSAGES, BYTES = "messages_per_s", "bytes_per_s"
 CPU, SERVER_CPU = "cpu_s_per_s", "server_cpu_s_per_s"
 LOCKS, TTL_S = "locks", "ttl_s"
 
-AT_ONCE: Final = 64
+CONCURRENT_CALLS: Final = 64
 """Acquired at the same time."""
 START_S: Final = 120.0
 """For acquiring, beyond the time that is looked at."""
@@ -82,7 +82,7 @@ def hold(port: int, scale: Scale) -> Iterator[float]:
 
 
 async def _acquire(stack: AsyncExitStack, port: int, scale: Scale) -> list[Guard]:
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(CONCURRENT_CALLS)
     client = await stack.enter_async_context(
         leasehold.connect(f"127.0.0.1:{port}", session_ttl=scale.holding_ttl_s)
     )

@@ -29,7 +29,7 @@ from benchmarks.etcd.servers import OURS, Server
 from benchmarks.locks.servers import running
 from leasehold.locks import watch_subscriptions
 
-AT_ONCE: Final = 64
+CONCURRENT_CALLS: Final = 64
 """Locks that are acquired at the same time."""
 
 CHANGES: Final = 1_000
@@ -120,7 +120,7 @@ def _memory_mb() -> float:
 
 
 async def _acquire(client: leasehold.Client, locks: int) -> None:
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(CONCURRENT_CALLS)
 
     async def once(number: int) -> None:
         async with turns, client.lock(f"bench/{number:05d}"):

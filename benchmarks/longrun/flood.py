@@ -31,7 +31,7 @@ PRIMERS: Final = 2
 
 RESOURCE_EXHAUSTED: Final = b"8"
 TOO_MANY: Final = b"etcdserver: too many requests"
-AT_ONCE: Final = 2_000
+MAX_IN_FLIGHT: Final = 2_000
 
 
 @dataclass(slots=True)
@@ -82,8 +82,8 @@ class FloodCalls(PacedCalls):
         """Send what is due, as far as socket, window and the number of streams allow."""
         if self._unsent and not self._write(self._unsent):
             return
-        room = (self.max_streams or AT_ONCE) - len(self._due_of)
-        count = min(len(self.due), room, self.window // len(self._message), AT_ONCE)
+        room = (self.max_streams or MAX_IN_FLIGHT) - len(self._due_of)
+        count = min(len(self.due), room, self.window // len(self._message), MAX_IN_FLIGHT)
         if count <= 0:
             return
         first, after = stream_of(self.sent), stream_of(self.sent + count)

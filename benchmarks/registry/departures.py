@@ -27,7 +27,7 @@ LEASE_MS: Final = 7_200_000
 DEATH_MS: Final = 500
 """The term of a service that is not renewed."""
 WITHIN_S: Final = 60.0
-AT_ONCE: Final = 32
+CONCURRENT_CALLS: Final = 32
 SERVICE: Final = "/leasehold.v1.Registry/"
 
 
@@ -105,7 +105,7 @@ async def measure_events(listeners: int, services: int, directory: Path) -> Even
 
 
 async def _listen(channel: Channel, endpoint: str, listeners: int) -> None:
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(CONCURRENT_CALLS)
 
     async def one(number: int) -> None:
         request = pb.RequestEventsRequest(

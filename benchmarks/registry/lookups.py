@@ -34,7 +34,7 @@ LEASE_S: Final = 7200.0
 PUTS: Final = 100
 """Items written in one transaction."""
 KEYS_PER_LEASE: Final = 10_000
-AT_ONCE: Final = 16
+CONCURRENT_LOOKUPS: Final = 16
 """Lookups under way."""
 LOAD_S: Final = 300.0
 """How long the server may take to load the items."""
@@ -153,7 +153,7 @@ async def measure(
             if not len(answer.items) == answer.total == expected:
                 raise AssertionError(f"{template} has {answer.total} matches, not {expected}")
 
-    await asyncio.gather(*(look_up() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(look_up() for _ in range(CONCURRENT_LOOKUPS)))
     elapsed_s = perf_counter() - began
     return LookupSample(
         len(took_s) / elapsed_s,

@@ -17,7 +17,7 @@ from benchmarks.common.progress import tell
 from benchmarks.common.stats import quantile
 from benchmarks.etcd.servers import CannotStart, Server
 from benchmarks.locks.servers import ZOOKEEPER, running
-from benchmarks.registry.lookups import AT_ONCE, MATCHES, LookupCell, LookupSample, item
+from benchmarks.registry.lookups import CONCURRENT_LOOKUPS, MATCHES, LookupCell, LookupSample, item
 
 MAX_ITEMS: Final = 10_000
 """More of them take ZooKeeper minutes to create."""
@@ -96,7 +96,7 @@ def measure_zookeeper(
                     raise AssertionError(f"{parent} has {len(names)} services, not {MATCHES}")
             took_s.append(perf_counter() - sent_at)
 
-    threads = [Thread(target=look_up) for _ in range(AT_ONCE)]
+    threads = [Thread(target=look_up) for _ in range(CONCURRENT_LOOKUPS)]
     for thread in threads:
         thread.start()
     for thread in threads:

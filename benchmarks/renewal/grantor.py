@@ -17,7 +17,7 @@ LOOK_S: Final = 0.25
 LOOKS_PER_TERM: Final = 30
 """How often to look while leases are kept alive: reading metrics takes time of the grantor."""
 
-GRANTS_AT_ONCE: Final = 64
+CONCURRENT_GRANTS: Final = 64
 
 _RENEWED: Final = "etcd_debugging_lease_renewed_total"
 _EXPIRED: Final = "etcd_debugging_server_lease_expired_total"
@@ -93,7 +93,7 @@ async def renewed(server: Server, count: int, limit_s: float, look_s: float = LO
 
 async def grant(landlord: RemoteLandlord, count: int, ttl_s: float) -> Sequence[RemoteLease]:
     """Grant leases, some at a time."""
-    turns = asyncio.Semaphore(GRANTS_AT_ONCE)
+    turns = asyncio.Semaphore(CONCURRENT_GRANTS)
 
     async def one() -> RemoteLease:
         async with turns:

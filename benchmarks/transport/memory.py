@@ -36,7 +36,7 @@ SERVERS: Final = (PLAIN, ON_ASYNCIO, GRPCIO_AIO)
 WARM_UP: Final = 100
 """Connections before the first look: what a server sets up once is not counted."""
 
-AT_ONCE: Final = 100
+CONNECTIONS_PER_STEP: Final = 100
 """Connections that are made before the first of them is waited for."""
 
 RECEIVE_BYTES: Final = 4096
@@ -103,8 +103,8 @@ class Idler:
 def idlers(port: int, number: int) -> list[Idler]:
     """Open a number of connections that have made a call."""
     made = []
-    for first in range(0, number, AT_ONCE):
-        some = [Idler(port) for _ in range(min(AT_ONCE, number - first))]
+    for first in range(0, number, CONNECTIONS_PER_STEP):
+        some = [Idler(port) for _ in range(min(CONNECTIONS_PER_STEP, number - first))]
         for each in some:
             each.wait()
         made += some

@@ -42,6 +42,6 @@ async def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     if "--slow" in sys.argv[2:]:
-        mock.patch.multiple(backup, SLICE_S=0.0, PAGES_AT_ONCE=1).start()
+        mock.patch.multiple(backup, SLICE_S=0.0, PAGES_PER_STEP=1).start()
         mock.patch.object(backup.Copy, "go_on", _go_on_slowly).start()
     asyncio.run(main(Path(sys.argv[1])))

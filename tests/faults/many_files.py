@@ -18,7 +18,7 @@ from typing import Final
 
 import leasehold
 
-OPENED_AT_ONCE: Final = 32
+CONCURRENT_OPENS: Final = 32
 PER_DIRECTORY: Final = 1_000
 
 
@@ -57,7 +57,7 @@ async def main(endpoint: str, count: int, directory: str, size_bytes: int) -> No
                 await file.flush()
                 writers.append(file)
 
-        await asyncio.gather(*(open_some() for _ in range(OPENED_AT_ONCE)))
+        await asyncio.gather(*(open_some() for _ in range(CONCURRENT_OPENS)))
         _say("open", count)
         await asyncio.get_running_loop().create_future()
 

@@ -31,9 +31,9 @@ def _small_and_without_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leasehold.journal.data_dir.os.fsync", lambda fd: None)
     monkeypatch.setattr("leasehold.journal.journal.LOG_BYTES", 100_000)
     monkeypatch.setattr("leasehold.journal.journal.Journal.checkpoint_pages", 20)
-    monkeypatch.setattr("leasehold.journal.folding.CHANGES_AT_ONCE", 3)
+    monkeypatch.setattr("leasehold.journal.folding.CHANGES_PER_STEP", 3)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 8)
-    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 4)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MIN_DROPPED", 4)
 
 
 async def _life(directory: Path, disk: ForgetfulDisk, *, shrinks: bool) -> list[User]:

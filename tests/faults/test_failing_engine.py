@@ -56,7 +56,7 @@ def _small_and_without_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leasehold.journal.data_dir.os.fsync", lambda fd: None)
     monkeypatch.setattr("leasehold.journal.journal.Journal.checkpoint_pages", 20)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 8)
-    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 4)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MIN_DROPPED", 4)
 
 
 class Told:

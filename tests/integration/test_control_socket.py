@@ -44,7 +44,7 @@ def with_engine(directory: Path, work: Callable[[EmbeddedEngine], Coroutine[Any,
 def in_small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a page copied at a time."""
     monkeypatch.setattr(backup_module, "SLICE_S", 0.0)
-    monkeypatch.setattr(backup_module, "PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(backup_module, "PAGES_PER_STEP", 1)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -68,8 +68,8 @@ SMALL: Final = {
     "SLICE": 2,
     "SLICE_S": 0.0,
     "MAX_REVISIONS": 2,
-    "DROPPED_AT_ONCE": 3,
-    "CHANGES_AT_ONCE": 2,
+    "MIN_DROPPED": 3,
+    "CHANGES_PER_STEP": 2,
     "ROWS_PER_READ": 2,
     "MAX_QUEUED": 4,
     "REVISIONS_IN_TURN": 1,
@@ -77,9 +77,9 @@ SMALL: Final = {
     "MAX_CHUNKS": 2,
     "MAX_KEYS_LOOKED_AT": 3,
     "MAX_KEYS": naive_store.MAX_KEYS,
-    "RENEWALS_AT_ONCE": 2,
-    "CHECKPOINTS_AT_ONCE": 1,
-    "WAKES_AT_ONCE": 1,
+    "RENEWALS_PER_SLICE": 2,
+    "CHECKPOINTS_PER_SLICE": 1,
+    "WAKES_PER_TURN": 1,
 }
 
 

@@ -127,7 +127,7 @@ def test_in_pieces_it_is_the_same_and_no_piece_is_long(
         "LONG_FIELD_BYTES": field_bytes,
         "PART_BYTES": field_bytes + MAX_HEAD_BYTES + more_bytes,
         "_BASE64_STEP_BYTES": 30,
-        "_CHARACTERS_AT_ONCE": 10,
+        "_CHARACTERS_PER_STEP": 10,
     }
     with mock.patch.multiple(json_writer, **sizes):
         texts = list(json_writer.pieces(type(message), Rope(ropes), len(raw)))

@@ -8,7 +8,7 @@ from leasehold.basics.durations import NEVER, Duration, Requested
 from leasehold.events.state import Target
 from leasehold.renewal import stored
 from leasehold.renewal.state import (
-    FAILURES_AT_ONCE,
+    FAILURES_PER_TRANSACTION,
     Admission,
     Member,
     MemberTerms,
@@ -169,7 +169,7 @@ def test_members_leave_once_and_in_order(steps: list[tuple[str, str]]) -> None:
             assert admission is (Admission.REMOVED if is_member else Admission.IGNORED)
         elif step == "write":
             batch = state.leaving_now()
-            assert len(batch) <= FAILURES_AT_ONCE
+            assert len(batch) <= FAILURES_PER_TRANSACTION
             assert [(each.member.digest, each.is_failure) for each in batch] == left[: len(batch)]
             state.written(len(batch))
             del left[: len(batch)]

@@ -19,7 +19,7 @@ from leasehold.files.file_keys import (
     decode_record,
     encode_record,
 )
-from leasehold.files.held_file import Doubt, HeldFile
+from leasehold.files.held_file import HeldFile, WriterTxn
 from leasehold.files.holder import FileHolder, LiveHolder
 from leasehold.files.monitor import Monitor
 from leasehold.files.namespace import FoundFile, Namespace
@@ -104,9 +104,9 @@ def _a_renamed_file_is_lost() -> Patch:
 
 
 def _an_executed_flush_takes_over_any_record() -> Patch:
-    def has_executed(self: HeldFile, found: Any, doubt: Doubt) -> bool:
+    def has_executed(self: HeldFile, found: Any, txn: WriterTxn) -> bool:
         with patch.object(HeldFile, "_is_own", lambda *_: True):
-            executed = original(self, found, doubt)
+            executed = original(self, found, txn)
         if executed:
             self.record = decode_record(found.record.value)
             self._revision = found.record.mod_revision
@@ -121,11 +121,11 @@ def _a_flush_without_an_answer_is_not_recognised() -> Patch:
 
 
 def _a_flush_without_an_answer_is_a_success() -> Patch:
-    async def txn(self: Any, steps: Any, doubt: Doubt, **named: Any) -> Any:
+    async def txn(self: Any, steps: Any, txn: WriterTxn, **named: Any) -> Any:
         try:
-            return await original(self, steps, doubt, **named)
+            return await original(self, steps, txn, **named)
         except (LeaseholdError, OSError):
-            doubt.applied()
+            txn.applied()
             return None
 
     original = HeldFile.commit

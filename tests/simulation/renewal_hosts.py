@@ -19,9 +19,9 @@ from leasehold.events.mailboxes import MailboxService
 from leasehold.events.state import RemoteEvent, Target
 from leasehold.leases.lease import Outcome
 from leasehold.leases.policies import DurationPolicy
-from leasehold.renewal import places
+from leasehold.renewal import grantor_connections
+from leasehold.renewal.grantor_connections import ConnectionKey, GrantorConnection, Wants
 from leasehold.renewal.grantors import Grantors, MemberLease, UndecodableLease
-from leasehold.renewal.places import Place, PlaceKey, Wants
 from leasehold.renewal.references import LeaseReference, ReferencedLease
 from leasehold.renewal.service import RenewalLimits, RenewalService
 from leasehold.renewal.state import SetEvent
@@ -133,7 +133,7 @@ class ListenerHost:
         self._world.oracle.received(target, events)
 
 
-class LandlordPlace(Place):
+class LandlordConnection(GrantorConnection):
     """A landlord on another host."""
 
     def __init__(self, server: "RenewalServer", landlord: SimulatedLandlord) -> None:
@@ -145,7 +145,7 @@ class LandlordPlace(Place):
         server, random = self._server, self._server.world.sim.random
         if random.random() < 0.3:
             await asyncio.sleep(random.uniform(*CONNECT_S))
-        places._check_all(lease for lease, _ in wants)
+        grantor_connections._check_all(lease for lease, _ in wants)
         named = [(str(lease.cookie), _seconds(requested)) for lease, requested in wants]
         set_of = server.grantors.set_of
         server.world.oracle.sends(
@@ -180,16 +180,16 @@ class SimulatedGrantors(Grantors):
         self.set_of[made] = set_id
         return made
 
-    def _place(self, key: Hashable) -> AbstractContextManager[Place]:
-        if not isinstance(key, PlaceKey):
-            return super()._place(key)
+    def _connection(self, key: Hashable) -> AbstractContextManager[GrantorConnection]:
+        if not isinstance(key, ConnectionKey):
+            return super()._connection(key)
         return nullcontext(self._connected(key))
 
-    def _connected(self, key: PlaceKey) -> Place:
+    def _connected(self, key: ConnectionKey) -> GrantorConnection:
         name = key.endpoints[0].partition(":")[0]
         world = self.server.world
         landlord = next(each for each in world.landlords if each.host.name == name)
-        return LandlordPlace(self.server, landlord)
+        return LandlordConnection(self.server, landlord)
 
 
 class Delivery:

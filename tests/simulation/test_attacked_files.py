@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import FileDamaged, LeaseExpired, LeaseholdError, TooFewReplicas
-from leasehold.files.collector import AT_ONCE
+from leasehold.files.collector import CONCURRENT_CHANGES
 from leasehold.files.file_keys import CONFIG, REPAIRS
 from leasehold.files.known_config import CONFIG_S
 from leasehold.files.recovery import RETRIES_S
@@ -517,7 +517,7 @@ def test_the_pieces_of_deleted_files_are_deleted_within_a_limit() -> None:
 
     async def scene(stage: FilesStage) -> None:
         a, b = stage.machine("a"), stage.machine("b")
-        for number in range(2 * AT_ONCE):
+        for number in range(2 * CONCURRENT_CHANGES):
             file = await a.files.create(f"d/{number}")
             for _ in range(MAX_PIECES // 2):
                 await file.write(b"piece ")

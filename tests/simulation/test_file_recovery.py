@@ -15,7 +15,7 @@ from leasehold.files.file_keys import (
     recovery_key,
 )
 from leasehold.files.recovery import RETRIES_S
-from leasehold.files.replica_io import PIECES_AT_ONCE
+from leasehold.files.replica_io import CONCURRENT_PIECES
 from leasehold.files.state import CHUNK_BYTES, FileState
 from leasehold.testing import seeds
 from tests.support.files_stage import (
@@ -214,7 +214,7 @@ def test_pieces_are_read_at_the_same_time_within_a_limit() -> None:
     async def scene(stage: FilesStage) -> None:
         a, b = stage.machine("a"), stage.machine("b")
         file = await a.files.create("x")
-        for _ in range(3 * PIECES_AT_ONCE):
+        for _ in range(3 * CONCURRENT_PIECES):
             await file.write(b"piece ")
             await file.flush()
         a.stop()
@@ -232,9 +232,9 @@ def test_pieces_are_read_at_the_same_time_within_a_limit() -> None:
         started = stage.host.clock.monotonic()
         await settled(b)
         assert stage.host.clock.monotonic() - started < 10, "twice three seconds to read them"
-        assert most == len(PIECES) * PIECES_AT_ONCE
+        assert most == len(PIECES) * CONCURRENT_PIECES
         b.on_step = None
-        assert await b.read("x") == b"piece " * (3 * PIECES_AT_ONCE)
+        assert await b.read("x") == b"piece " * (3 * CONCURRENT_PIECES)
 
     play(scene, stores=PIECES)
 

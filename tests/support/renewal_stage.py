@@ -19,8 +19,8 @@ from leasehold.engine.values import KeyValue
 from leasehold.errors import ConnectionLost, LeaseDenied, UnknownLease, fresh
 from leasehold.events.state import RemoteEvent, Target
 from leasehold.leases.lease import Outcome
+from leasehold.renewal.grantor_connections import ConnectionKey, GrantorConnection, Wants
 from leasehold.renewal.grantors import Grantors
-from leasehold.renewal.places import Place, PlaceKey, Wants
 from leasehold.renewal.references import LeaseReference, ReferencedLease
 from leasehold.renewal.service import RenewalLimits, RenewalService
 from leasehold.renewal.state import Member, SetEvent
@@ -36,7 +36,7 @@ WARNING, FAILURE = SetEvent.EXPIRATION_WARNING, SetEvent.RENEWAL_FAILURE
 WITHIN_S = 1e6
 
 
-class FakeLandlord(Place):
+class FakeLandlord(GrantorConnection):
     """Answers renewals as a test says, and records when which leases were renewed."""
 
     def __init__(self, stage: "Stage") -> None:
@@ -168,10 +168,10 @@ class StageGrantors(Grantors):
 
     stage: "Stage"
 
-    def _place(self, key: Hashable) -> AbstractContextManager[Place]:
-        if isinstance(key, PlaceKey):
+    def _connection(self, key: Hashable) -> AbstractContextManager[GrantorConnection]:
+        if isinstance(key, ConnectionKey):
             return nullcontext(self.stage.place)
-        return super()._place(key)
+        return super()._connection(key)
 
 
 class Stage:

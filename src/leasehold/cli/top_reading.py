@@ -52,7 +52,7 @@ MAX_LEASES: Final = 10_000
 MAX_LOOKUPS: Final = 200
 """SeenLeases that are queried from an etcd in each read, one by one."""
 
-LOOKUPS_AT_ONCE: Final = 32
+CONCURRENT_LOOKUPS: Final = 32
 
 RELIST_S: Final = 10.0
 """How long a list of ids is reused if it has more than the examined leases."""
@@ -192,7 +192,7 @@ class EtcdLeaseReader:
         some = self._ids[:MAX_LEASES]
         self._known = {each: self._known[each] for each in some if each in self._known}
         wanted = sorted(some, key=self._end_of)[:MAX_LOOKUPS]
-        turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_LOOKUPS)
         await asyncio.gather(*(self._look_up(each, turns) for each in wanted))
         now_s = time.monotonic()
         seen = [

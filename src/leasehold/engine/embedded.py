@@ -65,7 +65,7 @@ from leasehold.store.runtime import Runtime
 from leasehold.store.slices import Slicer
 from leasehold.store.store import DEFAULT_QUOTA_BYTES
 
-RENEWALS_AT_ONCE: Final = 250
+RENEWALS_PER_SLICE: Final = 250
 
 T = TypeVar("T")
 
@@ -327,7 +327,7 @@ class EmbeddedEngine(Engine):
                 failures[lease] = outcome
             else:
                 terms[lease] = outcome
-            if count % RENEWALS_AT_ONCE == 0:
+            if count % RENEWALS_PER_SLICE == 0:
                 await slicer.pause()
                 self._runtime.check()
                 self._store.leases.enter()

@@ -15,13 +15,19 @@ from leasehold.basics.durations import check_seconds
 from leasehold.basics.pending import Pending
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.interface import Engine
-from leasehold.errors import Closed, FileExists, FileNotFound, LeaseholdError, TooBusy
+from leasehold.errors import Closed, FileExists, FileNotFound, LeaseholdError
 from leasehold.files.collector import Collector, CollectReport
 from leasehold.files.file_keys import OPEN_FILES, id_in
 from leasehold.files.fsck import Finding, check_files
 from leasehold.files.holder import FileHolder, HolderInfo, LiveHolder, OpenFileInfo
 from leasehold.files.known_config import KnownConfig
-from leasehold.files.namespace import MAX_CONFLICTS, FileInfo, FoundFile, Namespace
+from leasehold.files.namespace import (
+    MAX_CONFLICTS,
+    FileInfo,
+    FoundFile,
+    Namespace,
+    conflicted,
+)
 from leasehold.files.opening import RECOVER_WAIT_S, Opener, Replace, holder_state, with_holder
 from leasehold.files.reader import FileReader
 from leasehold.files.recovery import Recoverer, wait_ms
@@ -296,7 +302,7 @@ class Files:
                 return await self._append(path, live)
             with suppress(FileExists):  # another client was first
                 return await self._create(path, Replace.NONE, live)
-        raise TooBusy(f"{path!r} is created and deleted again and again by others")
+        raise conflicted(repr(path), "created and deleted by other clients")
 
     async def _read(self, path: str) -> FileReader:
         async def load() -> FileReader:

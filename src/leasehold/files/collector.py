@@ -95,7 +95,7 @@ LISTED_PER_PASS: Final = 1_000
 ROUND_S: Final = 3_600.0
 """The time between two looks at all objects of a store."""
 
-AT_ONCE: Final = 16
+CONCURRENT_CHANGES: Final = 16
 """Changes that are made at the same time."""
 
 
@@ -133,7 +133,7 @@ class Collector:
         self._stores = stores
         self._config = config
         self._tree = TreeChanges(namespace)
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(CONCURRENT_CHANGES)
         self._next_entry = TRASH
         self._next_blocks: dict[str, bytes] = {}
         """Unlinked files of which some blocks were looked at, and the next block of each."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from weakref import ref
 
 from leasehold.engine.values import KeyValue, TxnResult
-from leasehold.errors import FileNotFound, LeaseExpired, RecoveryInProgress, TooBusy, fresh
+from leasehold.errors import FileNotFound, LeaseExpired, RecoveryInProgress, fresh
 from leasehold.files.file_keys import (
     CONFIG,
     block_key,
@@ -24,7 +24,13 @@ from leasehold.files.file_keys import (
 )
 from leasehold.files.holder import FileHolder, LiveHolder, OpenedFile
 from leasehold.files.known_config import ConfigChanged, KnownConfig, is_current
-from leasehold.files.namespace import MAX_CONFLICTS, FoundFile, Namespace, unchanged
+from leasehold.files.namespace import (
+    MAX_CONFLICTS,
+    FoundFile,
+    Namespace,
+    conflicted,
+    unchanged,
+)
 from leasehold.files.state import FileRecord, FilesConfig, FileState
 from leasehold.keyspace.operations import Put, Range, Step
 
@@ -37,8 +43,8 @@ class _Found(NamedTuple):
     holder: KeyValue | None
 
 
-class Doubt(NamedTuple):
-    """A transaction without an answer."""
+class WriterTxn(NamedTuple):
+    """A transaction of a writer, of which it may not get the outcome."""
 
     op: str
     applied: Callable[[], None]
@@ -69,7 +75,7 @@ class HeldFile:
         self._chain = found.chain
         self._revision = found.revision
         self._block_revision = 0
-        self._doubt: Doubt | None = None
+        self._unanswered: WriterTxn | None = None
         self._lost: LeaseExpired | FileNotFound | None = None
 
     @property
@@ -102,7 +108,7 @@ class HeldFile:
         `applied` is called if the stamp was raised, and not if the earlier transaction turns out to
         have been executed: then that one is taken over.
         """
-        earlier = self._doubt
+        earlier = self._unanswered
         if earlier is None:
             return
         op = f"{earlier.op}-settled"  # the same in each attempt, so that none is mistaken
@@ -111,20 +117,20 @@ class HeldFile:
             record = replace(record, stamp=record.stamp + 1, op=op)
             return [Put(record_key(self.id), encode_record(record))]
 
-        await self.commit(steps, Doubt(op, applied), earlier=earlier)
-        self._doubt = None
+        await self.commit(steps, WriterTxn(op, applied), earlier=earlier)
+        self._unanswered = None
 
     async def verify(self) -> None:
         """Raise if this writer has lost the file; nothing is written."""
-        await self.commit(lambda _record: [], Doubt(self._ns.new_id(), lambda: None))
+        await self.commit(lambda _record: [], WriterTxn(self._ns.new_id(), lambda: None))
 
     async def commit(
         self,
         steps: Callable[[FileRecord], list[Step]],
-        doubt: Doubt,
+        txn: WriterTxn,
         *,
         config: FilesConfig | None = None,
-        earlier: Doubt | None = None,
+        earlier: WriterTxn | None = None,
     ) -> None:
         """Execute a transaction of the writer, and take over what it has written.
 
@@ -134,8 +140,8 @@ class HeldFile:
         """
         record, block = record_key(self.id), block_key(self.id, self.record.blocks)
         reads = [Range(key) for key in (record, block, holder_key(self.live.id), CONFIG)]
-        doubt = doubt._replace(record=_record_in(steps(self.record), record))
-        before, self._doubt = self._doubt, earlier or doubt  # until there is a result
+        txn = txn._replace(record=_record_in(steps(self.record), record))
+        before, self._unanswered = self._unanswered, earlier or txn  # until there is a result
         for _ in range(MAX_CONFLICTS):
             compares = [
                 self.live.is_live(),
@@ -149,13 +155,13 @@ class HeldFile:
             done = await self._ns.txn(compares, made, reads)
             if done.succeeded:
                 self._written(made, record, block, done.revision)
-                self._doubt = before
-                doubt.applied()
+                self._unanswered = before
+                txn.applied()
                 return
             found = _found(done)
-            for each in filter(None, (doubt, earlier)):
+            for each in filter(None, (txn, earlier)):
                 if self._has_executed(found, each):
-                    self._doubt = before
+                    self._unanswered = before
                     each.applied()
                     return
             await self._look_again(found)
@@ -163,9 +169,9 @@ class HeldFile:
                 try:
                     self._config.check(config, done.results[-1].pairs)
                 except ConfigChanged:
-                    self._doubt = before  # the transaction is not executed later either
+                    self._unanswered = before  # the transaction is not executed later either
                     raise
-        raise TooBusy(f"{self.path!r} is renamed again and again by others")
+        raise conflicted(repr(self.path), "renamed by other clients")
 
     def _written(self, steps: Sequence[Step], record: bytes, block: bytes, revision: int) -> None:
         for step in steps:
@@ -175,20 +181,20 @@ class HeldFile:
                 elif step.key == block:
                     self._block_revision = revision
 
-    def _has_executed(self, found: _Found, doubt: Doubt) -> bool:
+    def _has_executed(self, found: _Found, txn: WriterTxn) -> bool:
         """Return whether a transaction was executed, and take over what it has written."""
         record = None if found.record is None else decode_record(found.record.value)
         block_op = "" if found.block is None else decode_block(found.block.value).op
-        if record is None or found.record is None or doubt.op not in (record.op, block_op):
+        if record is None or found.record is None or txn.op not in (record.op, block_op):
             return False
-        stamp = (doubt.record or self.record).stamp
+        stamp = (txn.record or self.record).stamp
         is_own = self._is_own(record) and record.state == FileState.OPEN and record.stamp == stamp
-        if record.op == doubt.op or is_own:
+        if record.op == txn.op or is_own:
             self.record, self._revision = record, found.record.mod_revision
-        elif doubt.record is not None:
+        elif txn.record is not None:
             # Others have the file since. Their record must not become that of this writer: its
             # next transaction compares the revision before, fails, and finds out.
-            self.record = doubt.record
+            self.record = txn.record
         if found.block is not None:
             self._block_revision = found.block.mod_revision
         return True

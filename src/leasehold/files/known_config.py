@@ -82,7 +82,8 @@ class KnownConfig:
                 return await work(config)
             except ConfigChanged:
                 continue
-        raise TooBusy("the configuration of files is changed again and again")
+        text = f"the configuration of files was changed during each of {MAX_CHANGES} attempts"
+        raise TooBusy(text)
 
     def _take_over(self, stored: Stored[FilesConfig], now: float) -> FilesConfig:
         self._read_at = now

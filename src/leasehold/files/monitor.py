@@ -60,7 +60,7 @@ MAX_RUNNING: Final = 64
 MAX_FAILED: Final = 10_000
 """Files whose failures are remembered: if there are so many, no others are tried."""
 
-AT_ONCE: Final = 16
+CONCURRENT_RECOVERIES: Final = 16
 """Files that are recovered at the same time."""
 
 LIMIT_PASSES: Final = 0.25
@@ -239,7 +239,7 @@ class Monitor:
         return due
 
     async def _recover(self, file_ids: Iterable[str]) -> None:
-        turns = asyncio.Semaphore(AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_RECOVERIES)
 
         async def recover(file_id: str) -> None:
             async with turns:

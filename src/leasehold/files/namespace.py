@@ -49,6 +49,12 @@ from leasehold.sessions.lease_keeper import retry_until_answered
 
 T = TypeVar("T")
 
+
+def conflicted(name: str, change: str) -> TooBusy:
+    """Return the error of an operation that came second `MAX_CONFLICTS` times."""
+    return TooBusy(f"{name} was {change} during each of {MAX_CONFLICTS} attempts")
+
+
 CALL_S: Final = 10.0
 """The timeout of one call to the engine."""
 
@@ -244,7 +250,7 @@ class Namespace:
                 return await read()
             except Compacted:
                 continue
-        raise TooBusy("the history is compacted again and again while files are read")
+        raise conflicted("the history", "compacted")
 
     async def walk(self, parts: Sequence[str]) -> Walk:
         """Follow a path as far as it exists, at one revision."""
@@ -280,7 +286,7 @@ class Namespace:
                 pair = done.results[0].pairs[0]
                 record = decode_record(pair.value)
                 return FoundFile(walk.chain, record, pair.mod_revision, done.revision)
-        raise TooBusy(f"{path!r} is renamed again and again by others")
+        raise conflicted(repr(path), "renamed by other clients")
 
     async def find_file(self, path: str) -> FoundFile:
         """Return a file; raises `IsADirectory` for a directory."""
@@ -330,7 +336,7 @@ class Namespace:
             if done.succeeded and done.results[0].pairs:
                 pair = done.results[0].pairs[0]
                 return FoundFile(chain, decode_record(pair.value), pair.mod_revision, done.revision)
-        raise TooBusy(f"file {file_id} is renamed again and again by others")
+        raise conflicted(f"file {file_id}", "renamed by other clients")
 
     async def entries(self, path: str) -> AsyncGenerator[FileInfo]:
         """Yield the entries of a directory in the order of their names; a file as itself.
@@ -350,7 +356,7 @@ class Namespace:
                 conflicts += 1
             else:
                 return
-        raise TooBusy(f"{path!r}: the history is compacted again and again while it is listed")
+        raise conflicted(f"the history of {path!r}", "compacted")
 
     async def _entries(self, path: str, last: str) -> AsyncGenerator[FileInfo]:
         """Yield the entries of a directory after a name, at one revision."""

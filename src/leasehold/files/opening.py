@@ -43,6 +43,7 @@ from leasehold.files.namespace import (
     Link,
     Namespace,
     absent,
+    conflicted,
     entry_is,
     unchanged,
 )
@@ -137,7 +138,7 @@ class Opener:
                 if replaced is not None:
                     self._holder.lost(replaced.id, "the file was replaced")
                 return done
-        raise TooBusy(f"{path!r} is changed again and again by others")
+        raise conflicted(repr(path), "changed by other clients")
 
     async def _replaced(self, path: str, which: Replace) -> FoundFile | None:
         """Return the file that is to be replaced, if there is one."""
@@ -264,7 +265,7 @@ class Opener:
                 self._holder.abandon(found.id)
             _check_holder(live, done.results[0].pairs, self._holder)
             self._config.found(done.results[2].pairs)
-        raise TooBusy(f"{path!r} is changed again and again by others")
+        raise conflicted(repr(path), "changed by other clients")
 
     # Contention.
 
@@ -355,4 +356,4 @@ async def with_holder(
                 return await open_file(live)
             except _HolderGone:
                 continue
-    raise TooBusy(f"{path!r}: the lease of the holder ends again and again")
+    raise TooBusy(f"{path!r} was not opened: the lease of this client ended twice meanwhile")

@@ -28,7 +28,7 @@ from typing import Final
 
 from leasehold.basics.backoff import Schedule
 from leasehold.engine.values import KeyValue
-from leasehold.errors import FileDamaged, LeaseholdError, TooBusy, TooFewReplicas, UnknownLease
+from leasehold.errors import FileDamaged, LeaseholdError, TooFewReplicas, UnknownLease
 from leasehold.files.file_keys import (
     CONFIG,
     Recovery,
@@ -49,7 +49,14 @@ from leasehold.files.file_keys import (
     worker_key,
 )
 from leasehold.files.known_config import KnownConfig, is_current
-from leasehold.files.namespace import MAX_CONFLICTS, FoundFile, Namespace, absent, unchanged
+from leasehold.files.namespace import (
+    MAX_CONFLICTS,
+    FoundFile,
+    Namespace,
+    absent,
+    conflicted,
+    unchanged,
+)
 from leasehold.files.replica_check import ReplicaHealth, check_replica
 from leasehold.files.replica_io import StoreFailed, Stores
 from leasehold.files.state import (
@@ -307,7 +314,7 @@ class Recoverer:
                 return False  # another recovery has begun
             if config is not None:
                 self._config.check(config, configs)
-        raise TooBusy(f"{begun.chain.path!r} is renamed again and again by others")
+        raise conflicted(repr(begun.chain.path), "renamed by other clients")
 
     async def _close_file(self, begun: FoundFile, config: FilesConfig) -> bool:
         """Close the file; return False if another recovery has begun, or the file is gone."""

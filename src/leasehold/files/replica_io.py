@@ -41,7 +41,7 @@ FAILED_S: Final = 60.0
 COPY_BYTES: Final = 4 * 1024 * 1024
 """Bytes that are read and written together while a block is copied."""
 
-PIECES_AT_ONCE: Final = 8
+CONCURRENT_PIECES: Final = 8
 """Pieces of a replica that are read or deleted at the same time."""
 
 OpenStore = Callable[[str, str], ReplicaStore]
@@ -353,8 +353,8 @@ class Stores:
 
 
 async def together(calls: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Return the results of calls, `PIECES_AT_ONCE` at the same time, if none fails."""
-    turns = asyncio.Semaphore(PIECES_AT_ONCE)
+    """Return the results of calls, `CONCURRENT_PIECES` at the same time, if none fails."""
+    turns = asyncio.Semaphore(CONCURRENT_PIECES)
 
     async def make(call: Callable[[], Awaitable[T]]) -> T:
         async with turns:

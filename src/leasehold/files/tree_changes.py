@@ -22,7 +22,6 @@ from leasehold.errors import (
     IsADirectory,
     LeaseholdError,
     NotADirectory,
-    TooBusy,
     is_definite,
 )
 from leasehold.files.file_keys import (
@@ -46,6 +45,7 @@ from leasehold.files.namespace import (
     Link,
     Namespace,
     absent,
+    conflicted,
     entry_is,
     unchanged,
 )
@@ -82,7 +82,7 @@ class TreeChanges:
                     raise NotADirectory(walk.chain.path)
                 return walk.chain
             await self._make_directories(walk.chain, walk.missing[:NEW_DIRECTORIES])
-        raise TooBusy(f"{'/'.join(parts)!r} is changed again and again by others")
+        raise conflicted(repr("/".join(parts)), "changed by other clients")
 
     async def _make_directories(self, chain: Chain, names: Sequence[str]) -> None:
         op, now_ms = self._ns.new_id(), self._ns.now_ms
@@ -152,7 +152,7 @@ class TreeChanges:
             # another file.
             if done.succeeded or await self._ns.chain_of(found.id) is None:
                 return found.id
-        raise TooBusy(f"{path!r} is changed again and again by others")
+        raise conflicted(repr(path), "changed by other clients")
 
     async def _has_entries(self, directory: str) -> bool:
         prefix = entries_of(directory)
@@ -207,7 +207,7 @@ class TreeChanges:
                     f"the answer to renaming {source!r} was lost, and it was renamed or deleted by "
                     f"others since; it may have been renamed to {target!r} before that"
                 )
-        raise TooBusy(f"{source!r} is changed again and again by others")
+        raise conflicted(repr(source), "changed by other clients")
 
     async def _replaced_by_rename(
         self, found: FoundFile, target: str, place: bytes, overwrite: bool

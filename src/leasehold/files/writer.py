@@ -42,7 +42,7 @@ from leasehold.files.file_keys import (
     record_key,
     repair_key,
 )
-from leasehold.files.held_file import Doubt, HeldFile
+from leasehold.files.held_file import HeldFile, WriterTxn
 from leasehold.files.holder import FileHolder, LiveHolder
 from leasehold.files.known_config import KnownConfig
 from leasehold.files.namespace import FoundFile, Namespace
@@ -384,7 +384,7 @@ class FileWriter:
                 made.append(Put(block_trash_key(self.id, number, op), encode_trash(trash)))
             return made
 
-        await self._file.commit(steps, Doubt(op, self._begin_block), config=config)
+        await self._file.commit(steps, WriterTxn(op, self._begin_block), config=config)
 
     def _new_pipeline(self, config: FilesConfig, failed: Iterable[str] = ()) -> tuple[str, ...]:
         """Choose the stores of another block. Raises `TooFewReplicas`."""
@@ -452,7 +452,7 @@ class FileWriter:
 
         renewal = None if is_last else asyncio.ensure_future(self._holder.renew())
         try:
-            await self._file.commit(steps, Doubt(op, applied), config=config)
+            await self._file.commit(steps, WriterTxn(op, applied), config=config)
         finally:
             if renewal is not None:
                 await renewal
@@ -472,7 +472,7 @@ class FileWriter:
             self._is_finished = True
             self._begin_block()
 
-        await self._file.commit(steps, Doubt(op, applied), config=config)
+        await self._file.commit(steps, WriterTxn(op, applied), config=config)
 
     def _use_other_names(self) -> None:
         if not self._block.length:  # the objects of the block may exist already

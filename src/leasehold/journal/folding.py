@@ -30,13 +30,13 @@ from leasehold.journal.journal_format import AUTO_VACUUM, Progress, is_lease_who
 from leasehold.keyspace.keyspace import Item
 from leasehold.wire.kv_pb2 import KeyValue
 
-CHANGES_AT_ONCE: Final = 1_000
+CHANGES_PER_STEP: Final = 1_000
 """Changes folded in one transaction; commits wait for it, some milliseconds."""
 
 ROWS_PER_READ: Final = 4_096
 _LEASE_COLUMNS: Final = 5
 
-PAGES_AT_ONCE: Final = 64
+PAGES_PER_CLOCK_READ: Final = 64
 """Pages moved between two readings of the clock."""
 
 SHRINK_S: Final = 0.005
@@ -126,7 +126,7 @@ def fold(connection: apsw.Connection, progress: Progress, batches: list[Unfolded
     """
     folded = _Folded()
     for batch in batches:
-        until = progress.folded_changes + CHANGES_AT_ONCE
+        until = progress.folded_changes + CHANGES_PER_STEP
         for record in batch.changes[progress.folded_changes : until]:
             folded.take(record)
         if until < len(batch.changes):
@@ -218,7 +218,7 @@ def shrink(connection: apsw.Connection) -> int | None:
         with connection:
             while left and time.perf_counter() < until:
                 # Its rows are the pages: it stops once no more rows are fetched.
-                connection.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+                connection.execute(f"PRAGMA incremental_vacuum({PAGES_PER_CLOCK_READ})").fetchall()
                 left = free_pages(connection)
     except apsw.CorruptError:
         return None

@@ -303,7 +303,7 @@ class Journal:
         batches = [batch for batch in self._unfolded if batch.last_revision <= limit]
         changes = sum(len(batch.changes) for batch in batches)
         batch_id = batches[-1].id if batches else self.progress.folded
-        while changes < folding.CHANGES_AT_ONCE and batch_id < self._batches:
+        while changes < folding.CHANGES_PER_STEP and batch_id < self._batches:
             batch_id += 1
             if last_revision_of(connection, self._path, batch_id) > limit:
                 break

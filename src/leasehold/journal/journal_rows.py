@@ -46,7 +46,7 @@ _READ_LAST_REVISION: Final = "SELECT last_revision FROM batch WHERE id = ?"
 VALUES_S: Final = 0.005
 """How long the journal reads old values before a commit has its turn."""
 
-VALUES_AT_ONCE: Final = 16
+VALUES_PER_CLOCK_READ: Final = 16
 """Old values that are read between two readings of the clock."""
 
 Wanted = list[tuple[bytes, int]]
@@ -271,8 +271,10 @@ class OldValues:
         """Return the first of the wanted values, at least one; up to `base_revision` from pairs."""
         found: list[Item] = []
         end = monotonic() + VALUES_S
-        for start in range(0, len(wanted), VALUES_AT_ONCE):
-            found += self._some(connection, wanted[start : start + VALUES_AT_ONCE], base_revision)
+        for start in range(0, len(wanted), VALUES_PER_CLOCK_READ):
+            found += self._some(
+                connection, wanted[start : start + VALUES_PER_CLOCK_READ], base_revision
+            )
             if monotonic() >= end:
                 break
         return found

@@ -16,11 +16,11 @@ MAX_REVISIONS: Final = 20_000
 MAX_BYTES: Final = 32 * 1024 * 1024
 """The limit of the encoded pairs in them."""
 
-DROPPED_AT_ONCE: Final = 1_000
+MIN_DROPPED: Final = 1_000
 """The minimum number of revisions that are dropped together, which takes a fraction of a
 millisecond."""
 
-MOST_AT_ONCE: Final = 20_000
+MAX_DROPPED: Final = 20_000
 """The maximum, which takes some milliseconds: the rest of a very large batch is dropped later."""
 
 
@@ -59,8 +59,8 @@ class Recent:
     def drop(self, durable_revision: int) -> None:
         """Drop the oldest revisions, as far as they are on disk."""
         on_disk = max(0, durable_revision + 1 - self.first)
-        most = min(on_disk, MOST_AT_ONCE, len(self._entries))
-        least = max(DROPPED_AT_ONCE, len(self._entries) - MAX_REVISIONS)
+        most = min(on_disk, MAX_DROPPED, len(self._entries))
+        least = max(MIN_DROPPED, len(self._entries) - MAX_REVISIONS)
         dropped = min(least, most)
         self._bytes -= sum(self._sizes[:dropped])
         while dropped < most and self._bytes > MAX_BYTES:

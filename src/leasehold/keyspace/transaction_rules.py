@@ -33,7 +33,7 @@ from leasehold.keyspace.ranges import SLICE
 MAX_OPERATIONS: Final = 128
 """Conditions, and operations of a branch; those of a nested transaction count on top."""
 
-KEYS_AT_ONCE: Final = 250
+KEYS_PER_SLICE: Final = 250
 """Keys and ranges that are compared between two pauses, which takes about half a millisecond."""
 
 FEW: Final = 16
@@ -292,8 +292,8 @@ class _Keys:
             return
         new = [name for name in others.names if name not in self.names]
         ordered = self.ordered()
-        for start in range(0, len(new), KEYS_AT_ONCE):
-            some = new[start : start + KEYS_AT_ONCE]
+        for start in range(0, len(new), KEYS_PER_SLICE):
+            some = new[start : start + KEYS_PER_SLICE]
             ordered.update(some)
             self.names.update(some)
             yield
@@ -330,7 +330,7 @@ class _Ranges:
         """Add all ranges of another union."""
         for count, (start, end) in enumerate(others.ends.items(), 1):
             self._insert(start, end)
-            if count % KEYS_AT_ONCE == 0:
+            if count % KEYS_PER_SLICE == 0:
                 yield
 
     def _insert(self, start: bytes, end: bytes) -> None:
@@ -357,7 +357,7 @@ class _Ranges:
         for count, key in enumerate(pairs, 1):
             if key is not None:
                 raise DuplicateKey(key)
-            if count % KEYS_AT_ONCE == 0:
+            if count % KEYS_PER_SLICE == 0:
                 yield
 
     def _by_keys(self, names: Iterable[bytes]) -> Iterable[bytes | None]:

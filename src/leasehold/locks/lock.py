@@ -33,7 +33,7 @@ from leasehold.locks.lock_queue import LockQueue
 from leasehold.locks.ownership import Guard
 from leasehold.locks.recipe_context import RecipeContext
 
-STORES_AT_ONCE: Final = 64
+CONCURRENT_COUNT_STORES: Final = 64
 """Counts that the close of a client stores at the same time."""
 
 
@@ -76,7 +76,7 @@ class LockRegistry:
         stop_calling_in_child(self)
         self.context.sessions.close()
         error = Closed("the client was closed")
-        turns = asyncio.Semaphore(STORES_AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_COUNT_STORES)
         storing = [lock.close(error, turns) for lock in list(self.locks.values())]
         await asyncio.gather(*(each for each in storing if each is not None))
         await self.context.close()

@@ -58,7 +58,7 @@ from leasehold.locks.lock_queue import PAGE, PAGE_GROWTH, LockQueue
 from leasehold.locks.queue import modified_at
 from leasehold.sessions.session import SESSIONS, hex_of
 
-COUNTS_AT_ONCE: Final = 64
+CONCURRENT_COUNTS: Final = 64
 """Locks that are counted at the same time."""
 
 NAMES_PAGE: Final = 1_000
@@ -95,7 +95,7 @@ async def count_acquisitions(
     wanted = dict.fromkeys(names)
     if prefix is not None:
         wanted |= dict.fromkeys(await _names_below(registry, prefix))
-    turns = asyncio.Semaphore(COUNTS_AT_ONCE)
+    turns = asyncio.Semaphore(CONCURRENT_COUNTS)
 
     async def count(name: bytes) -> int | Uncounted:
         async with turns:

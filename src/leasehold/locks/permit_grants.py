@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 TRIES: Final = 32
 """How often a write is tried if others change the permit each time."""
 
-SETTLED_AT_ONCE: Final = 64
+CONCURRENT_SETTLEMENTS: Final = 64
 """Calls without an answer that are settled at the same time; the others wait."""
 
 
@@ -103,7 +103,7 @@ class PermitGrants:
         """Called with each permit before and after it is written."""
         self._settling: dict[bytes, asyncio.Task[object]] = {}
         """Tasks that must end before a permit is written again. They have a time limit."""
-        self._turns = asyncio.Semaphore(SETTLED_AT_ONCE)
+        self._turns = asyncio.Semaphore(CONCURRENT_SETTLEMENTS)
 
     # Granting.
 

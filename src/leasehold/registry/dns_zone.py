@@ -105,7 +105,7 @@ Name = tuple[bytes, ...]
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Place(NamedTuple):
+class HostPort(NamedTuple):
     """Where a service is reached."""
 
     host: IpAddress | Name
@@ -113,12 +113,12 @@ class Place(NamedTuple):
 
 
 @lru_cache(MAX_ANSWERS)
-def place_of(endpoint: str) -> Place | None:
+def host_port_of(endpoint: str) -> HostPort | None:
     """Return host and port of an endpoint, a URL or `host:port`; None if it has none."""
     if endpoint.startswith("unix:"):
         return None
     try:
-        return Place(ipaddress.ip_address(endpoint), None)
+        return HostPort(ipaddress.ip_address(endpoint), None)
     except ValueError:
         pass  # it has a port, or a name
     try:
@@ -127,10 +127,10 @@ def place_of(endpoint: str) -> Place | None:
     except ValueError:
         return None
     try:
-        return Place(ipaddress.ip_address(host), port)
+        return HostPort(ipaddress.ip_address(host), port)
     except ValueError:
         name = name_of(host)
-    return None if name is None else Place(name, port)
+    return None if name is None else HostPort(name, port)
 
 
 def name_of(text: str) -> Name | None:
@@ -300,15 +300,15 @@ class DnsZone:
     def _srv(self, items: Sequence[Item]) -> "Iterator[_Record]":
         seen: set[bytes] = set()
         for item in items:
-            place = place_of(item.endpoint)
-            if place is None or place.port is None:
+            at = host_port_of(item.endpoint)
+            if at is None or at.port is None:
                 continue
-            address = None if isinstance(place.host, tuple) else place.host
-            if isinstance(place.host, tuple):
-                target = _encoded(place.host)
+            address = None if isinstance(at.host, tuple) else at.host
+            if isinstance(at.host, tuple):
+                target = _encoded(at.host)
             else:
-                target = _encoded((place.host.packed.hex().encode(),)) + self._addr
-            rdata = _SRV.pack(1, 1, place.port) + target  # priority and weight are equal for all
+                target = _encoded((at.host.packed.hex().encode(),)) + self._addr
+            rdata = _SRV.pack(1, 1, at.port) + target  # priority and weight are equal for all
             if rdata not in seen:
                 seen.add(rdata)
                 yield _Record(SRV, rdata, address)
@@ -352,16 +352,15 @@ def _records_of_address(first: Sequence[bytes], rdtype: int) -> list[_Record] | 
 
 def _addresses(items: Sequence[Item], rdtype: int) -> Iterator[_Record]:
     """Yield each address once; if there are only host names, one of these."""
-    places = filter(None, (place_of(item.endpoint) for item in items))
     seen: set[IpAddress] = set()
     host: Name | None = None
-    for place in places:
-        if isinstance(place.host, tuple):
-            host = host or place.host
-        elif place.host not in seen:
-            seen.add(place.host)
-            if rdtype == _address_type(place.host):
-                yield _Record(rdtype, place.host.packed)
+    for at in filter(None, (host_port_of(item.endpoint) for item in items)):
+        if isinstance(at.host, tuple):
+            host = host or at.host
+        elif at.host not in seen:
+            seen.add(at.host)
+            if rdtype == _address_type(at.host):
+                yield _Record(rdtype, at.host.packed)
     if host is not None and not seen:
         yield _Record(CNAME, _encoded(host))
 

@@ -67,7 +67,7 @@ IDLE_S: Final = 120.0
 CLOSE_S: Final = 2.0
 """How long closing waits for progress to be written."""
 
-WRITES_AT_ONCE: Final = 32
+CONCURRENT_WRITES: Final = 32
 """Registrations whose progress is written at the same time."""
 
 VAIN_ANSWERS: Final = 3
@@ -417,7 +417,7 @@ class ItemEvents:
 
     async def _record(self, queues: Iterable[EventQueue]) -> None:
         """Write the progress of registrations, each in a transaction of its own."""
-        turns = asyncio.Semaphore(WRITES_AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_WRITES)
 
         async def write(queue: EventQueue) -> None:
             record = self._by_queue.get(queue)

@@ -62,7 +62,7 @@ CALL_S: Final = 10.0
 MAX_CONFLICTS: Final = 100
 """How often a write is repeated because another one came first."""
 
-AT_ONCE: Final = 64
+CONCURRENT_ITEMS: Final = 64
 """Items of a batch that are read, moved or cancelled at the same time."""
 
 RENEWAL_RATE: Final = 500
@@ -273,7 +273,7 @@ class ItemStorage:
             else:
                 by_lease.setdefault(known.lease, []).append(place)
         others += await self._renew_known(by_lease, outcomes)
-        turns = asyncio.Semaphore(AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_ITEMS)
 
         async def renew_other(place: int) -> None:
             async with turns:

@@ -1,6 +1,6 @@
-"""Places where leases are renewed: engines, services of this cluster, and servers.
+"""Connections to grantors: to the engine of this process, services of this cluster, and servers.
 
-`Grantors` chooses the place of a lease, and keeps the connections.
+`Grantors` chooses the connection over which a lease is renewed.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from leasehold.leases.lease import Outcome
 from leasehold.renewal.references import GrantorKind, ReferencedLease
 from leasehold.services.withdrawn_leases import Withdrawn
 
-MAX_PLACES: Final = 256
-"""Places that are connected; each has a connection."""
+MAX_CONNECTIONS: Final = 256
+"""Servers and clusters that are connected at the same time."""
 
 IDLE_S: Final = 60.0
-"""How long an unused place stays connected."""
+"""How long an unused connection stays open."""
 
 START_S: Final = 10.0
 """How long connecting to an etcd cluster may take."""
@@ -50,8 +50,8 @@ function is called with a cookie before its lease is renewed, and raises if it m
 CancelOwn: TypeAlias = Callable[[str, Sequence[Hashable]], Awaitable[Sequence[Outcome]]]
 
 
-class Place(ABC):
-    """Where leases are renewed: an engine, services of this cluster, or a server."""
+class GrantorConnection(ABC):
+    """The grantor of some leases, which renews and cancels them."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -69,7 +69,7 @@ class Place(ABC):
         """Disconnect."""
 
 
-class EnginePlace(Place):
+class OwnEngine(GrantorConnection):
     """The engine of this process."""
 
     def __init__(self, engine: Engine) -> None:
@@ -83,7 +83,7 @@ class EnginePlace(Place):
         return await _cancel_on(self._engine, leases)
 
 
-class OwnServices(Place):
+class OwnServices(GrantorConnection):
     """The services of this cluster."""
 
     def __init__(self, renew: RenewOwn | None, cancel: CancelOwn | None) -> None:
@@ -104,7 +104,7 @@ class OwnServices(Place):
         return await self._cancel(leases[0].grantor, [lease.cookie for lease in leases])
 
 
-class LandlordPlace(Place):
+class LandlordConnection(GrantorConnection):
     """A Leasehold server, or a landlord that is served with gRPC."""
 
     def __init__(
@@ -126,7 +126,7 @@ class LandlordPlace(Place):
         await self._landlord.close()
 
 
-class EtcdPlace(Place):
+class EtcdConnection(GrantorConnection):
     """An etcd cluster, which must be the grantor of the leases that are renewed there."""
 
     def __init__(
@@ -242,7 +242,7 @@ def _check_all(leases: Iterable[ReferencedLease]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceKey:
+class ConnectionKey:
     """The protocol, the endpoints in their normal form, and the name of the credentials."""
 
     kind: GrantorKind
@@ -250,60 +250,61 @@ class PlaceKey:
     credentials: str
 
 
-class Places:
-    """The places that are connected; those that were not used for a while are closed."""
+class GrantorConnections:
+    """The open connections; those that were not used for a while are closed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._places: dict[PlaceKey, Place] = {}
+        self._connections: dict[ConnectionKey, GrantorConnection] = {}
         """The one that was used last is at the end."""
         self._closing: set[asyncio.Task[None]] = set()
         self._timer = ResettableTimer(self._close_idle)
         self._is_closed = False
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._connections)
 
     @contextmanager
-    def use(self, key: PlaceKey, tls: ssl.SSLContext | None) -> Iterator[Place]:
-        """Return a place, which is not closed in the block."""
+    def use(self, key: ConnectionKey, tls: ssl.SSLContext | None) -> Iterator[GrantorConnection]:
+        """Return a connection, which is not closed in the block."""
         if self._is_closed:
             raise CallFailed("the connections to grantors were closed")
-        place = self._places.pop(key, None)
-        if place is None:
+        connection = self._connections.pop(key, None)
+        if connection is None:
             self._make_room()
-            kind = EtcdPlace if key.kind is GrantorKind.ETCD else LandlordPlace
-            place = kind(key.endpoints, tls, self._clock)
-        self._places[key] = place
-        place.calls += 1
+            kind = EtcdConnection if key.kind is GrantorKind.ETCD else LandlordConnection
+            connection = kind(key.endpoints, tls, self._clock)
+        self._connections[key] = connection
+        connection.calls += 1
         try:
-            yield place
+            yield connection
         finally:
-            place.calls -= 1
-            place.used_at = self._clock.boottime()
+            connection.calls -= 1
+            connection.used_at = self._clock.boottime()
             if not self._is_closed:
                 self._timer.set(asyncio.get_running_loop(), IDLE_S)
 
     def _make_room(self) -> None:
-        if len(self._places) < MAX_PLACES:
+        if len(self._connections) < MAX_CONNECTIONS:
             return
-        idle = next((key for key, place in self._places.items() if not place.calls), None)
+        idle = next((key for key, each in self._connections.items() if not each.calls), None)
         if idle is None:
             raise TooBusy(
-                f"all {MAX_PLACES:,} connections to grantors are in use: the lease is renewed later"
+                f"all {MAX_CONNECTIONS:,} connections to grantors are in use: the lease is "
+                "renewed later"
             )
-        self._close_later(self._places.pop(idle))
+        self._close_later(self._connections.pop(idle))
 
     def _close_idle(self) -> None:
         until = self._clock.boottime() - IDLE_S
-        for key, place in list(self._places.items()):
-            if not place.calls and place.used_at <= until:
-                self._close_later(self._places.pop(key))
-        if self._places:
+        for key, connection in list(self._connections.items()):
+            if not connection.calls and connection.used_at <= until:
+                self._close_later(self._connections.pop(key))
+        if self._connections:
             self._timer.set(asyncio.get_running_loop(), IDLE_S)
 
-    def _close_later(self, place: Place) -> None:
-        task = asyncio.get_running_loop().create_task(place.close())
+    def _close_later(self, connection: GrantorConnection) -> None:
+        task = asyncio.get_running_loop().create_task(connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -311,6 +312,6 @@ class Places:
         """Close all of them; calls under way fail."""
         self._is_closed = True
         self._timer.cancel()
-        places = list(self._places.values())
-        self._places.clear()
-        await asyncio.gather(*(place.close() for place in places), *self._closing)
+        connections = list(self._connections.values())
+        self._connections.clear()
+        await asyncio.gather(*(connection.close() for connection in connections), *self._closing)

@@ -6,8 +6,8 @@
     another Leasehold, a landlord    with a `RemoteLandlord` per endpoints and credentials
     an etcd cluster                  with a `RemoteEngine` per endpoints and credentials
 
-Each of these is a *place*. Leases of one place and one grantor share a batch. Places are connected
-when a lease is renewed there, and closed when they were not used for a while.
+Leases of one connection and one grantor share a batch. Connections are opened when a lease is
+renewed over them, and closed when they were not used for a while.
 
 A lease of a renewal set must not be renewed once its set has ended or belongs to another server. So
 `may_send` of each lease is called immediately before a message is sent, also before one that had to
@@ -41,13 +41,13 @@ from leasehold.errors import (
 )
 from leasehold.leases.holder_view import Send
 from leasehold.leases.lease import Lease, Outcome
-from leasehold.renewal.places import (
+from leasehold.renewal.grantor_connections import (
     CancelOwn,
-    EnginePlace,
+    ConnectionKey,
+    GrantorConnection,
+    GrantorConnections,
+    OwnEngine,
     OwnServices,
-    Place,
-    PlaceKey,
-    Places,
     RenewOwn,
     Wants,
 )
@@ -107,16 +107,16 @@ class GrantorLease(ReferencedLease):
         super().__init__(holding.granted, sent_at=holding.sent_at, clock=grantors.clock)
         self.reference = reference
         self._grantors = grantors
-        self.place = grantors.place_of(reference)
+        self.connection_key = grantors.connection_key(reference)
         self._gives_full_terms = grantors.gives_full_terms(reference)
 
     @property
     def batch_key(self) -> Hashable:
-        return (self.place, self.reference.grantor)
+        return (self.connection_key, self.reference.grantor)
 
     @property
     def call_limit_key(self) -> Hashable:
-        return self.place
+        return self.connection_key
 
     def send(self, requested: Requested) -> Send:
         """Record that a term is being requested now; engines give full terms only."""
@@ -160,7 +160,7 @@ class MemberLease(GrantorLease):
 
     @property
     def batch_key(self) -> Hashable:
-        return (self.place, self.reference.grantor, self._set_id)
+        return (self.connection_key, self.reference.grantor, self._set_id)
 
     def may_send(self) -> None:
         self._may_send()
@@ -231,8 +231,8 @@ class Grantors:
         self._allowed = allowed or EndpointList()
         self._credentials = credentials or {}
         self._is_client = is_client
-        self._places = Places(clock)
-        self._own_engine = EnginePlace(own_engine)
+        self._connections = GrantorConnections(clock)
+        self._own_engine = OwnEngine(own_engine)
         self._own_services = OwnServices(renew_own, cancel_own)
 
     # References.
@@ -317,15 +317,15 @@ class Grantors:
         """Return whether a lease is granted by this cluster, or by one of its services."""
         return reference.grantor == self._own or self._is_own_service(reference)
 
-    def place_of(self, reference: LeaseReference) -> Hashable:
-        """Return the key of the place where a lease is renewed."""
+    def connection_key(self, reference: LeaseReference) -> Hashable:
+        """Return the key of the connection over which a lease is renewed."""
         if self._is_own_service(reference):
             return _OWN_SERVICES
         if reference.grantor == self._own:
             return _OWN_ENGINE
         name = "" if self._is_client else reference.credentials
         _check_endpoints(reference)
-        return _place_key(reference.kind, reference.endpoints, name)
+        return _connection_key(reference.kind, reference.endpoints, name)
 
     def gives_full_terms(self, reference: LeaseReference) -> bool:
         """Return whether renewals of a lease are always for its own TTL."""
@@ -337,7 +337,7 @@ class Grantors:
     # Calls of leases.
 
     async def renew_all(self, wants: Wants) -> list[Outcome]:
-        """Renew leases of one place and grantor.
+        """Renew leases of one connection and grantor.
 
         If a message fails as a whole with a definite error, each of its leases is renewed alone.
         """
@@ -374,11 +374,11 @@ class Grantors:
 
     async def _renew(self, wants: Wants) -> list[Outcome]:
         """Renew leases in one message, and again without those that may not be sent any more."""
-        with self._place(wants[0][0].place) as place:
+        with self._connection(wants[0][0].connection_key) as connection:
 
             async def send(permitted: Wants) -> list[Outcome]:
                 try:
-                    found = await place.renew(permitted)
+                    found = await connection.renew(permitted)
                 except _OF_THIS_PROCESS as error:
                     raise CallFailed(str(error)) from error
                 return [
@@ -389,19 +389,19 @@ class Grantors:
             return await send_permitted(wants, lambda want: want[0].may_send(), send)
 
     async def cancel_all(self, leases: Sequence[ReferencedLease]) -> list[Outcome]:
-        """End leases of one place and grantor."""
-        with self._place(leases[0].place) as place:
-            return list(await place.cancel(leases))
+        """End leases of one connection and grantor."""
+        with self._connection(leases[0].connection_key) as connection:
+            return list(await connection.cancel(leases))
 
-    def _place(self, key: Hashable) -> AbstractContextManager[Place]:
-        if isinstance(key, PlaceKey):
+    def _connection(self, key: Hashable) -> AbstractContextManager[GrantorConnection]:
+        if isinstance(key, ConnectionKey):
             tls = self._credentials[key.credentials].tls if key.credentials else None
-            return self._places.use(key, tls)
+            return self._connections.use(key, tls)
         return nullcontext(self._own_services if key is _OWN_SERVICES else self._own_engine)
 
     async def close(self) -> None:
         """Disconnect from all of them; calls under way fail. No lease is ended."""
-        await self._places.close()
+        await self._connections.close()
 
 
 _OWN_ENGINE: Final = "own engine"
@@ -434,14 +434,16 @@ def _normal(endpoints: tuple[str, ...]) -> _Addresses:
 
 
 @lru_cache(ENDPOINTS_KEPT)
-def _place_key(kind: GrantorKind, endpoints: tuple[str, ...], credentials: str) -> PlaceKey:
-    """Return the key of a place; leases of one place share it.
+def _connection_key(
+    kind: GrantorKind, endpoints: tuple[str, ...], credentials: str
+) -> ConnectionKey:
+    """Return the key of a connection, which leases of the same endpoints share.
 
     The order and repetitions of endpoints do not count: otherwise one client could use up all
-    places with spellings of one endpoint.
+    connections with spellings of one endpoint.
     """
     addresses = tuple(sorted({str(address) for _, address in _normal(endpoints)}))
-    return PlaceKey(kind, addresses, credentials)
+    return ConnectionKey(kind, addresses, credentials)
 
 
 def _ours(wants: Sequence[tuple[Lease, Requested]]) -> list[tuple[GrantorLease, Requested]]:

@@ -194,10 +194,10 @@ def _reference_of(lease: Lease | LeaseReference, endpoints: tuple[str, ...]) -> 
 class ReferencedLease(Lease):
     """A lease that was made from a reference; `renewal.grantors` has its subclasses."""
 
-    __slots__ = ("place", "reference")
+    __slots__ = ("connection_key", "reference")
     reference: LeaseReference
-    place: Hashable
-    """The key of the place where it is renewed."""
+    connection_key: Hashable
+    """The key of the connection over which it is renewed."""
 
     @property
     def grantor(self) -> str:

@@ -8,7 +8,7 @@ one server at a time reads and writes. This module keeps the live sets of that s
   after that, so a call that fails has changed nothing. (A write of unknown outcome makes
   `LeasedRecords` read the set again.)
 - Members that leave without a call, because of a failure or their desired end, are written in the
-  background, up to `FAILURES_AT_ONCE` in a transaction, together with their events.
+  background, up to `FAILURES_PER_TRANSACTION` in a transaction, together with their events.
 - The ends of members are kept in memory. `end_recorder` writes them when the stored one has passed:
   after a restart a stored end is a lower bound.
 """

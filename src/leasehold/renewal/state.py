@@ -40,7 +40,7 @@ from leasehold.basics.durations import (
     seconds_of,
 )
 
-FAILURES_AT_ONCE: Final = 40
+FAILURES_PER_TRANSACTION: Final = 40
 """Members that leave in one transaction, which has at most 128 operations."""
 
 FAILURES_BYTES: Final = 256 * 1024
@@ -208,6 +208,6 @@ def _first(queue: deque[Leaving]) -> Iterator[Leaving]:
     size_bytes = 0
     for place, leaving in enumerate(queue):
         size_bytes += len(leaving.member.reference)
-        if place and (place >= FAILURES_AT_ONCE or size_bytes > FAILURES_BYTES):
+        if place and (place >= FAILURES_PER_TRANSACTION or size_bytes > FAILURES_BYTES):
             return
         yield leaving

@@ -33,8 +33,8 @@ from leasehold.registry.item_events import ItemEvents
 from leasehold.registry.own_services import DISCOVERY, REGISTRAR, RENEWAL
 from leasehold.registry.rpc import RegistryLeases, RegistryRpc
 from leasehold.registry.service import RegistryService
+from leasehold.renewal.grantor_connections import RenewOwn
 from leasehold.renewal.grantors import Credentials, Grantors
-from leasehold.renewal.places import RenewOwn
 from leasehold.renewal.rpc import RenewalRpc
 from leasehold.renewal.service import RenewalLimits, RenewalService
 from leasehold.server.administration import AdministrationService

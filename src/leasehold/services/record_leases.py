@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 SERVICE: Final = "leasehold.v1.Records"
 RENEW_ALL: Final = f"/{SERVICE}/RenewAll"
 
-AT_ONCE: Final = 64
+CONCURRENT_RENEWALS: Final = 64
 """Records of a batch that are renewed at the same time: each is a transaction."""
 
 Wants = Sequence[tuple[Hashable, Requested]]
@@ -117,7 +117,7 @@ class RecordLeases:
 
     async def renew_here(self, wants: Wants, check: Check = ignore) -> Sequence[Outcome]:
         """Renew records that are served here, each independently."""
-        turns = asyncio.Semaphore(AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_RENEWALS)
         return await asyncio.gather(*(self._renew(turns, *want, check) for want in wants))
 
     async def _renew(

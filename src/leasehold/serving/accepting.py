@@ -33,7 +33,7 @@ all done long before a client times out."""
 MAX_SILENT: Final = 1024
 """Connections for TLS on one socket whose client has sent nothing."""
 
-AT_ONCE: Final = 50
+ACCEPTS_PER_TURN: Final = 50
 """Connections that are accepted in one turn of the event loop."""
 
 EXHAUSTED_S: Final = 1.0
@@ -123,7 +123,7 @@ class Acceptor:
         self._loop.add_reader(self._sock, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(ACCEPTS_PER_TURN):
             try:
                 connection, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -30,7 +30,7 @@ immediately."""
 
 RESERVED_FILES: Final = 128
 """Files other than connections: the journal, listening sockets, those that are parting, and those
-that were cut off in the same turn of the event loop (`accepting.AT_ONCE`)."""
+that were cut off in the same turn of the event loop (`accepting.ACCEPTS_PER_TURN`)."""
 
 MAX_CANDIDATES: Final = 256
 """Idle connections that one search finds: a search looks at every connection."""

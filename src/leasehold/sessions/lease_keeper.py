@@ -52,10 +52,10 @@ LOOK_PAUSES_S: Final = (0.0, 0.1, 0.4, 1.0)
 connection that is lost. They have no jitter: full jitter could shorten the 1.5 s in total to
 nothing, and an attempt that failed before has already spread the clients."""
 
-AT_ONCE: Final = 64
+CONCURRENT_REVOKES: Final = 64
 """Leases that are revoked at the same time, where all are."""
 
-LATER_AT_ONCE: Final = 64
+CONCURRENT_BACKGROUND_REVOKES: Final = 64
 """Leases that are revoked in the background at the same time; the others wait."""
 
 
@@ -74,7 +74,7 @@ class Keeper:
         self.random = random or SystemRandom()
         """Draws lease ids and the pauses between attempts."""
         self._ending: set[asyncio.Task[object]] = set()
-        self._turns = asyncio.Semaphore(LATER_AT_ONCE)
+        self._turns = asyncio.Semaphore(CONCURRENT_BACKGROUND_REVOKES)
         self._is_closed = False
         self._manager = RenewalManager(timing=SessionTiming(), on_trouble=_has_trouble, clock=clock)
         self._on_history_lost = engine.on_history_lost
@@ -354,6 +354,6 @@ async def end_all(engine: Engine, leases: Iterable[int], random: Random) -> None
             if not await end_one(engine, left.pop(), END_S, random):
                 return
 
-    await asyncio.gather(*(end_some() for _ in range(min(AT_ONCE, len(left)))))
+    await asyncio.gather(*(end_some() for _ in range(min(CONCURRENT_REVOKES, len(left)))))
     if left:
         logger.warning("%d more leases were not revoked and will expire", len(left))

@@ -54,7 +54,7 @@ They are counted apart from backups: a backup must not have to wait for slow rea
 MAX_SNAPSHOTS_MADE: Final = 1
 """How many of them may be in the making; the others wait. So each sees how much space is free."""
 
-PAGES_AT_ONCE: Final = 32
+PAGES_PER_STEP: Final = 32
 SYNC_BYTES: Final = 16 * 1024 * 1024
 """How many bytes are copied between two syncs of the copy."""
 
@@ -97,7 +97,7 @@ class Copy:
         assert self._backup is not None, "it was not begun, or is over"
         until = time.perf_counter() + SLICE_S
         try:
-            while not self._backup.step(PAGES_AT_ONCE):
+            while not self._backup.step(PAGES_PER_STEP):
                 remaining = self._backup.remaining
                 if time.perf_counter() >= until and remaining < self._left:
                     break

@@ -43,7 +43,7 @@ A crash loses no more of it than this, or a part of `AGE_NOTED_PARTS`, whichever
 
 AGE_NOTED_PARTS: Final = 32
 
-CHECKPOINTS_AT_ONCE: Final = 250
+CHECKPOINTS_PER_SLICE: Final = 250
 
 SAMPLES: Final = 512
 """How many past times are kept with their revisions, to compact by age."""
@@ -222,7 +222,7 @@ class Housekeeping:
             if not self._store.is_busy:
                 self._compact()
             slicer = Slicer(self._monotonic)
-            while self._store.leases.checkpoint(CHECKPOINTS_AT_ONCE):
+            while self._store.leases.checkpoint(CHECKPOINTS_PER_SLICE):
                 await slicer.pause()
                 self._store.leases.enter()
             if self._forgettable() > self._forgotten:

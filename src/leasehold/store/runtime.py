@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 _DONE: Final = object()
 
-CALLS_AT_ONCE: Final = 64
+CALLS_PER_TURN: Final = 64
 """Calls that need not wait are answered without a turn of the loop, at most this many in a row."""
 
 
@@ -194,7 +194,7 @@ class Runtime:
         """Yield to the event loop once in a while, also if no call ever has to wait."""
         self.check_call()
         self._calls += 1
-        if not self._calls % CALLS_AT_ONCE:
+        if not self._calls % CALLS_PER_TURN:
             await asyncio.sleep(0)
             self.check()
 

@@ -62,8 +62,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _POSITIVE: Final = (1 << 63) - 1
-_IDS_AT_ONCE: Final = 256
-_IDS: Final = Struct(f"{_IDS_AT_ONCE}Q")
+_IDS_PER_STEP: Final = 256
+_IDS: Final = Struct(f"{_IDS_PER_STEP}Q")
 
 
 class LeaseTally:

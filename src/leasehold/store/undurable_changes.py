@@ -33,7 +33,7 @@ MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 MAX_WAITING: Final = 10_000
 """Calls that may wait for the disk; beyond it, further calls that change something are refused."""
 
-WAKES_AT_ONCE: Final = 250
+WAKES_PER_TURN: Final = 250
 """Watches whose readers are woken in one turn of the event loop."""
 
 
@@ -236,7 +236,9 @@ class DurabilityWaiters:
 
     def _wake_some(self) -> None:
         """Wake the readers of watches, some at a time so as not to block the loop for long."""
-        for watch in [watch for watch, _ in zip(self._to_wake, range(WAKES_AT_ONCE), strict=False)]:
+        for watch in [
+            watch for watch, _ in zip(self._to_wake, range(WAKES_PER_TURN), strict=False)
+        ]:
             del self._to_wake[watch]
             watch.wake()
         self._wake_soon()

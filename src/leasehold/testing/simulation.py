@@ -31,7 +31,7 @@ from leasehold.testing.simulation_errors import Failures, NotReached, Spinning, 
 T = TypeVar("T")
 
 MAX_TURNS = 5_000_000  # of all hosts in one simulation
-MAX_TURNS_AT_ONCE = 100_000  # without time advancing
+MAX_TURNS_WITHOUT_TIME = 100_000  # without time advancing
 NEAR_LIMIT = 0.9  # above this fraction callbacks are counted: doing so all the time would be slow
 MAX_SHOWN_CALLBACKS = 5  # in the message of `Spinning`
 TRACE_LINES = 1_000  # kept for reading; the digest covers all of them
@@ -89,7 +89,7 @@ class TurnLimits:
         self._turns_at_once += 1
         near = (
             self.turns > self._max_turns * NEAR_LIMIT
-            or self._turns_at_once > MAX_TURNS_AT_ONCE * NEAR_LIMIT
+            or self._turns_at_once > MAX_TURNS_WITHOUT_TIME * NEAR_LIMIT
         )
         if not near:
             self._tally.clear()
@@ -99,8 +99,8 @@ class TurnLimits:
         """Raise `Spinning` if the limit is exceeded."""
         if self.turns > self._max_turns:
             limit = f"more than {self._max_turns} turns"
-        elif self._turns_at_once > MAX_TURNS_AT_ONCE:
-            limit = f"more than {MAX_TURNS_AT_ONCE} turns at one instant"
+        elif self._turns_at_once > MAX_TURNS_WITHOUT_TIME:
+            limit = f"more than {MAX_TURNS_WITHOUT_TIME} turns at one instant"
         else:
             return
         most = ", ".join(

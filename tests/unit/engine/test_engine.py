@@ -78,7 +78,7 @@ async def test_a_watch_that_is_not_read_falls_back_to_history_and_loses_nothing(
 ) -> None:
     monkeypatch.setattr(interface, "MAX_QUEUED", 4)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 10)
-    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 5)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MIN_DROPPED", 5)
     async with place.open() as engine:
         watch = engine.watch(b"a", previous=True)
         for number in range(60):

@@ -45,7 +45,7 @@ async def test_whoever_waits_when_a_commit_fails_is_told(
     kept: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 2)
-    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 50)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MIN_DROPPED", 50)
     engine = await leasehold.open_engine(kept.path)
     for number in range(20):
         await engine.put(b"a", b"%d" % number)
@@ -105,7 +105,7 @@ async def test_a_stop_in_the_middle_of_folding_takes_nothing_back(
     kept: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of the batch that is being folded may change no key."""
-    monkeypatch.setattr(folding, "CHANGES_AT_ONCE", 10)
+    monkeypatch.setattr(folding, "CHANGES_PER_STEP", 10)
     async with kept.open() as engine:
         lease = await engine.grant(1000)
         names = [b"%d" % number for number in range(10)]
@@ -164,7 +164,7 @@ async def test_catching_up_goes_on_while_callers_are_refused(
 ) -> None:
     monkeypatch.setattr(committer, "MAX_CHORES", 3)
     monkeypatch.setattr("leasehold.keyspace.recent_changes.MAX_REVISIONS", 2)
-    monkeypatch.setattr("leasehold.keyspace.recent_changes.DROPPED_AT_ONCE", 50)
+    monkeypatch.setattr("leasehold.keyspace.recent_changes.MIN_DROPPED", 50)
     async with place.open() as engine:
         for number in range(20):
             await engine.put(b"a", b"%d" % number)

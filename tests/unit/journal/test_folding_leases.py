@@ -19,7 +19,7 @@ from leasehold.store.store import FOLDABLE_SHARE, MAX_FOLDABLE_BYTES
 from leasehold.wire.codec import key_value
 
 QUOTA_BYTES = 400_000
-AT_ONCE = 200
+PAIRS_PER_BATCH = 200
 PAIRS = 20_000
 """Grants, each with its revoke: several times the quota."""
 
@@ -51,8 +51,8 @@ async def apply(runtime: Runtime, *ops: Any) -> None:
 async def churn(runtime: Runtime, pairs: int = PAIRS) -> None:
     """Grant and revoke, again and again."""
     store = runtime.store
-    for _ in range(pairs // AT_ONCE):
-        for _ in range(AT_ONCE):
+    for _ in range(pairs // PAIRS_PER_BATCH):
+        for _ in range(PAIRS_PER_BATCH):
             (lease, _), _ = store.apply(Grant(0, 60.0))
             store.apply(Revoke(lease))
         await runtime.until_durable(store.position)
@@ -102,7 +102,7 @@ def test_grants_and_revokes_alone_do_not_fill_a_journal_that_never_had_a_key(
 def test_what_is_left_to_be_folded_is_folded_at_the_next_start(tmp_path: Path) -> None:
     async def work(runtime: Runtime) -> None:
         await runtime.housekeeping.forgotten()  # the fold at the start finds nothing
-        await churn(runtime, AT_ONCE)
+        await churn(runtime, PAIRS_PER_BATCH)
         assert runtime.journal.progress.folded == 0
 
     async def again(runtime: Runtime) -> None:
@@ -143,7 +143,7 @@ def test_a_compaction_at_the_compacted_revision_is_refused_and_folds(tmp_path: P
         store = runtime.store
         await apply(runtime, Put(b"key", b""), Compact(2))
         await folded(runtime)
-        await churn(runtime, AT_ONCE)
+        await churn(runtime, PAIRS_PER_BATCH)
         assert 0 < store.foldable_bytes < MAX_FOLDABLE_BYTES
         before = runtime.journal.progress.folded
         with pytest.raises(Compacted):
@@ -161,7 +161,7 @@ def test_nothing_is_folded_that_is_being_read(tmp_path: Path) -> None:
         await apply(runtime, Put(b"key", b"old"), Put(b"key", b"new"))
         store.pins[2] += 1
         await apply(runtime, Compact(3))
-        await churn(runtime, 4 * AT_ONCE)
+        await churn(runtime, 4 * PAIRS_PER_BATCH)
         await folded(runtime)
         assert runtime.journal.progress.base_revision <= 2
         del store.pins[2]

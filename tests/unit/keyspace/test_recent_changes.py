@@ -23,8 +23,8 @@ def test_the_oldest_are_dropped_until_it_is_small_enough_but_none_that_is_not_on
         for name, value in (
             ("MAX_REVISIONS", 8),
             ("MAX_BYTES", max_bytes),
-            ("DROPPED_AT_ONCE", 3),
-            ("MOST_AT_ONCE", 20),
+            ("MIN_DROPPED", 3),
+            ("MAX_DROPPED", 20),
         ):
             patched.setattr(recent_changes, name, value)
         window = Recent(FIRST)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import TooBusy
 from leasehold.registry import dns_zone
-from leasehold.registry.dns_zone import DnsZone, place_of
+from leasehold.registry.dns_zone import DnsZone, host_port_of
 from leasehold.registry.named_items import named_item
 from leasehold.registry.state import Health, Item
 
@@ -272,9 +272,9 @@ def test_recursion_is_not_offered_and_the_wish_for_it_is_repeated() -> None:
     ],
 )
 def test_the_host_and_port_of_an_endpoint(endpoint: str, host: Any, port: int | None) -> None:
-    place = place_of(endpoint)
-    assert place is not None
-    assert (place.host if isinstance(host, tuple) else str(place.host), place.port) == (host, port)
+    found = host_port_of(endpoint)
+    assert found is not None
+    assert (found.host if isinstance(host, tuple) else str(found.host), found.port) == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_the_host_and_port_of_an_endpoint(endpoint: str, host: Any, port: int | 
     ],
 )
 def test_an_endpoint_without_a_host_has_no_records(endpoint: str) -> None:
-    assert place_of(endpoint) is None
+    assert host_port_of(endpoint) is None
     if endpoint:
         zone = zone_of(items_of(endpoint))
         for rdtype in ("A", "SRV"):

@@ -27,7 +27,8 @@ from leasehold import (
 )
 from leasehold.basics.endpoint_list import EndpointList
 from leasehold.engine.values import Renewed
-from leasehold.renewal import places
+from leasehold.renewal import grantor_connections
+from leasehold.renewal.grantor_connections import IDLE_S, MAX_CONNECTIONS
 from leasehold.renewal.grantors import (
     ONE_BY_ONE,
     Credentials,
@@ -36,7 +37,6 @@ from leasehold.renewal.grantors import (
     MemberLease,
     UndecodableLease,
 )
-from leasehold.renewal.places import IDLE_S, MAX_PLACES
 from leasehold.renewal.references import GrantorKind, LeaseReference
 from leasehold.services.withdrawn_leases import COMPOSED
 from leasehold.testing import current_host, run_virtual
@@ -121,7 +121,7 @@ class FakeLandlord:
 @pytest.fixture
 def landlords(monkeypatch: pytest.MonkeyPatch) -> Landlords:
     found = Landlords()
-    monkeypatch.setattr(places, "RemoteLandlord", found.make)
+    monkeypatch.setattr(grantor_connections, "RemoteLandlord", found.make)
     return found
 
 
@@ -586,14 +586,14 @@ async def test_a_connection_in_use_is_not_closed(landlords: Landlords) -> None:
 @in_virtual_time
 async def test_the_number_of_connections_is_limited(landlords: Landlords) -> None:
     grantors = make(allowed=EndpointList(["*"]))
-    for each in range(MAX_PLACES + 1):
+    for each in range(MAX_CONNECTIONS + 1):
         await member(grantors, reference("c", f"h{each}.example:1")).renew()
     await asyncio.sleep(0.0)
     assert landlords.closed == [("h0.example:1",)]
     landlords.takes_s = 1000.0
     calls = [
         asyncio.ensure_future(member(grantors, reference("c", f"i{each}.example:1")).renew())
-        for each in range(MAX_PLACES)
+        for each in range(MAX_CONNECTIONS)
     ]
     await asyncio.sleep(1.0)
     with pytest.raises(TooBusy, match="256 connections to grantors"):
@@ -651,7 +651,7 @@ class FakeCluster(Engine):
 
 @pytest.fixture
 def clusters(monkeypatch: pytest.MonkeyPatch) -> list[FakeCluster]:
-    monkeypatch.setattr(places, "RemoteEngine", FakeCluster)
+    monkeypatch.setattr(grantor_connections, "RemoteEngine", FakeCluster)
     FakeCluster.made = []
     FakeCluster.fails = None
     return FakeCluster.made
@@ -710,7 +710,7 @@ async def test_a_cluster_that_cannot_be_reached_is_tried_again(
 
 
 def test_the_limits_have_names() -> None:
-    assert (MAX_PLACES, ONE_BY_ONE, COMPOSED) == (256, 8, 4)
+    assert (MAX_CONNECTIONS, ONE_BY_ONE, COMPOSED) == (256, 8, 4)
 
 
 def test_a_member_is_a_lease() -> None:

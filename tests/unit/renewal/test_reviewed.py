@@ -125,13 +125,13 @@ def test_the_limit_of_a_reference_is_that_of_the_settings() -> None:
             stage.add(set_id, large(stage, 1))
 
 
-def test_spellings_of_one_endpoint_share_a_place(stage: Stage) -> None:
+def test_spellings_of_one_endpoint_share_a_connection(stage: Stage) -> None:
     spellings = [("h:1",), ("h:1", "h:1"), ("H:1",), ("h:1", "H.:1", "h:1")]
-    places = {
-        stage.grantors.place_of(LeaseReference("landlord", "a", endpoints=each))
+    keys = {
+        stage.grantors.connection_key(LeaseReference("landlord", "a", endpoints=each))
         for each in spellings
     }
-    assert len(places) == 1
+    assert len(keys) == 1
 
 
 def test_long_errors_are_shortened(stage: Stage) -> None:

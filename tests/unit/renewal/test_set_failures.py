@@ -8,7 +8,7 @@ from leasehold import FOREVER
 from leasehold.errors import ConnectionLost, LeaseDenied, Status, TooBusy
 from leasehold.renewal.references import LeaseReference
 from leasehold.renewal.service import RenewalLimits
-from leasehold.renewal.state import FAILURES_AT_ONCE
+from leasehold.renewal.state import FAILURES_PER_TRANSACTION
 from leasehold.renewal.stored import MAX_ERROR_TEXT
 from tests.support.renewal_stage import FAILURE, LOST, REFUSED, Stage
 
@@ -137,7 +137,7 @@ def test_forty_failures_share_a_transaction(stage: Stage) -> None:
     stage.pass_time(9.0)
     assert stage.members(set_id) == []
     assert stage.service.find(set_id).queues[FAILURE].number == 100
-    assert FAILURES_AT_ONCE == 40
+    assert FAILURES_PER_TRANSACTION == 40
     assert stage.faulty.calls.count("txn") - before <= 4, "3 with failures, 1 with other work"
     assert len(stage.stored(set_id, b"/e/2/")) == 100
 

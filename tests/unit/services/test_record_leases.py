@@ -27,7 +27,7 @@ from leasehold.leases.lease_codec import name_to_bytes
 from leasehold.leases.policies import DurationPolicy, Leased
 from leasehold.services.forwarding import TIMEOUT_S, Forwarder, methods_of
 from leasehold.services.record_leases import (
-    AT_ONCE,
+    CONCURRENT_RENEWALS,
     RENEW_ALL,
     SERVICE,
     RecordLeases,
@@ -440,7 +440,7 @@ def test_a_large_batch_is_renewed_in_bounded_parts(monkeypatch: pytest.MonkeyPat
             patched.setattr(server.records, "renew", renew)
             wants = [(f"{number:032x}", 60.0) for number in range(200)]
             assert await server.leases.renew_all(wants) == [60.0] * 200
-        assert most == AT_ONCE
+        assert most == CONCURRENT_RENEWALS
         await server.close()
 
     play_services(scene)

@@ -42,7 +42,7 @@ WITHIN_S = 120.0
 def in_small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a page copied at a time."""
     monkeypatch.setattr(backup_module, "SLICE_S", 0.0)
-    monkeypatch.setattr(backup_module, "PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(backup_module, "PAGES_PER_STEP", 1)
 
 
 def with_engine(

@@ -148,7 +148,7 @@ def test_a_journal_that_was_never_used_is_in_order(tmp_path: Path) -> None:
 def test_a_fold_that_was_broken_off_is_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "CHANGES_AT_ONCE", 3)
+    monkeypatch.setattr(folding, "CHANGES_PER_STEP", 3)
     journal = Journal(tmp_path)
     pairs = [key_value(b"%d" % n, n, n, 1, b"x", 0) for n in range(2, 12)]
     journal.append(2, 11, b"".join(map(records.put, pairs)))

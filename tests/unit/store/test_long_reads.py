@@ -89,7 +89,7 @@ def test_reading_old_values_stops_for_commits(tmp_path: Path) -> None:
                 values.side_effect = _real_values
                 found = await engine.range(*ALL, revision=old)
             assert len(found.pairs) == 200
-            assert values.call_count >= 200 // journal_rows.VALUES_AT_ONCE
+            assert values.call_count >= 200 // journal_rows.VALUES_PER_CLOCK_READ
 
     asyncio.run(main())
 

@@ -28,7 +28,7 @@ WITHIN_S = 60.0
 def in_small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have copies take many steps."""
     monkeypatch.setattr(backup_module, "SLICE_S", 0.0)
-    monkeypatch.setattr(backup_module, "PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(backup_module, "PAGES_PER_STEP", 1)
 
 
 def with_runtime(

@@ -198,7 +198,7 @@ def test_an_error_while_closing_does_not_hide_the_first_one() -> None:
 
 
 def test_code_that_spins_at_one_instant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "MAX_TURNS_AT_ONCE", 1000)
+    monkeypatch.setattr(simulation, "MAX_TURNS_WITHOUT_TIME", 1000)
 
     async def spin() -> None:
         while True:  # noqa: ASYNC110

@@ -44,7 +44,7 @@ METHOD: Final = "/etcdserverpb.Lease/LeaseKeepAlive"
 IDLE_S: Final = 60.0
 """How long an unused stream is kept."""
 
-LOOKUPS_AT_ONCE: Final = 64
+CONCURRENT_LOOKUPS: Final = 64
 """Concurrent requests for single leases, to list all of them."""
 
 _PATH: Final = "/etcdserverpb.Lease/"
@@ -286,7 +286,7 @@ class EtcdLeases:
             pb.LeaseLeasesResponse,
             idempotent=True,
         )
-        turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_LOOKUPS)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._look_up(each.ID, turns)) for each in answer.leases]

@@ -67,7 +67,7 @@ _parse_move = MoveLeaderRequest.FromString
 _parse_snapshot = SnapshotRequest.FromString
 _parse_status = StatusRequest.FromString
 
-AT_ONCE: Final = 64
+KEYS_PER_SLICE: Final = 64
 """Keys hashed between two pauses; their old values are in memory together."""
 
 PAUSE_BYTES: Final = 256 * 1024
@@ -269,7 +269,7 @@ def hash_keys(keyspace: Keyspace, revision: int) -> Hashing:
     found = NO_KEYS
     hashed_bytes = 0
     last: bytes | None = None
-    while names := list(islice(keyspace.all_names(b"\0", FROM_KEY, last), AT_ONCE)):
+    while names := list(islice(keyspace.all_names(b"\0", FROM_KEY, last), KEYS_PER_SLICE)):
         last = names[-1]
         here, wanted = look_up(keyspace, names, revision)
         for encoded, *_ in together(here, (yield wanted)):

@@ -43,7 +43,7 @@ MAX_DEPTH: Final = 100
 LONG_BODY_BYTES: Final = 16 * 1024
 """A longer body is converted to a message in steps."""
 
-STEPS_AT_ONCE: Final = 250
+STEPS_PER_SLICE: Final = 250
 """Nested messages that are parsed between two pauses: in a millisecond or two."""
 
 _HEALTH: Final = "/health"
@@ -215,7 +215,7 @@ class _Messages:
         message = self._route.request()
         try:
             for count, _ in enumerate(fill_steps(message, self._documents.read()), 1):
-                if count % STEPS_AT_ONCE == 0:
+                if count % STEPS_PER_SLICE == 0:
                     yield None
             data = message.SerializeToString()
             if self._may_be_deep:

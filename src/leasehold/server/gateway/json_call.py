@@ -1,6 +1,6 @@
 """A call that was sent as JSON: for its handler it is a stream like one of gRPC.
 
-Theory of operation. Messages are passed on a few at a time (`MESSAGES_AT_ONCE`), as a body may
+Theory of operation. Messages are passed on a few at a time (`MESSAGES_PER_TURN`), as a body may
 have very many. Responses wait for the durability gate as they do in gRPC; then they are written as
 JSON: a line for each message if there may be several, else one document at the end of the call,
 after it has succeeded. A long answer is written in a task, piece by piece.
@@ -31,7 +31,7 @@ from leasehold.http2.header_encoder import Fields
 from leasehold.server.gateway.gateway_routes import Route
 from leasehold.server.gateway.http_answers import DocumentAnswer, LineAnswer
 
-MESSAGES_AT_ONCE: Final = 50
+MESSAGES_PER_TURN: Final = 50
 """Messages of one body that are handled before other work runs."""
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class JsonCall:
     # Requests.
 
     def _hear_some(self) -> None:
-        for _ in range(MESSAGES_AT_ONCE):
+        for _ in range(MESSAGES_PER_TURN):
             if self._is_ending or self._is_over:
                 return
             try:

@@ -200,7 +200,7 @@ def _shown(character: str) -> str:
 MAX_MESSAGES: Final = 10_000
 """Objects in one array: making this many messages takes some 20 ms, and no call needs more."""
 
-VALUES_AT_ONCE: Final = 4
+VALUES_PER_STEP: Final = 4
 """Values of an array that are read in one step: in about the time that a message takes."""
 
 MAX_SHOWN: Final = 256
@@ -258,8 +258,8 @@ def _fill_values(
     name: str, convert: Callable[[Any], Any], message: Message, value: Any
 ) -> Iterator[None]:
     values = getattr(message, name)
-    for start in range(0, len(_array(value)), VALUES_AT_ONCE):
-        values.extend([convert(each) for each in value[start : start + VALUES_AT_ONCE]])
+    for start in range(0, len(_array(value)), VALUES_PER_STEP):
+        values.extend([convert(each) for each in value[start : start + VALUES_PER_STEP]])
         yield
 
 

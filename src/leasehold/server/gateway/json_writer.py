@@ -175,7 +175,7 @@ LONG_FIELD_BYTES: Final = 4 * 1024
 _BASE64_STEP_BYTES: Final = 3 * 16 * 1024
 """Of a long value, for one piece: a multiple of 3, so that its base64 has no padding."""
 
-_CHARACTERS_AT_ONCE: Final = 1024
+_CHARACTERS_PER_STEP: Final = 1024
 
 MAX_HEAD_BYTES: Final = 20
 """The maximum before the bytes of a field: two varints."""
@@ -277,8 +277,8 @@ def _long_base64(rope: Rope, size: int) -> Iterator[str]:
 
 def _string(text: str) -> Iterator[str]:
     yield '"'
-    for start in range(0, len(text), _CHARACTERS_AT_ONCE):
-        yield quoted(text[start : start + _CHARACTERS_AT_ONCE])[1:-1]
+    for start in range(0, len(text), _CHARACTERS_PER_STEP):
+        yield quoted(text[start : start + _CHARACTERS_PER_STEP])[1:-1]
     yield '"'
 
 

@@ -30,7 +30,7 @@ ANSWER_S: Final = 10.0
 BATCH_RATE: Final = 500
 """Leases of a batch for which one second more is waited."""
 
-REVOKED_AT_ONCE: Final = 64
+CONCURRENT_REVOKES: Final = 64
 """Concurrent calls of one batch to the engine: it ends leases one by one."""
 
 _parse_grant = GrantRequest.FromString
@@ -131,8 +131,8 @@ class EngineLeasesService:
 
     async def _revoke(self, leases: Sequence[int]) -> Answer:
         outcomes, revision = Outcomes(), 0
-        for start in range(0, len(leases), REVOKED_AT_ONCE):
-            part = leases[start : start + REVOKED_AT_ONCE]
+        for start in range(0, len(leases), CONCURRENT_REVOKES):
+            part = leases[start : start + CONCURRENT_REVOKES]
             found = await asyncio.gather(*map(self._revoke_one, part))
             revision = max([revision, *(each for each in found if isinstance(each, int))])
             outcomes.extend([0.0 if isinstance(each, int) else each for each in found])

@@ -38,7 +38,7 @@ DEFAULT_PAGE: Final = 1_000
 MAX_ROLLS: Final = 4
 """Rolls that are kept between pages, with eight bytes for each lease."""
 
-SORTED_AT_ONCE: Final = 2_000
+IDS_PER_SORT: Final = 2_000
 """Ids that are sorted between two pauses."""
 
 _TOKEN: Final = struct.Struct(">QQqI")
@@ -189,7 +189,7 @@ class Listing:
                 await self._pause(slicer)
                 looked = 0
         ordered = await slicer.run(
-            sort_steps(found, int, slice_items=SORTED_AT_ONCE), self._context.runtime.reader.load
+            sort_steps(found, int, slice_items=IDS_PER_SORT), self._context.runtime.reader.load
         )
         return IdSnapshot(listing, array("q", ordered))
 

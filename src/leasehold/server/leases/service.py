@@ -29,8 +29,8 @@ from leasehold.wire.leases_pb2 import GrantRequest, GrantResponse, RenewAllReque
 MAX_BATCH: Final = 50_000
 """Leases in one message."""
 
-RENEWED_AT_ONCE: Final = LONG
-REVOKED_AT_ONCE: Final = 32
+RENEWALS_PER_CLOCK_READ: Final = LONG
+REVOKES_PER_CLOCK_READ: Final = 32
 """Leases between two reads of the clock: about a quarter of a millisecond."""
 
 GUESSES: Final = 100
@@ -68,7 +68,7 @@ class Batches:
         if gate.renewals and self._store.leases_position(leases):
             gate.check_renewal_room()
         renewing = Renewing(self._first_ttl_s(leases))
-        if len(leases) > RENEWED_AT_ONCE:
+        if len(leases) > RENEWALS_PER_CLOCK_READ:
             return self._renew_slices(header, leases, renewing)
         self._renew(leases, renewing)
         return header + renewing.outcomes.renewed(), renewing.position
@@ -83,9 +83,9 @@ class Batches:
 
     async def _renew_slices(self, header: bytes, leases: list[int], renewing: "Renewing") -> Answer:
         slicer = Slicer(self._leases.monotonic)
-        for start in range(0, len(leases), RENEWED_AT_ONCE):
+        for start in range(0, len(leases), RENEWALS_PER_CLOCK_READ):
             self._leases.enter()
-            self._renew(leases[start : start + RENEWED_AT_ONCE], renewing)
+            self._renew(leases[start : start + RENEWALS_PER_CLOCK_READ], renewing)
             await slicer.pause()
         return header + renewing.outcomes.renewed(), renewing.position
 
@@ -117,9 +117,9 @@ class Batches:
     async def _revoke_slices(self, leases: list[int]) -> Answer:
         slicer = Slicer(self._leases.monotonic)
         outcomes = Outcomes()
-        for start in range(0, len(leases), REVOKED_AT_ONCE):
+        for start in range(0, len(leases), REVOKES_PER_CLOCK_READ):
             await self._until_room()
-            for place, lease in enumerate(leases[start : start + REVOKED_AT_ONCE], start):
+            for place, lease in enumerate(leases[start : start + REVOKES_PER_CLOCK_READ], start):
                 if self._store.is_busy:  # the last one had very many keys
                     await enter(self._context)
                 try:

@@ -11,7 +11,7 @@ from leasehold.engine.values import LeaseInfo, Limits, Renewed
 from leasehold.errors import ConnectionLost, Status
 from leasehold.leases.policies import DEFAULT_POLICIES, Policies, TermPolicy
 from leasehold.server.leases import engine_leases
-from leasehold.server.leases.engine_leases import REVOKED_AT_ONCE, EngineLeasesService
+from leasehold.server.leases.engine_leases import CONCURRENT_REVOKES, EngineLeasesService
 from leasehold.wire import leases_pb2 as pb
 from leasehold.wire.codec import ResponseHeaderEncoder
 from tests.support.asynchronous import asynchronous
@@ -125,7 +125,7 @@ async def test_each_lease_of_a_batch_succeeds_or_fails_independently() -> None:
 async def test_a_long_batch_of_revocations_is_divided() -> None:
     engine, desk = await a_desk()
     async with engine:
-        leases = [(await desk.grant(ttl_ms=5_000)).id for _ in range(2 * REVOKED_AT_ONCE + 1)]
+        leases = [(await desk.grant(ttl_ms=5_000)).id for _ in range(2 * CONCURRENT_REVOKES + 1)]
         assert list((await desk.revoke_all(*leases, 99)).unknown) == [len(leases)]
         assert not await engine.leases()
 
