@@ -16,6 +16,7 @@ from leasehold import (
     Forked,
     LeaseExpired,
 )
+from leasehold.sync import open_file
 from leasehold.sync.iterators import MAX_FETCHED
 from tests.support.interrupts import Interruption
 
@@ -58,6 +59,23 @@ def test_a_block_that_raises_keeps_the_flushed_bytes_only(client: leasehold.sync
         write()
     assert client.files.is_closed("a")
     assert client.files.open("a").read() == b"kept"
+
+
+def test_lines_are_read_together(
+    client: leasehold.sync.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_file, "LINES_BYTES", 10)
+    lines = [b"%d\n" % number for number in range(20)]
+    with client.files.create("a") as file:
+        file.write(b"".join(lines))
+    with client.files.open("a") as reader:
+        assert reader.readline() == lines[0]
+        assert list(reader) == lines[1:]
+        reader.seek(0)
+        assert next(iter(reader)) == lines[0]
+        assert reader.tell() == 10, "those of one call"
+    with pytest.raises(Closed):
+        next(iter(reader))
 
 
 def test_each_way_of_opening_gives_a_blocking_writer(client: leasehold.sync.Client) -> None:

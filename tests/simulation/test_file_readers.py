@@ -1,10 +1,11 @@
 """Readers of files that change meanwhile."""
 
 import asyncio
+import io
 
 import pytest
 
-from leasehold.errors import CallRefused, FileDamaged
+from leasehold.errors import CallRefused, Closed, FileDamaged
 from leasehold.files.known_config import CONFIG_S
 from leasehold.files.state import KEEP_S
 from leasehold.files.writer import MAX_PIECES
@@ -37,6 +38,48 @@ def test_a_reader_whose_refresh_has_failed_reads_on_where_it_was(number: int) ->
             await reader.refresh()
             assert await reader.read() == b" and more"
         await file.close()
+
+    play(scene)
+
+
+TEXTS = [b"", b"\n", b"\n\n", b"one", b"one\ntwo", b"one\ntwo\n", b"a longer line\n\nx\ny\n\n"]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("text", TEXTS)
+def test_lines_are_those_of_a_file_in_memory_wherever_blocks_end(
+    text: bytes, block_bytes: int
+) -> None:
+    async def scene(stage: FilesStage) -> None:
+        a = stage.machine("a")
+        async with a.files.create("x") as file:
+            await file.write(text)
+        async with a.files.open("x") as reader:
+            assert [line async for line in reader] == list(io.BytesIO(text))
+            assert (reader.tell(), await reader.readline()) == (len(text), b"")
+            for start in range(len(text) + 1):
+                for hint in (-1, 0, 1, 4):
+                    reader.seek(start)
+                    twin = io.BytesIO(text)
+                    twin.seek(start)
+                    assert await reader.readlines(hint) == twin.readlines(hint)
+                    assert reader.tell() == twin.tell()
+        with pytest.raises(Closed):
+            await reader.readline()
+
+    play(scene, block_bytes=block_bytes)
+
+
+def test_an_iteration_over_lines_goes_on_after_a_refresh() -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        async with a.files.create("x") as file, b.files.open("x") as reader:
+            for text in (b"one\ntw", b"o\n"):
+                await file.write(text)
+                await file.flush()
+            assert [line async for line in reader] == []
+            await reader.refresh()
+            assert [line async for line in reader] == [b"one\n", b"two\n"]
 
     play(scene)
 

@@ -130,15 +130,56 @@ class FileReader:
         self._position += len(data)
         return data
 
-    def _left(self, size: int) -> int:
-        """Return how many of `size` bytes there are from the position on."""
+    async def readline(self) -> bytes:
+        """Read up to the next line feed, which is included; no bytes at the end.
+
+        The last line may have no line feed. Raises as `read`.
+        """
+        self._check_open()
+        self._check_open()
+        position = self._position
+        parts: list[bytes] = []
+        while position < self.size and not (parts and parts[-1].endswith(b"\n")):
+            data, at = await self._piece(position)
+            parts.append(data[at : data.find(b"\n", at) + 1 or len(data)])
+            position += len(parts[-1])
+        self._position = position
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def readlines(self, hint: int = -1) -> list[bytes]:
+        """Read the lines up to the end; with `hint`, only until they have that many bytes."""
+        lines: list[bytes] = []
+        end = self.size if hint <= 0 else self._position + hint
+        while self._position < end and (line := await self.readline()):
+            lines.append(line)
+        return lines
+
+    def __aiter__(self) -> Self:
+        """Iterate over the lines."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        if line := await self.readline():
+            return line
+        raise StopAsyncIteration
+
+    def _check_open(self) -> None:
         if self._is_closed:
             raise Closed(f"{self.path!r} was closed")
+
+    def _left(self, size: int) -> int:
+        """Return how many of `size` bytes there are from the position on."""
+        self._check_open()
         left = max(0, self.size - self._position)
         return left if size < 0 else min(left, size)
 
     async def _read_some(self, position: int, limit: int) -> bytes:
         """Return bytes from a position on, from one to `limit`."""
+        data, at = await self._piece(position)
+        return data[at : at + limit]
+
+    async def _piece(self, position: int) -> tuple[bytes, int]:
+        """Return some bytes of the file, and which of them is at a position."""
         number = bisect_right(self._ends, position)
         block = self._blocks[number]
         place = position - (self._ends[number] - block.length)
@@ -150,7 +191,7 @@ class FileReader:
             except StoreFailed as error:
                 data = await self._read_elsewhere(number, block, first, error)
             self._kept = (number, first, data)
-        return data[place - first : place - first + limit]
+        return data, place - first
 
     async def _read_elsewhere(
         self, number: int, block: Block, first: int, error: StoreFailed
@@ -172,8 +213,7 @@ class FileReader:
 
         Raises `FileNotFound` if the file was deleted or replaced: it can still be read as it was.
         """
-        if self._is_closed:
-            raise Closed(f"{self.path!r} was closed")
+        self._check_open()
         await self._ns.consistent(self._reload)
         self._kept = (-1, 0, b"")
         return self.size

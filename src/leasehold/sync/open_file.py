@@ -3,8 +3,9 @@
 A writer belongs to one thread at a time, and so does a reader, because it has a position.
 """
 
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 from weakref import finalize
 
 from leasehold.basics.forgotten import warn_forgotten
@@ -14,6 +15,9 @@ from leasehold.files.writer import FileWriter as AsyncWriter
 from leasehold.sync.block_exit import begin, block_exit
 from leasehold.sync.blocking_call import BlockingCall
 from leasehold.sync.loop_thread import LoopThread
+
+LINES_BYTES: Final = 256 * 1024
+"""Bytes of lines that an iteration reads together."""
 
 R = TypeVar("R", bound="FileReaderBase")
 W = TypeVar("W", bound="FileWriterBase")
@@ -116,6 +120,11 @@ class FileReaderBase:
         """Close it. Does nothing in a forked child."""
         if not self._thread.is_forked and not self._thread.is_ending:
             self._thread.run_to_end(self._on_loop.close)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the lines. Lines are read ahead: `tell` is the end of those."""
+        while lines := self._thread.run(lambda: self._on_loop.readlines(LINES_BYTES)):
+            yield from lines
 
     def __enter__(self) -> Self:
         self._thread.check_process()

@@ -50,6 +50,17 @@ class FileReader(FileReaderBase):
         """
         return self._thread.run(lambda: self._on_loop.read1(size))
 
+    def readline(self) -> bytes:
+        """Read up to the next line feed, which is included; no bytes at the end.
+
+        The last line may have no line feed. Raises as `read`.
+        """
+        return self._thread.run(self._on_loop.readline)
+
+    def readlines(self, hint: int = -1) -> list[bytes]:
+        """Read the lines up to the end; with `hint`, only until they have that many bytes."""
+        return self._thread.run(lambda: self._on_loop.readlines(hint))
+
     def refresh(self) -> int:
         """Look for bytes that were flushed since; return the new length.
 
