@@ -14,7 +14,7 @@ not displace true ones:
   each server, then the second ones. Those that do not fit into one call are in the next one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
@@ -165,12 +165,26 @@ class AnnouncedSearch(Search):
         names = (name for name, each in self.servers.items() if not self._is_confirmed(each))
         return next(names, None)
 
+    def drop_endpoints(self, server: AnnouncedServer, registrar: Registrar) -> Registrar:
+        """Return the registrar without the endpoints of a server that has left.
+
+        Those that other servers have announced stay, and so do all if no other would be left.
+        """
+        gone = {*server.endpoints}.difference(self.endpoints)
+        left = tuple(each for each in registrar.endpoints if each not in gone)
+        return replace(registrar, endpoints=left) if left else registrar
+
     def gather(self) -> None:
         """Set the endpoints to those of the servers."""
         latest_first = reversed(self.servers.values())
         turns = zip_longest(*(each.endpoints for each in latest_first), fillvalue="")
         self.endpoints = tuple(filter(None, dict.fromkeys(each for turn in turns for each in turn)))
         self.tried.intersection_update(self.endpoints)
+
+
+def is_unconfirmed(search: Search) -> bool:
+    """Return whether a search is for a registrar that was announced and has never answered."""
+    return isinstance(search, AnnouncedSearch) and search.known is None
 
 
 class AnnouncedRegistrars:
@@ -224,16 +238,18 @@ class AnnouncedRegistrars:
             self.forget(replaced)
         return replaced is not None
 
-    def remove_server(self, server: str) -> AnnouncedSearch | None:
-        """Remove a server, and return the search for its registrar; None if it is not recorded."""
+    def remove_server(self, server: str) -> tuple[AnnouncedSearch, AnnouncedServer] | None:
+        """Remove a server, and return it with the search for its registrar; None if unknown."""
         registrar = self._of_servers.pop(server, None)
         if registrar is None:
             return None
         search = self.searches[registrar]
-        del search.servers[server]
+        removed = search.servers.pop(server)
         if search.servers:
             search.gather()
-        return search
+            if search.known is not None:
+                search.known = search.drop_endpoints(removed, search.known)
+        return search, removed
 
     def forget(self, search: AnnouncedSearch) -> None:
         """Remove a registrar, and its servers."""

@@ -40,6 +40,7 @@ from leasehold.discovery.announced import (
     AnnouncedSearch,
     Announcement,
     Registrar,
+    is_unconfirmed,
 )
 from leasehold.discovery.discard_waits import DiscardWaits
 from leasehold.discovery.searches import Call, LocatorSearch, Search
@@ -246,8 +247,12 @@ class DiscoveryState(Generic[L]):
 
     def withdrawn(self, server: str, now: float) -> None:
         """Record the goodbye of a server."""
-        search = self._announced.remove_server(server)
-        if search is None or search.servers:
+        if (removed := self._announced.remove_server(server)) is None:
+            return
+        search, gone = removed
+        if search.servers:
+            if (found := self._found.get(search.registrar)) is not None:
+                found.registrar = search.drop_endpoints(gone, found.registrar)
             return
         if self._is_by_group(search.registrar):
             search.checks, search.calling, search.next_at = 0, 0, now
@@ -274,7 +279,7 @@ class DiscoveryState(Generic[L]):
         most = MAX_CALLS - isinstance(search, LocatorSearch) * RESERVED_CALLS
         if search.under_way or len(self._under_way) >= most:
             return False
-        return not _is_unconfirmed(search) or sum(self._under_way.values()) < UNCONFIRMED_CALLS
+        return not is_unconfirmed(search) or sum(self._under_way.values()) < UNCONFIRMED_CALLS
 
     def due(self, now: float) -> list[Call]:
         """Return the calls to make now, after ending the announcements whose TTL has passed.
@@ -314,7 +319,7 @@ class DiscoveryState(Generic[L]):
         search.next_at = NEVER
         if search.is_checking:
             search.check_at = NEVER
-        self._under_way[self._last_call] = _is_unconfirmed(search)
+        self._under_way[self._last_call] = is_unconfirmed(search)
         return Call(search, self._last_call, endpoints, registrar, now, search.is_checking)
 
     def _ended(self, call: Call) -> bool:
@@ -494,7 +499,3 @@ class DiscoveryState(Generic[L]):
 
 def _steps_of(wait_s: float) -> int:
     return sum(each <= wait_s for each in LOCATOR_WAITS_S)
-
-
-def _is_unconfirmed(search: Search) -> bool:
-    return isinstance(search, AnnouncedSearch) and search.known is None

@@ -100,6 +100,9 @@ class World:
         times = [at for at, _ in self.calls]
         return [later - earlier for earlier, later in pairwise(times)]
 
+    def endpoints(self, name: str) -> tuple[str, ...]:
+        return next(each.endpoints for each in self.state.registrars if each.id == name)
+
     @property
     def found(self) -> list[str]:
         return [each.id for each in self.state.registrars]
@@ -438,13 +441,16 @@ def test_a_lost_registrar_is_found_again_when_it_is_heard() -> None:
 
 def test_the_goodbye_of_one_server_removes_only_its_endpoint() -> None:
     world = found_by_group()
-    world.serve("R", "e2")
-    world.announce("R", "e2")
+    world.serve("R", "e1", "e2", "e3")
+    world.announce("R", "e2", number=2)
+    assert world.endpoints("R") == ("e1", "e2", "e3")
     calls = len(world.calls)
     del world.at["e1"]
     world.goodbye("e1")
+    assert world.endpoints("R") == ("e2", "e3")
     assert len(world.calls) == calls
     world.pass_time(10.0)
+    assert world.endpoints("R") == ("e2", "e3")
     world.at.clear()
     world.goodbye("e2")
     assert world.heard() == ["discarded R"]
