@@ -215,11 +215,16 @@ class Join:
         found = self._discovery.registrars()
         return await self._connect(next((each for each in found if each == registrar), registrar))
 
-    async def register(self, at: RegistrarConnection) -> JoinedRegistration:
-        """Register the service; as long as it has no id, one registrar at a time."""
+    async def register(self, at: RegistrarConnection, changes: deque[Change]) -> JoinedRegistration:
+        """Register the service; as long as it has no id, one registrar at a time.
+
+        `changes` are those that wait: they are dropped, since the item that is sent has them.
+        """
         if self._item.id:
+            changes.clear()
             return await at.register(self._item, self._duration)
         async with self._naming:
+            changes.clear()
             made = await at.register(self._item, self._duration)
             if not self._item.id:
                 self._item = replace(self._item, id=made.id)
@@ -354,9 +359,9 @@ class _Membership:
     async def _register(self) -> None:
         if self._connection is None:
             self._connection = await self._join.connect(self.registrar)
-        self._changes.clear()  # the item has them
         self._lost = None
-        self._registering = asyncio.create_task(self._join.register(self._connection))
+        registering = self._join.register(self._connection, self._changes)
+        self._registering = asyncio.create_task(registering)
         made = await asyncio.shield(self._registering)  # `leave` cancels what it makes
         self.registration, self._registering = made, None
         self._backoff.reset()
@@ -406,9 +411,9 @@ class _Membership:
         made, self.registration = self.registration, None
         if self._registering is not None:  # a call under way may be executed
             await asyncio.wait([self._registering], timeout=CLOSE_S if cancels else 0)
-            self._registering.cancel()
-            if not self._registering.cancelled() and not self._registering.exception():
-                made = self._registering.result()
+            has_ended = not self._registering.cancel()
+            if has_ended and not self._registering.cancelled():
+                made = None if self._registering.exception() else self._registering.result()
         try:
             if made is not None:
                 if made.lease is not None:

@@ -404,6 +404,39 @@ async def test_close_cancels_a_registration_that_was_being_made() -> None:
 
 
 @virtually
+async def test_abort_during_a_registration_disconnects_and_raises_nothing() -> None:
+    world = World(Item(MINE))
+    registrar = world.registrars["R"]
+    registrar.is_hanging = True
+    world.announce("R")
+    while not registrar.calls:  # noqa: ASYNC110  the call hangs
+        await asyncio.sleep(0.001)
+    (membership,) = world.join._members.values()
+    await membership.leave(cancels=False)
+    assert registrar.calls == ["register", "disconnect"]
+    await world.close()
+
+
+@virtually
+async def test_changes_made_while_another_registrar_chooses_the_id_are_sent_once() -> None:
+    world = World()
+    world.announce("R", "S")
+    registrars = world.registrars.values()
+    while not any(each.calls for each in registrars):  # noqa: ASYNC110  the call takes 0.01 s
+        await asyncio.sleep(0.001)
+    assert sum(len(each.calls) for each in registrars) == 1  # the other one waits for the id
+    world.join.modify_attributes([tag("first")], [tag("second")])
+    world.join.add_attributes([tag("first")])
+    await asyncio.sleep(1)
+    assert [*map(world.tags, "RS")] == [["second", "first"]] * 2
+    assert sorted(each.calls for each in registrars) == [
+        ["register"],
+        ["register", "modify", "add"],
+    ]
+    await world.close()
+
+
+@virtually
 async def test_waits_after_errors_begin_again_after_a_success() -> None:
     world = World()
     world.announce("R")
