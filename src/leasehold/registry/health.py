@@ -169,6 +169,11 @@ class HealthCheck(ABC):
                 await self.probe()
         except TimeoutError:
             return f"no answer within {limit_s:g} s"
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return "something that the check awaited was cancelled"
         except Exception as error:  # noqa: BLE001  whatever a check raises, it has failed
             return _why(error)
         return ""

@@ -11,6 +11,7 @@ import pytest
 from leasehold import FOREVER
 from leasehold.errors import FileNotFound as LeaseFileNotFound
 from leasehold.registry.health import (
+    FAIL_AFTER,
     CommandCheck,
     FunctionCheck,
     GrpcCheck,
@@ -227,6 +228,35 @@ def test_the_reason_of_a_failed_check_is_in_plain_words(error: OSError, text: st
 def test_a_check_that_hangs_or_raises_has_failed(script: str) -> None:
     changes = monitored(script, 60.0, timeout=1.0)
     assert [health for _, health, _ in changes] == [FAILING]
+
+
+def test_a_check_whose_own_task_was_cancelled_has_failed_and_is_made_again() -> None:
+    made = 0
+
+    async def probe() -> bool:
+        nonlocal made
+        made += 1
+        if made <= FAIL_AFTER:
+            answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            answer.cancel()
+            return await answer
+        return True
+
+    async def main() -> None:
+        found: list[Health] = []
+        monitor = HealthMonitor(
+            FunctionCheck(probe), lambda health, _gone: found.append(health), random=Random(1)
+        )
+        running = asyncio.ensure_future(monitor.run())
+        await asyncio.sleep(25.0)
+        assert monitor.last_error == "something that the check awaited was cancelled"
+        await asyncio.sleep(60.0)
+        assert found == [FAILING, PASSING]
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    run_virtual(main)
 
 
 def test_a_service_without_a_check_is_passing_unless_in_maintenance() -> None:
