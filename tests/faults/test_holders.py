@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP a
 
 ROOT = Path(__file__).parents[2]
 HOLDERS = 3
-SHORT_TTL_S = 2.0
+SHORT_TTL_S = 8.0
 SHORT_TTL_IN_STARTS = 2
 """A renewal takes far less work than a start; there is more than the time of one start for it."""
 LONG_TTL_S = 15.0

@@ -1,14 +1,14 @@
 """A real server on a disk that takes 50 ms for a sync: whoever renews does not notice.
 
 The p99 of renewals beside puts has to be under 5 ms, in one of a few rounds: other work on the
-machine makes a round slower, never faster. Where renewals without puts exceed that limit in most
-rounds too, the machine is too busy to tell, and puts must not make the median longer by a part of a
-sync instead: a server that waits for its disk keeps half of all renewals waiting for half a sync.
+machine makes a round slower, never faster. Where renewals beside as many reads exceed that limit in
+any round too, the machine is too busy to tell, and puts must not make the median longer by a part
+of a sync instead: a server that waits for its disk keeps half of all renewals waiting for half a
+sync.
 
 What the writers were told has to be in order, too: on such a disk memory is far ahead of it.
 """
 
-import statistics
 import subprocess
 import sys
 import threading
@@ -28,7 +28,7 @@ CLIENT = Path(__file__).with_name("renewal_client.py")
 SYNC_MS = 50.0
 LIMIT_MS = 5.0
 FAR_FROM_A_SYNC_MS = SYNC_MS / 4
-ROUNDS_MAX = 4
+ROUNDS_MAX = 6
 WRITERS = 4
 KEYS = [b"key/%d" % writer for writer in range(WRITERS)]
 RENEWALS = 400
@@ -39,29 +39,34 @@ DEADLINE_S = 60.0
 
 @dataclass
 class Load:
-    """Steady puts, one in flight for each writer."""
+    """Steady puts, one in flight for each writer; or as many reads, which need no disk."""
 
     endpoint: str
     ledger: Ledger
+    puts: bool = True
     took_ms: list[float] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
 
-    def write(self, writer: int) -> None:
-        """Put, again and again."""
+    def use(self, writer: int) -> None:
+        """Put or read, again and again."""
         with EtcdCalls(self.endpoint) as calls:
             while not self.is_over.is_set():
                 began = time.perf_counter()
-                value = b"%d" % len(self.took_ms)
-                self.ledger.put(writer, calls, KEYS[writer], value)
+                if self.puts:
+                    value = b"%d" % len(self.took_ms)
+                    self.ledger.put(writer, calls, KEYS[writer], value)
+                else:
+                    self.ledger.get(writer, calls, KEYS[writer])
+                    time.sleep(SYNC_MS / 1000.0)  # the pace of puts
                 self.took_ms.append((time.perf_counter() - began) * 1000.0)
                 self.ledger.get(writer, calls, KEYS[writer - 1])
 
 
 @contextmanager
-def _load(endpoint: str, ledger: Ledger) -> Iterator[Load]:
-    load = Load(endpoint, ledger)
+def _load(endpoint: str, ledger: Ledger, *, puts: bool) -> Iterator[Load]:
+    load = Load(endpoint, ledger, puts)
     with ThreadPoolExecutor(WRITERS) as pool:
-        writers: list[Future[None]] = [pool.submit(load.write, n) for n in range(WRITERS)]
+        writers: list[Future[None]] = [pool.submit(load.use, n) for n in range(WRITERS)]
         try:
             yield load
         finally:
@@ -92,8 +97,8 @@ def _renewals(endpoint: str) -> Round:
     return Round(took_ms[RENEWALS // 2], took_ms[RENEWALS * 99 // 100])
 
 
-def _renewals_beside_puts(endpoint: str, ledger: Ledger) -> Round:
-    with _load(endpoint, ledger) as load:
+def _renewals_beside(endpoint: str, ledger: Ledger, *, puts: bool) -> Round:
+    with _load(endpoint, ledger, puts=puts) as load:
         measured = _renewals(endpoint)
     assert min(load.took_ms) >= SYNC_MS, "a put did not wait for the disk"
     assert len(load.took_ms) >= WRITERS * 2, "there was no load"
@@ -101,15 +106,15 @@ def _renewals_beside_puts(endpoint: str, ledger: Ledger) -> Round:
 
 
 def _rounds(endpoint: str, ledger: Ledger) -> tuple[list[Round], list[Round]]:
-    """Measure renewals beside puts and without, until those beside puts are fast once."""
+    """Measure renewals beside puts and beside reads, until those beside puts are fast once."""
     beside_puts: list[Round] = []
-    without: list[Round] = []
+    beside_reads: list[Round] = []
     for _ in range(ROUNDS_MAX):
-        beside_puts.append(_renewals_beside_puts(endpoint, ledger))
+        beside_puts.append(_renewals_beside(endpoint, ledger, puts=True))
         if beside_puts[-1].p99_ms < LIMIT_MS:
             break
-        without.append(_renewals(endpoint))
-    return beside_puts, without
+        beside_reads.append(_renewals_beside(endpoint, ledger, puts=False))
+    return beside_puts, beside_reads
 
 
 def _waits_for_the_disk(directory: Path, fault: str) -> bool:
@@ -120,14 +125,14 @@ def _waits_for_the_disk(directory: Path, fault: str) -> bool:
         EtcdCalls(server.endpoint) as calls,
     ):
         ledger.grant("holder", calls, LEASE, TTL_S)
-        beside_puts, without = _rounds(server.endpoint, ledger)
+        beside_puts, beside_reads = _rounds(server.endpoint, ledger)
         assert ledger.time_to_live("holder", calls, LEASE).TTL > 0
     ledger.check()
     if beside_puts[-1].p99_ms < LIMIT_MS:
         return False
-    print(f"beside puts: {beside_puts}, without: {without}")
-    is_quiet = statistics.median(each.p99_ms for each in without) < LIMIT_MS
-    longer_ms = min(each.p50_ms for each in beside_puts) - min(each.p50_ms for each in without)
+    print(f"beside puts: {beside_puts}, beside reads: {beside_reads}")
+    is_quiet = max(each.p99_ms for each in beside_reads) < LIMIT_MS
+    longer_ms = min(each.p50_ms for each in beside_puts) - min(each.p50_ms for each in beside_reads)
     return is_quiet or longer_ms >= FAR_FROM_A_SYNC_MS
 
 

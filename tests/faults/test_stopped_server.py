@@ -1,4 +1,4 @@
-"""A real server, stopped with SIGSTOP for twice as long as its leases run.
+"""A real server, stopped with SIGSTOP for longer than its leases run.
 
 Its own standstill is not held against its holders: who renews while it stands still, or when it
 goes on again, keeps the lease. Who does not renew loses it, and the keys go too. In any case, no
@@ -23,8 +23,9 @@ from tests.faults.server_process import FAULTY_SERVER, SERVER, ServerProcess
 from tests.support.linearizability import Stall
 
 LEASES = 20
-TTL_S = 3
-STOP_S = 6.0
+TTL_S = 8
+"""Longer than a busy machine takes to make 20 calls, or keeps a process waiting."""
+STOP_S = 10.0
 DEADLINE_S = 30.0
 POLL_S = 0.05
 PREFIX, PREFIX_END = b"held/", b"held0"

@@ -3,13 +3,13 @@
 import json
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import leasehold.sync
 from leasehold.testing.local_server import LocalServer
 from tests.integration.test_cli_renewal import (
     NOT_CREATED,
@@ -241,19 +241,32 @@ def test_a_command_is_started_with_each_event_in_the_same_form_by_both_watches(
 
 
 def test_a_watch_keeps_the_registration_alive_and_ends_with_it(on_ours: Command) -> None:
-    term = ("--duration", "6s")
-    registration = register(on_ours, "--locator", NOWHERE, *term)
+    term_s = 12.0
+    words = ("--locator", NOWHERE, "--duration", f"{term_s:g}s")
+    made = on_ours.ok("discovery", "register", *words, "--json").json
+    registration = made["id"]
 
-    def renew() -> None:  # the start of the watch may take longer than the term
-        on_ours.ok("discovery", "renew", registration, *term)
+    def remaining_s() -> tuple[float, float]:
+        listed = on_ours.ok("discovery", "list", "--json").json["registrations"]
+        (mine,) = [each for each in listed if each["id"] == registration]
+        mailbox = on_ours.ok("events", "show", made["mailbox"], "--json").json
+        return mine["remaining"], mailbox["remaining"]
 
-    watch = ("discovery", "watch", registration)
-    with started(on_ours, *watch, meanwhile=renew) as process:
-        ends_at = time.monotonic() + 7.0
-        while time.monotonic() < ends_at:
-            time.sleep(0.1)
-        on_ours.ok("discovery", "destroy", registration)
-        code, _, err = end_of(process)
+    with leasehold.sync.connect(on_ours.endpoint) as client:
+        leases = [
+            client.mailbox(id=made["mailbox"]).lease,
+            client.discovery_service.registration(registration).lease,
+        ]
+
+        def renew() -> None:  # the start of the watch may take longer than the term
+            for lease in leases:
+                lease.renew(term_s)
+
+        watch = ("discovery", "watch", registration)
+        with started(on_ours, *watch, meanwhile=renew) as process:
+            wait_until(lambda: min(remaining_s()) > term_s)  # only the watch asks for that much
+            on_ours.ok("discovery", "destroy", registration)
+            code, _, err = end_of(process)
     assert code == LOST
     assert err == f"leasehold: discovery registration {registration} {NOT_CREATED}\n"
 

@@ -14,6 +14,9 @@ from tests.support.asynchronous import asynchronous
 from tests.support.asynchronous import until as soon
 from tests.support.scripts import until
 
+SHORT_TTL_S = 5.0
+"""Not so short that a stall of the process ends a lease before its key is put."""
+
 
 @pytest.fixture
 def server() -> Iterator[LocalServer]:
@@ -82,7 +85,7 @@ async def test_leases_of_a_client_that_is_cut_off_end_at_their_time_and_nobody_e
         other.lease(10.0) as others,
     ):
         await other.kv.put("members/2", "here", lease=others)
-        lease = await client.lease(0.6)
+        lease = await client.lease(SHORT_TTL_S)
         await client.kv.put("members/1", "here", lease=lease)
         server.disconnect(client)
         events = [(await anext(watch)).events[0] for _ in range(3)]

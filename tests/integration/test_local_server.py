@@ -110,11 +110,11 @@ def test_leases_end_at_their_time_while_a_server_is_stopped(server: LocalServer)
 def test_no_lease_ages_while_a_server_is_frozen(server: LocalServer) -> None:
     async def use() -> None:
         async with server.connect() as client:
-            number = (await client.engine.grant(1.0)).id
+            number = (await client.engine.grant(6.0)).id
             with server.frozen():
                 with pytest.raises(TimeoutError):
                     await client.kv.get("greeting", timeout=0.2)
-                await asyncio.sleep(2.0)  # longer than its term
+                await asyncio.sleep(7.0)  # longer than its term
             assert (await client.lease_info(number)).id == number
 
     _run(use())

@@ -175,7 +175,7 @@ async def test_network_partition() -> None:
     log, told = Log(), []
     with LocalServer() as server:
         async with (
-            server.connect(name="client 0", session_ttl=3.0) as first,
+            server.connect(name="client 0", session_ttl=9.0) as first,
             server.connect(name="client 1", session_ttl=60.0) as second,
         ):
             log.listen(0, first)

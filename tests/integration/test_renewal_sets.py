@@ -35,6 +35,9 @@ from tests.support.servers import (
     running,
 )
 
+KEPT_TTL_S = 8.0
+"""Renewed soon enough that a process that stands still for 5 s does not lose it."""
+
 
 def serves_local(data_dir: Path, port: int) -> list[str]:
     return [*leasehold_command(data_dir, port), "--renew-at", HOST]
@@ -60,16 +63,16 @@ async def test_leases_of_all_grantors_outlive_the_client_that_handed_them_over(
 ) -> None:
     landlord: Landlord[str] = Landlord(DurationPolicy(60.0, 30.0), name="desks")
     async with await serve_landlord(landlord) as served:
-        desk = landlord.grant("desk", 2.0)
+        desk = landlord.grant("desk", KEPT_TTL_S)
         async with lh.connect(etcd.endpoint) as there, lh.connect(server.endpoint) as here:
-            held = [await here.lease(2), await there.lease(2)]
+            held = [await here.lease(KEPT_TTL_S), await there.lease(KEPT_TTL_S)]
             async with here.renewal_set(60) as renewals:
                 for each in held:
                     await renewals.renew_for(each, FOREVER)
                     each.release()
-                await renewals.renew_for(desk, FOREVER, 2.0, endpoints=served.address)
+                await renewals.renew_for(desk, FOREVER, KEPT_TTL_S, endpoints=served.address)
             set_id = renewals.id
-        await asyncio.sleep(5.0)  # several terms
+        await asyncio.sleep(1.5 * KEPT_TTL_S)  # longer than any term
         assert len(landlord) == 1
         async with lh.connect(etcd.endpoint) as there, lh.connect(server.endpoint) as here:
             for client, each in zip((here, there), held, strict=True):
@@ -167,7 +170,7 @@ async def test_a_callback_gets_the_failure_with_its_lease_and_error(
         registration = await renewals.set_failure_listener(events.append, b"back")
         assert (registration.source, registration.number) == (renewals, 0)
         assert registration.lease == renewals.lease
-        lease = await client.lease(3)
+        lease = await client.lease(KEPT_TTL_S)
         await renewals.renew_for(lease, FOREVER)
         await lease.end()
         await until(lambda: bool(events))
@@ -186,14 +189,14 @@ async def test_a_callback_is_warned_before_the_set_ends_and_can_renew_it(
     server: RunningServer,
 ) -> None:
     async with lh.connect(server.endpoint) as client:
-        renewals = await client.renewal_set(3)
+        renewals = await client.renewal_set(12)
         events: list[ExpirationWarning[Any, Any]] = []
 
         async def renew(event: ExpirationWarning[Any, Any]) -> None:
             events.append(event)
             await event.lease.renew(60)
 
-        await renewals.set_warning_listener(renew, 2.0)
+        await renewals.set_warning_listener(renew, 10.0)  # in time if a process stalls for long
         await until(lambda: bool(events) and events[0].lease.remaining > 30.0)
         assert events[0].source == renewals
         assert events[0].lease == renewals.lease
@@ -211,7 +214,7 @@ async def test_a_mailbox_keeps_the_events_of_a_set_for_a_client_that_is_absent(
         mailbox = await Mailbox.create(channel, 60)
         await renewals.set_failure_listener(mailbox)
         await renewals.renew_for(mailbox.lease, FOREVER)
-        lease = await client.lease(3)
+        lease = await client.lease(KEPT_TTL_S)
         await renewals.renew_for(lease, FOREVER)
         await lease.end()
     async with lh.connect(server.endpoint) as client:
@@ -231,7 +234,7 @@ async def test_a_cleared_listener_gets_nothing_more(server: RunningServer) -> No
         await renewals.set_failure_listener(events.append)
         await renewals.clear_failure_listener()
         await renewals.clear_failure_listener()
-        lease = await client.lease(2)
+        lease = await client.lease(KEPT_TTL_S)
         await renewals.renew_for(lease, FOREVER)
         await lease.end()
         while True:  # the failure is counted when it is stored
@@ -266,7 +269,7 @@ async def test_an_etcd_has_no_renewal_service(etcd: RunningServer) -> None:
 def test_blocking_code_has_the_same(server: RunningServer) -> None:
     with leasehold.sync.connect(server.endpoint) as client:
         with client.renewal_set(60) as renewals:
-            lease = client.lease(3)
+            lease = client.lease(KEPT_TTL_S)
             renewals.renew_for(lease, FOREVER)
         assert client.renewal_set(id=renewals.id) == renewals
         (member,) = renewals.leases()

@@ -76,7 +76,7 @@ def test_callbacks_of_a_forgotten_lease_are_called(
     client: leasehold.sync.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[int] = []
-    number = client.lease(3, on_loss=lambda lease, _error: told.append(lease.id)).id
+    number = client.lease(TTL_S, on_loss=lambda lease, _error: told.append(lease.id)).id
     _reported(
         caplog,
         f"lease {shown_lease(number)} was garbage-collected without being ended or released; "

@@ -24,8 +24,8 @@ from leasehold import (
 from leasehold.sync import Landlord, Lease, RemoteLandlord, RenewalManager, RenewalNotice
 from tests.support.scripts import printed_by, until
 
-TERM_S = 2.0
-RTT_S = 0.5
+TERM_S = 8.0
+RTT_S = 2.0
 SOON_S = 60.0
 
 
