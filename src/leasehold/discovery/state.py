@@ -172,7 +172,6 @@ class DiscoveryState(Generic[L]):
                 self._uncover_group(search.registrar)
             if not search.servers and not self._is_by_group(search.registrar):
                 self._announced.forget(search)
-                continue
             self._plan(search, now)
 
     def set_locators(self, locators: Mapping[L, str], now: float) -> None:
