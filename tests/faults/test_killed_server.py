@@ -23,7 +23,7 @@ from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.server_process import FAULTY_SERVER, SERVER, ServerProcess
 
 KILLS = int(os.environ.get("LEASEHOLD_KILLS", "12"))
-KILLS_OF_A_BUG = 10
+KILLS_OF_A_BUG = 60  # at most: the first that shows the bug ends the test
 SEED = int(os.environ.get("LEASEHOLD_SEED", "3"))
 WRITERS = 6
 HOLDERS = 3
