@@ -192,7 +192,7 @@ async def test_errors_of_the_server_are_errors_of_the_client() -> None:
                 await client.admin.add_locators(RENEWAL, ["nonsense"])
             with pytest.raises(TypeError, match="must be a str, not None"):
                 await client.admin.add_groups(RENEWAL, [None])  # type: ignore[list-item]
-            with pytest.raises(TypeError, match="groups must be several str"):
+            with pytest.raises(TypeError, match="groups must be a collection of str"):
                 await client.admin.add_groups(RENEWAL, None)  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="must not be empty"):
                 await client.admin.service("")

@@ -155,7 +155,7 @@ def test_the_wanted_groups_are_changed(on_ours: Command) -> None:
     for change in ("--add", "--remove"):
         complaint = on_ours.fails(FAILURE, "discovery", "groups", registration, change, "a")
         assert complaint == (
-            f"leasehold: discovery registration {registration} wants all groups: replace them with "
+            f"leasehold: discovery registration {registration} has all groups: replace them with "
             "--set or --none"
         )
     assert groups("--set", "a") == ["a"]

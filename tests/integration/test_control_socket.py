@@ -251,7 +251,7 @@ def test_a_client_that_says_nothing_is_told_so_and_let_go(
     async def work(_: EmbeddedEngine) -> None:
         for half in (b"", b'{"do": '):
             (said,) = await ask(tmp_path / "data", half)
-            assert said == {"error": "nothing was asked for within 0.05 s"}
+            assert said == {"error": "no request within 0.05 s"}
 
     with_engine(tmp_path / "data", work)
 

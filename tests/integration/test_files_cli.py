@@ -159,7 +159,7 @@ def test_a_store_that_cannot_be_used_from_here_is_added_with_a_warning(
         str(regular): "Not a directory",
         "/proc/x": "the directory cannot be created (No such file or directory)",
         str(foreign): "it belongs to another keyspace (another): use another directory; if that "
-        f"keyspace does not use it any more, run `leasehold files stores --claim {foreign}`, after "
+        f"keyspace no longer uses it, run `leasehold files stores --claim {foreign}`, after "
         "which its data will be deleted",
     }
     before = files.ok("files", "stores", "--json").json

@@ -742,7 +742,7 @@ def test_a_server_that_does_not_choose_http_2_is_refused(
             tls.set_alpn_protocols(protocols)
         async with echoing(tls) as (_, address):
             said = await refused(address, client_tls(server.ca))
-            assert said.startswith("the server does not speak HTTP/2 over TLS")
+            assert said.startswith("the server does not support HTTP/2 over TLS")
 
     run(main())
 
@@ -769,13 +769,13 @@ def _alert(number: int) -> bytes:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server does not speak TLS there"),
         (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "the server does not speak TLS there"),
-        (b"", "the server hung up during the TLS handshake"),
+        (b"", "TLS handshake cut off by the server"),
         (_alert(40), "the server refused the handshake: it may want a client certificate"),
-        (_alert(42), "the server wants a client certificate, or another one"),
-        (_alert(70), "the server has no version of TLS that is good enough: 1.2 or newer"),
-        (_alert(112), "the server is not known by that name"),
-        (_alert(116), "the server wants a client certificate"),
-        (_alert(120), "the server does not speak HTTP/2 over TLS"),
+        (_alert(42), "the client certificate is missing or was refused"),
+        (_alert(70), "the server does not support TLS 1.2 or newer"),
+        (_alert(112), "the server does not have that name"),
+        (_alert(116), "a client certificate is required"),
+        (_alert(120), "the server does not support HTTP/2 over TLS"),
     ],
 )
 def test_what_a_server_answers_to_a_handshake_is_put_into_words(
@@ -835,7 +835,7 @@ def test_a_client_without_the_certificate_that_is_wanted_is_told_so(
             async with asyncio.timeout(DEADLINE_S):
                 error = await client.lost
             assert error is not None
-            assert plain_words(error) == "the server wants a client certificate"
+            assert plain_words(error) == "a client certificate is required"
 
     run(main())
 

@@ -154,7 +154,7 @@ def check_end(value: End, name: str = "end") -> End:
 
 
 def datetime_of(unix_seconds: float) -> End:
-    """Convert a wall-clock end to an aware datetime; out of range, to the nearest one.
+    """Convert a Unix time to an aware datetime, clamped to the range of datetime.
 
     The latest is earlier than the true end, which is the safe side for a holder; an end before the
     earliest has passed either way.
@@ -199,6 +199,6 @@ def from_wire_ms(ttl_ms: int) -> Requested:
         return FOREVER
     if not 0 <= ttl_ms <= WIRE_MAX_MS:
         raise ValueError(
-            f"ttl_ms must be from 0 to 2**63-1, -1 (ANY) or -2 (FOREVER), not {ttl_ms}"
+            f"ttl_ms must be from 0 to 2**63-1, -1 (ANY) or -2 (FOREVER), got {ttl_ms}"
         )
     return ttl_ms / 1000.0

@@ -1,6 +1,6 @@
 """Objects that were garbage-collected while they were open, such as guards, leases and watches.
 
-All of them are reported, by a warning in the log and a `ResourceWarning`. What happens then depends
+All of them are reported, by a warning in the log and a `ResourceWarning`. The action then depends
 on what may still be in use:
 
 - A *guard* is released one session TTL later: the work that it was acquired for may still run.

@@ -29,7 +29,7 @@ examples:
   leasehold admin groups
   leasehold admin show
 
-All of it is stored, and holds for all servers of a cluster. Clients find the
+The settings are stored, and apply to all servers of a cluster. Clients find the
 registrar by its groups, with `leasehold discover`.
 """
 
@@ -51,9 +51,8 @@ def add_command(commands: Commands) -> None:
         commands,
         "admin",
         summary="show and change the configuration of a server's services",
-        description="The groups of a registrar, by which clients find it on the network. For each "
-        "service of a server: the registrars that it joins, its attributes, and the longest term "
-        "of its leases.",
+        description="Show and change the groups of a registrar, by which clients find it, and for "
+        "each service the registrars that it joins, its attributes and its longest lease term.",
         epilog=_EPILOG,
     )
     _add_membership(group)

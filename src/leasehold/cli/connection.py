@@ -192,9 +192,9 @@ def until_signal(work: Work) -> Work:
 
 
 def showing_warnings(work: Work) -> Work:
-    """Wrap work that goes on without a server: the warnings of the client are printed meanwhile.
+    """Wrap work that outlasts a lost connection, so that the warnings of the client are printed.
 
-    Otherwise a lost connection would look like a quiet time.
+    Otherwise a lost connection would look like inactivity.
     """
     import logging
 

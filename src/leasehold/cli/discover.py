@@ -28,13 +28,13 @@ def add_command(commands: Commands) -> None:
         "discover",
         help="find registrars on the network",
         description="Find registrars by group, which servers announce on the local network, and by "
-        "locator, the address of a server. Without both, registrars of all groups are looked for.",
+        "locator, the address of a server. Without either, all groups are searched.",
         epilog=epilog(
             """
             leasehold discover --locator leasehold://127.0.0.1:2379
             leasehold discover --locator leasehold://127.0.0.1:2379 --json
             """,
-            notes="The exit code is 4 if nothing was found in the time. Groups need the package "
+            notes="The exit code is 4 if nothing was found in time. Groups need the package "
             "zeroconf: install leasehold[discovery].",
         ),
     )
@@ -52,8 +52,8 @@ def add_command(commands: Commands) -> None:
         type=argument_types.term_s,
         default=TIMEOUT_S,
         metavar="TIME",
-        help="how long to look (default: 5s); it ends earlier if all locators were found and no "
-        "group is wanted",
+        help="time limit of the search (default: 5s); without groups it ends as soon as all "
+        "locators have responded",
     )
     parser.add_argument(
         "--watch",

@@ -43,7 +43,7 @@ def add_command(commands: Commands) -> None:
     group = add_group(
         commands,
         "discovery",
-        summary="let the server find registrars for clients that cannot do so",
+        summary="register with the discovery service of a server",
         description="Registrations of the discovery service of a Leasehold server.",
         epilog=_GROUP_EPILOG,
     )
@@ -58,10 +58,10 @@ def add_command(commands: Commands) -> None:
 def _add_register(group: Commands) -> None:
     parser = group.add_parser(
         "register",
-        help="have registrars found",
+        help="create a registration",
         description=(
-            "Have the server find registrars of groups and at locators, and put events about them "
-            "into a mailbox. Print the ids of the registration and of the mailbox."
+            "Create a registration: the server finds registrars of groups and at locators, and "
+            "puts events about them into a mailbox. Print the ids of both."
         ),
         epilog=epilog(
             """
@@ -77,7 +77,7 @@ def _add_register(group: Commands) -> None:
     groups = parser.add_mutually_exclusive_group()
     groups.add_argument("--group", action="append", default=[], metavar="NAME", help=_GROUP_HELP)
     groups.add_argument(
-        "--all-groups", action="store_true", help="registrars of all groups, and of none"
+        "--all-groups", action="store_true", help="registrars of all groups and of no group"
     )
     add_locator(parser)
     parser.add_argument(
@@ -152,8 +152,8 @@ def _add_groups(group: Commands) -> None:
             f"{EXAMPLE}leasehold discovery groups $id --add payments --add orders\n"
             "leasehold discovery groups $id --remove orders",
             NOT_THERE,
-            notes='All groups are shown as (all), the public group as "". To all groups, none can '
-            "be added or removed: replace them with --set.",
+            notes='All groups are shown as (all), the public group as "". With (all), groups '
+            "cannot be added or removed: use --set or --none.",
         ),
     )
     REGISTRATION.add_id(parser)
@@ -185,7 +185,7 @@ def _groups(arguments: argparse.Namespace) -> int:
                 await found.set_groups(None if arguments.all else arguments.set or [])
         except UnsupportedOperation:
             raise RefusedError(
-                f"discovery registration {found.id} wants all groups: replace them with --set or "
+                f"discovery registration {found.id} has all groups: replace them with --set or "
                 "--none"
             ) from None
         groups = await found.groups()

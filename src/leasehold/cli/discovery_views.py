@@ -244,8 +244,8 @@ async def _mailbox_of(client: "Client", found: "DiscoveryRegistration") -> "Mail
     listener = (await found.info()).listener
     if listener.endpoint:
         raise RefusedError(
-            f"discovery registration {found.id} sends its events to {listener.endpoint}, and not "
-            "to a mailbox"
+            f"discovery registration {found.id} sends its events to {listener.endpoint}, not to a "
+            "mailbox: watch a registration that was made with a mailbox"
         )
     return await client.mailbox(id=listener.id)
 

@@ -26,7 +26,7 @@ example:
   leasehold events list
 
 A mailbox is a queue of events on the server, for a listener that is not always
-there. It ends with its lease.
+running. It ends with its lease.
 """
 
 

@@ -234,8 +234,8 @@ def _add_recover(group: Commands) -> None:
         "recover",
         help="close a file whose writer is gone",
         description=(
-            "Close a file that is open, whatever the limits of its lease, and wait until it is "
-            "closed. All flushed bytes stay. Its writer can write no more."
+            "Close an open file, regardless of the limits of its lease, and wait until it is "
+            "closed. All flushed bytes stay. Its writer cannot write any more."
         ),
         epilog=epilog(
             """
@@ -259,7 +259,7 @@ def _add_recover(group: Commands) -> None:
         type=argument_types.term_or_0_s,
         default=WAIT_S,
         metavar="TIME",
-        help="how long to wait for the end of the recovery; 0 asks once (default: 1m)",
+        help="how long to wait for the end of the recovery; 0 checks once (default: 1m)",
     )
     finish(parser, _recover)
 

@@ -4,7 +4,7 @@ A put writes a file with a temporary name in the same directory, and renames it 
 until then readers see the former file, and after a failure nothing is left.
 
 Reading from a pipe or terminal may take long, so it is done in a daemon thread: a signal ends the
-command all the same. Bytes that have waited for a second are flushed, so a program that writes a
+command anyway. Bytes that have waited for a second are flushed, so a program that writes a
 line from time to time loses none of them.
 """
 
@@ -71,7 +71,7 @@ def add_cat(group: Commands) -> None:
         description=(
             "Write the bytes of a file to standard output: all that was flushed until now, also "
             "if a writer has it open. If a part is damaged in all replicas, the bytes before it "
-            "are written, and the exit code is 1. With --follow, go on with the bytes that are "
+            "are written, and the exit code is 1. With --follow, continue with bytes that are "
             "flushed later, until Ctrl-C or until the file is deleted or replaced."
         ),
         epilog=epilog(
@@ -88,7 +88,7 @@ def add_cat(group: Commands) -> None:
         "-f",
         "--follow",
         action="store_true",
-        help="go on with the bytes that are flushed later; they are looked for every second",
+        help="continue with bytes that are flushed later; checks every second",
     )
     finish(parser, _cat, has_json=False)
 
@@ -110,7 +110,7 @@ def _cat(arguments: argparse.Namespace) -> int:
 
 
 async def _follow(file: "FileReader") -> None:
-    """Print what is flushed later, until it is cancelled or the file is gone."""
+    """Print bytes flushed later, until cancelled or the file is deleted or replaced."""
     import asyncio
 
     from leasehold.errors import LeaseholdError, is_definite

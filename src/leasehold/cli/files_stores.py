@@ -51,7 +51,7 @@ def add_stores(group: Commands) -> None:
             leasehold files stores --replicas 2 --soft-limit 1m --hard-limit 20m
             leasehold files stores
             """,
-            notes="STATE is whether this machine can use the store. A store that is added is "
+            notes="STATE shows whether this machine can use the store. A store that is added is "
             "created if it is missing. If it cannot be used from this machine, it is added with a "
             "warning. A store that is removed gets no new blocks. It is listed, and read, until a "
             "server with --file-stores has copied its blocks to other stores; --add cancels the "

@@ -109,8 +109,8 @@ def _add_list(group: Commands) -> None:
         "list",
         help="list leases",
         description=(
-            "List leases with TTL, remaining time, number of keys and holder. An etcd records no "
-            "holders."
+            "List leases with TTL, remaining time, number of keys and holder. etcd does not "
+            "record holders."
         ),
         epilog=epilog(
             """
@@ -202,7 +202,7 @@ def _add_watch(group: Commands) -> None:
     parser.add_argument(
         "ids", type=argument_types.lease_id, nargs="*", metavar="ID", help="only these leases"
     )
-    _add_filters(parser, "only leases of this holder", "only ends of leases with such a key")
+    _add_filters(parser, "only leases of this holder", "only ends, with a key of this prefix")
     parser.add_argument("--renewals", action="store_true", help="print renewals as well")
     parser.add_argument(
         "--count", type=argument_types.count, metavar="N", help="end after N events"

@@ -57,7 +57,7 @@ def add_command(commands: Commands) -> None:
         commands,
         "registry",
         summary="register, find and watch services",
-        description="Services that are found while they live, on a Leasehold server or an etcd "
+        description="Registration and lookup of services, on a Leasehold server or an etcd "
         "cluster.",
         epilog=_GROUP_EPILOG,
     )
@@ -84,10 +84,10 @@ def _add_register(group: Commands) -> None:
             leasehold registry register web 127.0.0.1:8080 -- sleep 0.1
             leasehold registry register db 127.0.0.1:5432 --check tcp://127.0.0.1:5432
             """,
-            notes="If the lease is lost the service is registered again. A service whose check "
-            "has failed 3 times is not found for use until the check is good 2 times; after "
-            "10 minutes it is removed until then. With a command and a check it is found from the "
-            "second good check on. If leasehold itself is killed, the command receives SIGTERM, "
+            notes="If the lease is lost the service is registered again. After 3 failed "
+            "checks a service is FAILING until 2 checks succeed; after 10 minutes it is removed "
+            "until then. With a command and a check, it is FAILING until the second check that "
+            "succeeds. If leasehold itself is killed, the command receives SIGTERM, "
             "and SIGKILL 3 seconds later.",
         ),
         takes_command=True,
@@ -280,7 +280,7 @@ def _add_lookup(group: Commands) -> None:
     parser.add_argument(
         "--max", type=argument_types.count, metavar="N", help="list at most N items"
     )
-    parser.add_argument("--passing", action="store_true", help="only items for use")
+    parser.add_argument("--passing", action="store_true", help="only items whose health is PASSING")
     parser.add_argument(
         "--print-endpoint-only", action="store_true", help="print only the endpoints"
     )
@@ -331,13 +331,13 @@ def _add_watch(group: Commands) -> None:
     parser.add_argument(
         "--passing",
         action="store_true",
-        help="an item that is not for use does not match",
+        help="an item whose health is not PASSING does not match",
     )
     parser.add_argument(
         "--count",
         type=argument_types.count,
         metavar="N",
-        help="end after N changes; the items that match at first count as well",
+        help="end after N changes; the initial items count as well",
     )
     finish(parser, _watch)
 

@@ -101,15 +101,15 @@ def _add_lease(parser: argparse.ArgumentParser) -> None:
         type=argument_types.endpoints,
         action="extend",
         metavar="ADDRESS",
-        help="address of another server or etcd cluster that has granted the lease, for the "
-        "server; several members separated by commas",
+        help="address at which the server reaches the server or etcd cluster that granted the "
+        "lease; several members separated by commas",
     )
     group.add_argument(
         "--grantor",
         type=argument_types.name("grantor", "3f2a9c0d51e87b64"),
         metavar="NAME",
-        help="cluster id or name of the landlord that has granted the lease (default: the address "
-        "of --at is asked)",
+        help="id of the cluster, or name of the landlord, that granted the lease (default: queried "
+        "at --at)",
     )
     group.add_argument(
         "--etcd", action="store_true", help="with --grantor: the grantor is an etcd cluster"
@@ -135,7 +135,7 @@ def _add_lease(parser: argparse.ArgumentParser) -> None:
 
 
 def _mistake(arguments: argparse.Namespace) -> str | None:
-    """Return what is wrong with the options that name a lease; None if nothing is."""
+    """Return the error in the options that name a lease, or None."""
     given = [
         each
         for each, value in (
@@ -241,7 +241,7 @@ def _add_add(group: Commands) -> None:
         type=term_or_forever,
         default=FOREVER,
         metavar="TIME",
-        help="TTL to request at each renewal; an etcd ignores it (default: the longest)",
+        help="TTL to request at each renewal; ignored by etcd (default: the longest)",
     )
     parser.add_argument(
         "--credentials",

@@ -28,7 +28,7 @@ STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 """The signals by which people and service managers end a command."""
 
 _HANDLED: Final = (*STOPPING, signal.SIGHUP)
-"""Also the signal of a terminal that was closed: what a command has begun is undone."""
+"""Also the signal of a terminal that was closed: the command then undoes its work."""
 
 _KILLED: Final = 128
 

@@ -221,7 +221,7 @@ class SupervisedCommand:
         return None
 
     async def _end_unguarded(self) -> CommandOutcome:
-        """CommandEnd the command without the supervisor; the process that inherits it reaps it."""
+        """End the command without the supervisor; the process that inherits it reaps it."""
         loop = asyncio.get_running_loop()
         kill_at_s = loop.time() + self._grace_s
         number: int = signal.SIGTERM

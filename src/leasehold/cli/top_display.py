@@ -168,7 +168,7 @@ class _Display:
 
 
 class Screen:
-    """A terminal, while we use it. `on_resize` and `on_quit` are called on the loop."""
+    """The terminal of a live display. `on_resize` and `on_quit` are called on the loop."""
 
     def __init__(self, on_resize: Callable[[], None], on_quit: Callable[[], None]) -> None:
         self._on_resize = on_resize

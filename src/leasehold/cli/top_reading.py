@@ -47,10 +47,10 @@ MAX_KEYS_NAMED: Final = 1000
 """Keys of one lease that are recorded, to name some of them."""
 
 MAX_LEASES: Final = 10_000
-"""SeenLeases that are examined in each read."""
+"""Leases that are examined in each read."""
 
 MAX_LOOKUPS: Final = 200
-"""SeenLeases that are queried from an etcd in each read, one by one."""
+"""Leases that are queried from etcd in each read, one by one."""
 
 CONCURRENT_LOOKUPS: Final = 32
 
@@ -128,7 +128,7 @@ class HeldTimes:
         self._has_read = False
 
     def update(self, locks: Sequence[SeenLock], now_s: float) -> list[HeldTime]:
-        """Record the current holders; return the held_time of each."""
+        """Record the current holders; return their held times."""
         before, self._seen = self._seen, {}
         held_times = []
         for lock in locks:
@@ -155,7 +155,7 @@ class SeenLeases(NamedTuple):
 
 
 class LeaseholdLeaseReader:
-    """SeenLeases on a Leasehold server."""
+    """Leases on a Leasehold server."""
 
     def __init__(self, caller: Caller) -> None:
         self._service = LeaseholdLeases(caller)
@@ -177,7 +177,7 @@ class _KnownEnd(NamedTuple):
 
 
 class EtcdLeaseReader:
-    """SeenLeases on an etcd."""
+    """Leases on etcd."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller

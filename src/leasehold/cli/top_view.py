@@ -30,7 +30,7 @@ MAX_KEYS_NAMED: Final = 3
 """Keys of a lease that a row names."""
 
 MAX_JSON_LEASES: Final = 100
-"""SeenLeases in a document, which has their total number, too."""
+"""Leases in a document, which has their total number, too."""
 
 _LOCK_HEADS: Final = ("LOCK", "HOLDER", "LEASE", "HELD FOR", "WAITING")
 _LEASE_HEADS: Final = ("LEASE", "REMAINING", "TTL", "HOLDER", "KEYS")
@@ -89,7 +89,7 @@ def lines(
 
 
 def shared(lines_left: int, wants: Sequence[int]) -> list[int]:
-    """Divide lines: a table that needs less than an equal part leaves the rest to the others."""
+    """Divide lines equally among tables; lines that a table does not need go to others."""
     given = [0] * len(wants)
     for done, at in enumerate(sorted(range(len(wants)), key=lambda each: wants[each])):
         given[at] = max(0, min(wants[at], -(-lines_left // (len(wants) - done))))

@@ -230,7 +230,7 @@ class Client:
 
         It waits without limit, or for `timeout` seconds; 0 does not wait for a release. Raises
         `LockDenied`, which names the holder. A released lock is kept in the cache for
-        `idle_timeout` (by default the session's TTL) and given up when another client wants it,
+        `idle_timeout` (by default the session's TTL) and given up when another client waits,
         unless `cache` or `recall` is False. `recall_timeout` is how long to wait for the holder's
         answer with `timeout=0`.
 
@@ -314,7 +314,7 @@ class Client:
     ) -> AcquisitionCounts:
         """Count how often locks were acquired: those named, and those whose names have a prefix.
 
-        No lock is taken for this: their holders are asked, and answer within `recall_timeout`.
+        No lock is taken for this: their holders respond within `recall_timeout`.
         Locks whose holders do not are in `not_reached` of the result, the others in `counts`. Each
         client counts, and the count is passed on when a lock is handed over. It is lost when the
         lock has no holder any more, unless the lock was made with `count=True`.

@@ -83,7 +83,7 @@ class KV:
         `UnknownKey` if there is none to keep. A lost lease is refused before anything is sent.
         """
         if keep_lease and lease is not None:
-            raise ValueError("lease and keep_lease exclude each other: give one of them")
+            raise ValueError("lease and keep_lease are mutually exclusive; give only one")
         data = None if value is None else to_bytes(value, "value")
         wanted = None if keep_lease else lease_id(lease)
         call = self._engine.put(to_bytes(key, "key"), data, lease=wanted)

@@ -44,7 +44,7 @@ MAX_ENDPOINTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Registrar:
-    """A registrar as it has described itself. Two with the same id are equal."""
+    """The description that a registrar has sent. Equality is by id."""
 
     id: str
     groups: frozenset[str] = field(default=frozenset(), compare=False)

@@ -1,7 +1,7 @@
 """Which interests the discovery service of a server accepts, in all of its registrations together.
 
 An interest is counted before it is stored, so that calls that are executed at the same time cannot
-exceed a limit together. What is counted is always accepted again: a change that adds nothing new is
+exceed a limit together. A counted interest is accepted again: a change that adds nothing new is
 not refused, even if there is more than the limits allow, such as after a take-over.
 """
 

@@ -152,5 +152,5 @@ def changed_locators(
 
 def _listed(given: Iterable[Any] | None, what: str, kind: str) -> list[Any]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise TypeError(f"{what} must be several {kind}, such as a list, not {given!r}")
+        raise TypeError(f"{what} must be a collection of {kind}, such as a list, not {given!r}")
     return list(given)

@@ -1,6 +1,6 @@
 """The state of one registration of the discovery service. Pure.
 
-A registration wants registrars of groups and at locators. The service finds registrars for all of
+A registration names groups and locators of registrars. The service finds registrars for all of
 its registrations together; this module decides which of them a registration has, and which events
 its listener receives. A registrar that a registration has is *covered* in at least one way:
 

@@ -119,7 +119,7 @@ class DiscoveryService:
         return self._drafts.dropped
 
     async def start(self) -> None:
-        """Begin the work that no call asks for."""
+        """Start the background work."""
         self._writer.start()
         if self._shared is not None:
             self._shared.start()

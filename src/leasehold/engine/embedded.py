@@ -257,7 +257,7 @@ class EmbeddedEngine(Engine):
         return txn_result(txn, await self._apply(txn))
 
     async def compact(self, revision: int, *, wait: bool = False) -> int:
-        """Forget everything not visible at `revision` or later."""
+        """Compact the history before `revision`."""
         check_revision(revision)
         now = await self._apply(Compact(revision))
         self._runtime.housekeeping.forget()

@@ -237,7 +237,7 @@ class Engine(ABC):
 
     @abstractmethod
     async def compact(self, revision: int, *, wait: bool = False) -> int:
-        """Forget everything not visible at `revision` or later; return the current revision.
+        """Compact the history before `revision`; return the current revision.
 
         Space is freed in the background; with `wait` this returns when that is done. Raises
         `Compacted` if that is done already, and `FutureRevision`.

@@ -30,7 +30,7 @@ def range_of(key: BytesOrText, end: BytesOrText, *, prefix: bool) -> tuple[bytes
     if not prefix:
         return first, last
     if last:
-        raise ValueError("end and prefix exclude each other; give only one of them")
+        raise ValueError("end and prefix are mutually exclusive; give only one")
     return (first, prefix_end(first)) if first else (b"\0", b"\0")
 
 
@@ -122,18 +122,18 @@ class Key:
     def put(
         self, value: BytesOrText | None, *, lease: LeaseLike = None, keep_lease: bool = False
     ) -> Put:
-        """Set it, and attach it to a lease; as for `kv.put`."""
+        """Return an operation that sets the key, for transactions; arguments as for `kv.put`."""
         if self._end:
             raise ValueError("put needs one key, not a prefix")
         if keep_lease and lease is not None:
-            raise ValueError("lease and keep_lease exclude each other; give only one of them")
+            raise ValueError("lease and keep_lease are mutually exclusive; give only one")
         data = None if value is None else to_bytes(value, "value")
         return Put(self._key, data, None if keep_lease else lease_id(lease))
 
     def delete(self, *, previous: bool = False) -> Delete:
-        """Delete it, or all keys with the prefix; as for `kv.delete`."""
+        """Return an operation that deletes the key, or all keys with the prefix."""
         return Delete(self._key, self._end, previous)
 
     def get(self, *, limit: int = 0) -> Range:
-        """Read it, or all keys with the prefix."""
+        """Return an operation that reads the key, or all keys with the prefix."""
         return Range(self._key, self._end, limit=limit)

@@ -10,7 +10,7 @@ Keys below that of the record:
     e/<position as 16 hex digits>   StoredMail
     n                               the last position that was acknowledged, as decimal text
 
-A sender repeats a delivery whose outcome it does not know. Events that are still in the mailbox are
+A sender repeats a delivery whose outcome is unknown. Events that are still in the mailbox are
 not stored twice. A delivery for which there is no room is refused as a whole, and the sender
 retries; an empty mailbox accepts any delivery, so that none waits forever.
 """

@@ -205,7 +205,7 @@ def _check_resource(resource: str) -> None:
         raise TypeError(f"resource must be a str, not {resource!r}")
     if not 0 < len(resource) <= MAX_RESOURCE_CHARS:
         raise ValueError(
-            f"resource must have from 1 to {MAX_RESOURCE_CHARS} characters, not {len(resource)}"
+            f"resource must have 1 to {MAX_RESOURCE_CHARS} characters, got {len(resource)}"
         )
 
 

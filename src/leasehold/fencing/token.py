@@ -46,7 +46,7 @@ class Token(NamedTuple):
         text.
         """
         if not isinstance(text, str):
-            raise TypeError(f"a token is parsed from a str such as '123-4', got {text!r}")
+            raise TypeError(f"token must be a str such as '123-4', got {text!r}")
         written = _WRITTEN.fullmatch(text)
         if written is not None:
             revision, count = int(written[1]), int(written[2] or 0)

@@ -110,7 +110,7 @@ class _Round:
 
 @dataclass(frozen=True)
 class CollectReport:
-    """What was removed."""
+    """The numbers of a pass."""
 
     unlinked: int
     """Files and directories below deleted directories."""

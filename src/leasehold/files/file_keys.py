@@ -155,7 +155,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Trash:
-    """What was unlinked or replaced, and since when."""
+    """A trash entry: unlinked or replaced data."""
 
     since_ms: int = 0
     """When a collector has seen it first, by the clock of its server; 0 if none has."""
@@ -288,7 +288,7 @@ def decode_trash(value: bytes) -> Trash:
     try:
         found = pb.FileTrash.FromString(value)
     except DecodeError as error:
-        raise UndecodableValue(f"a trash entry cannot be decoded: {error}") from None
+        raise UndecodableValue(f"value of a trash entry cannot be decoded: {error}") from None
     replicas = tuple(map(_replica_of, found.replicas))
     return Trash(found.since_ms, found.is_directory, replicas, found.length)
 

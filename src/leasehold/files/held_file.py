@@ -36,7 +36,7 @@ from leasehold.keyspace.operations import Put, Range, Step
 
 
 class _Found(NamedTuple):
-    """What a transaction that failed has found."""
+    """The keys as read by a failed transaction."""
 
     record: KeyValue | None
     block: KeyValue | None

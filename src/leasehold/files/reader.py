@@ -1,7 +1,7 @@
 """`FileReader`: a file at a fixed length, that of what was flushed when it was opened.
 
 Bytes are read in whole chunks, whose checksums are compared. A replica that is missing or damaged
-is skipped. What a reader has opened stays readable for a while after the file was replaced,
+is skipped. An opened file stays readable for a while after the file was replaced,
 recovered or deleted (`FilesConfig.keep_s`). A block that has other replicas since, such as after
 a repair, is read from these: checksums and length stay those that the reader has found.
 """

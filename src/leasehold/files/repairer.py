@@ -70,7 +70,7 @@ MAX_ERRORS: Final = 20
 
 @dataclass
 class RepairReport:
-    """What was found and repaired."""
+    """Counts and errors of a pass."""
 
     files: int = 0
     blocks: int = 0
@@ -143,7 +143,7 @@ class _Plan(NamedTuple):
     missing: int
     """Replicas that are to be added."""
     whys: str
-    """What is wrong with the others."""
+    """The faults of the others."""
 
     @property
     def is_complete(self) -> bool:

@@ -104,7 +104,7 @@ class FilesService:
         self._tasks.append(loop.create_task(self._begin()))
 
     async def close(self) -> None:
-        """Stop. What is under way is left to other servers."""
+        """Stop. Work under way is left to other servers."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

@@ -104,7 +104,7 @@ class StoreChanges:
             if found.pairs and found.pairs[0].value == b"%d" % look.revision:
                 look.is_done = True
                 return False
-        # First the writers, then the blocks: what a writer has sealed meanwhile is found there.
+        # First the writers, then the blocks: blocks sealed in between are found there.
         look.is_used = await self._is_written(config.leaving)
         look.begun_at, look.after = now, BLOCKS
         return True

@@ -109,7 +109,7 @@ def check_owner(url: str, owner: str, keyspace: str) -> None:
     raise OSError(
         errno.ENXIO,
         f"it belongs to another keyspace ({owning or owner}): use another directory; if that "
-        f"keyspace does not use it any more, run {claim}, after which its data will be deleted",
+        f"keyspace no longer uses it, run {claim}, after which its data will be deleted",
     )
 
 

@@ -148,8 +148,8 @@ class TreeChanges:
             link = found.chain.links[-1]
             steps = [Delete(dirent_key(link.parent, link.name)), *self.unlink_steps(found)]
             done, _ = await self._change(found, compares, steps)
-            # It may have been executed before its answer was lost. What has the path then is
-            # another file.
+            # It may have been executed before its answer was lost. Then the path leads
+            # to another file.
             if done.succeeded or await self._ns.chain_of(found.id) is None:
                 return found.id
         raise conflicted(repr(path), "changed by other clients")

@@ -126,7 +126,7 @@ class ClientCall(Http2Stream):
         raise NotImplementedError
 
     def ended(self, trailers: AnswerBlock) -> None:
-        """Called with the trailers of the answer."""
+        """Called with the trailers of the response."""
         raise NotImplementedError
 
     def failed(self, failure: Failure) -> None:
@@ -153,7 +153,7 @@ class UnaryCall(ClientCall):
         self._answer = message
 
     def ended(self, trailers: AnswerBlock) -> None:
-        """Called with the trailers of the answer."""
+        """Called with the trailers of the response."""
         if self.future.done():
             return
         error = trailers.error()
@@ -297,7 +297,7 @@ class StreamingCall(ClientCall):
             self._writing.wake()
 
     def ended(self, trailers: AnswerBlock) -> None:
-        """Called with the trailers of the answer."""
+        """Called with the trailers of the response."""
         self._trailers = trailers
         self._failure = self._failure or trailers.error()
         self._wake_all()

@@ -96,7 +96,7 @@ def check_timeout(timeout_s: float | None) -> None:
     if not isinstance(timeout_s, int | float):
         raise TypeError(f"timeout must be a number of seconds or None, not {timeout_s!r}")
     if not 0 < timeout_s <= sys.float_info.max:
-        raise ValueError(f"timeout must be more than 0 s and finite, or None; not {timeout_s!r}")
+        raise ValueError(f"timeout must be more than 0 s and finite, or None, got {timeout_s!r}")
 
 
 # Answers.

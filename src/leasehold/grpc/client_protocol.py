@@ -285,7 +285,7 @@ def _stranger(data: bytes) -> str | None:
         line = data.partition(b"\r\n")[0][:_SHOWN_BYTES].decode(errors="replace")
         return f"the server speaks HTTP/1.1, not HTTP/2 ({line})"
     if data.startswith(_TLS_ALERT):
-        return "the server speaks TLS there, and was spoken to without"
+        return "the server uses TLS on this port: use https://"
     if data and data[0]:
         line = data.partition(b"\n")[0].rstrip(b"\r")[:_SHOWN_BYTES].decode(errors="replace")
         said = f"it sent {line!r}"

@@ -93,7 +93,7 @@ class Connector:
 
     @property
     def last_error(self) -> str:
-        """Why there is no connection, if the reason is known."""
+        """The last reason for being disconnected; empty if none is known."""
         return self._last_error
 
     # Waiters.

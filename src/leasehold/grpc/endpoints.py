@@ -243,11 +243,11 @@ def _speaks_http2(transport: asyncio.Transport) -> bool:
 
 # Error texts.
 
-NO_HTTP2: Final = "the server does not speak HTTP/2 over TLS (it does not choose h2 by ALPN)"
+NO_HTTP2: Final = "the server does not support HTTP/2 over TLS (no h2 in ALPN)"
 _NO_TLS: Final = "the server does not speak TLS there"
-_OLD_TLS: Final = "the server has no version of TLS that is good enough: 1.2 or newer"
+_OLD_TLS: Final = "the server does not support TLS 1.2 or newer"
 _HUNG_UP: Final = (
-    "the server hung up during the TLS handshake: it may want a client certificate, or speak no TLS"
+    "TLS handshake cut off by the server: it may require a client certificate, or not use TLS"
 )
 _NOT_TRUSTED: Final = "the certificate is not signed by a trusted authority"
 
@@ -259,14 +259,14 @@ _TLS_REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": _OLD_TLS,
     "TLSV1_ALERT_PROTOCOL_VERSION": _OLD_TLS,
     "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": NO_HTTP2,
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants a client certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the server wants a client certificate, or another one",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "a client certificate is required",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client certificate is missing or was refused",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": (
-        "the server refused the handshake: it may want a client certificate, or other ciphers"
+        "the server refused the handshake: it may need a client certificate, or other ciphers"
     ),
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the server says that the client certificate has expired",
-    "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust who signed the client certificate",
-    "TLSV1_UNRECOGNIZED_NAME": "the server is not known by that name",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client certificate has expired",
+    "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust the CA of the client certificate",
+    "TLSV1_UNRECOGNIZED_NAME": "the server does not have that name",
 }
 
 _VERIFICATION: Final = {

@@ -302,7 +302,7 @@ def as_rpc_error(error: BaseException, path: str) -> RpcError:
     if isinstance(error, BufferFull):
         return RpcError(Status.RESOURCE_EXHAUSTED, str(error))
     logger.error("the handler of %s failed", path, exc_info=error)
-    return RpcError(Status.INTERNAL, "internal error; the server's log says more")
+    return RpcError(Status.INTERNAL, "internal error; see the server's log")
 
 
 def is_refusal(error: RpcError, request_bytes: int = 0) -> bool:

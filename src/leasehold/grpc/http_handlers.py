@@ -182,7 +182,7 @@ def _date(second: int) -> bytes:
 
 
 def plain(status: HTTPStatus, why: str = "") -> Reply:
-    """Return a page that tells why there is no other."""
+    """Return a page with a status and a reason."""
     text = f"{status.value} {why or status.phrase}\n"
     return Reply(status, "text/plain; charset=utf-8", text.encode())
 

@@ -418,7 +418,7 @@ class ServerConnection(Http2[AnsweringStream]):
                 stream.relieve()
             self._outbound.flush()
         elif event_bytes > self._cramped_from + self.limits.max_unsent_bytes:
-            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not take what it asks for")
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read its responses")
             self._outbound.flush()
 
     @property

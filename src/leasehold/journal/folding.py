@@ -100,7 +100,7 @@ def _terms(connection: apsw.Connection, lease: int) -> tuple[float, str]:
     query = "SELECT ttl_s, holder FROM lease WHERE id = ?"
     found: list[Any] = connection.execute(query, (lease,)).fetchall()
     if not found:
-        raise DamagedJournal(f"lease {shown_lease(lease)} was never granted; restore a backup")
+        raise DamagedJournal(f"lease {shown_lease(lease)} has no grant; restore a backup")
     ttl_s, holder = found[0]
     return float(ttl_s), str(holder)
 

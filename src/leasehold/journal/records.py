@@ -179,7 +179,7 @@ def _rare(change: journal_pb2.Change, what: str | None) -> Record:
         case "jumped":
             return JumpedRecord(change.jumped.revision)
     raise DamagedJournal(
-        "a row has a change of a kind that this version of Leasehold does not know; open it with "
+        "a row has a change of a kind unknown to this version of Leasehold; open it with "
         "the version that wrote it"
     )
 

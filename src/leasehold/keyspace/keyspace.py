@@ -19,8 +19,8 @@ the journal, and those of the last revisions also in `Recent`.
     a key that was deleted            no item, and marks, the last of them odd; its name is in
                                       `_dead`, so that reads of the past find it
 
-`compacted` is the oldest revision that can be read. What a read at or after it cannot see may be
-forgotten, key by key (`trim`).
+`compacted` is the oldest revision that can be read. Versions not visible from it on may be
+removed, key by key (`trim`).
 """
 
 from array import array

@@ -200,6 +200,6 @@ class Revoke(Op[int]):
 
 @dataclass(slots=True)
 class Compact(Op[int]):
-    """Forget everything not visible from this revision on. The result is the current revision."""
+    """Compact the history before this revision. The result is the current revision."""
 
     revision: int

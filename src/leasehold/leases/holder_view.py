@@ -15,7 +15,7 @@ Each request is a `Send`. Answers may come in any order, or not at all:
   request lifts it, since the grantor handles requests in the order in which they were sent (a
   caller that gives up a request for less, and asks for more over another connection, must ensure
   that order);
-- once the grantor does not know the lease any more, no answer to an earlier request revives it.
+- once the lease has ended at the grantor, no answer to an earlier request revives it.
 
 Other threads may read the end at any time, and never see one that lies later than both the one
 before a change and the one after it. So `_end` is changed first, then what holds it down.
@@ -75,7 +75,7 @@ class Holding:
     def __init__(self, sent_at: float, granted: Duration, margin: Margin = 0.0) -> None:
         if not callable(margin) and not 0.0 <= margin < 1.0:
             raise ValueError(
-                f"margin must be a fraction of the term, at least 0 and less than 1; not {margin!r}"
+                f"margin must be a fraction of the term, from 0 to less than 1, got {margin!r}"
             )
         self._margin = margin
         self._sent_at = self._credited_at = sent_at

@@ -169,7 +169,7 @@ class Lease(ABC):
         self.settle(send, 0.0)
 
     def can_batch(self, other: object) -> bool:
-        """Return whether one call can renew both: an equivalence relation."""
+        """Return whether one call can renew both leases (an equivalence relation)."""
         return isinstance(other, Lease) and self.batch_key == other.batch_key
 
     def send(self, requested: Requested) -> Send:

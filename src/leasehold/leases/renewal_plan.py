@@ -412,7 +412,7 @@ class RenewalPlan(Generic[L]):
         return managed.deadline > now
 
     def _start_call(self, first: _Managed[L], now: float, late_s: float) -> RenewalCall[L]:
-        """Collect the leases to renew with `first`, and entry all of them as outstanding."""
+        """Collect the leases to renew with `first`, and mark all of them as outstanding."""
         batch = [first]
         for _, entry in first.pool.queue.pop_due(now, MAX_BATCH - 1):
             if self._is_due(entry.managed, now):

@@ -1,4 +1,4 @@
-"""`ClientLock`: one lock of one client, and all local callers that want it.
+"""`ClientLock`: one lock of one client, and its local callers.
 
 Theory of operation. In the queue of a lock a client is one contender, whichever of its tasks and
 threads want the lock. Its states, and the table of their transitions, are in `lock_state.py`; every
@@ -420,7 +420,7 @@ class ClientLock:
             self._forget(LockChange.DELETED, "it was released")
 
     def lost(self, error: BaseException | None, why: str = "") -> None:
-        """Mark it as lost, alone or with its session."""
+        """Mark the lock as lost, alone or with its session."""
         if self.ownership is None:
             return
         self._forget(LockChange.ENDED, why, error, is_lost=True)
@@ -478,7 +478,7 @@ class ClientLock:
         driver: asyncio.Task[None] | None,
         turns: asyncio.Semaphore,
     ) -> None:
-        """Delete the key of a lock that is given up with the client, and store its count."""
+        """Delete the key of a lock when the client closes, and store its count."""
         if driver is not None:
             await asyncio.wait([driver])
 

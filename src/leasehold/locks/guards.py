@@ -49,7 +49,7 @@ class LockOptions:
     """The options of one acquisition of a lock."""
 
     cache: bool
-    """Keep the lock when it is released, until another client wants it or it was idle for long."""
+    """Keep the lock when it is released, until another client waits or it was idle for long."""
     recall: bool
     """Give it up for others as soon as it is idle."""
     idle_s: float

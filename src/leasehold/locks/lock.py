@@ -216,7 +216,7 @@ class Lock(metaclass=HandleType):
     def acquire_cached(self, who: object = None) -> Guard | None:
         """Acquire the lock without a request, in any thread; None if that is not possible.
 
-        `who` is the task or thread that wants it: the one that holds it already may acquire it
+        `who` is the task or thread of the caller: the one that holds it already may acquire it
         again.
         """
         lock = self._registry.locks.get(self._name)

@@ -45,7 +45,7 @@ class LocalWaiters(deque[LocalWaiter]):
         """Set when the task that works for them has to check for changes."""
 
     def only_ask(self) -> bool:
-        """Whether the next caller wants an answer only."""
+        """Whether the next caller has `timeout=0`."""
         return bool(self) and self[0].tries
 
     def fail(self, error: BaseException) -> bool:

@@ -19,7 +19,7 @@ its key without a known waiter: a waiter that enters during the delete begins wi
 waiter whose predecessor closes its client or loses its session. Also, a number that cannot be
 written, because of the quota or a permission, is dropped with a warning: the lock is released.
 
-So a lock was acquired as often as its counter and its holder's number say. The counter is changed
+So the total of a lock is its counter plus its holder's number. The counter is changed
 only when the key of an owner is deleted. So if both are read while one owner has the lock, they
 belong together.
 
@@ -68,7 +68,7 @@ _LOCK_KEY: Final = re.compile(rb"(.+)/(%b)" % LEASE_HEX, re.DOTALL)
 
 
 class Uncounted(NamedTuple):
-    """A lock whose holder has not told how often it was acquired."""
+    """A lock whose holder has not returned its count."""
 
     holder: str
     """Its holder; empty if that is not known."""

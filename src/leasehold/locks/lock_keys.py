@@ -49,7 +49,7 @@ def name_of(name: BytesOrText) -> bytes:
     if not data:
         raise ValueError("name must not be empty")
     if len(data) > MAX_NAME:
-        raise ValueError(f"name must have {MAX_NAME} bytes at most, not {len(data)}")
+        raise ValueError(f"name must have at most {MAX_NAME} bytes, got {len(data)}")
     if data.startswith(_RESERVED) and prefix_of(data).startswith(SESSIONS):
         raise ValueError(
             f"name must not be {text_of(_RESERVED)!r} or begin with it and a slash, which is "

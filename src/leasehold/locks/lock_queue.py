@@ -380,7 +380,7 @@ class Successors:
         return self.must_look or bool(self._unanswered) or self.asked_at > 0
 
     def next_unanswered(self) -> KeyValue | None:
-        """Remove and return the next waiter that wants an answer; None if it has left."""
+        """Remove and return the next waiter with `timeout=0`; None if it has left."""
         waiter = self._unanswered.popleft()
         return waiter if waiter.key in self._waiters else None
 

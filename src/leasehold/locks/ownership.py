@@ -107,7 +107,7 @@ class Ownership:
         self.options = options
         """The options of the last holder."""
         self.is_counted = options.count
-        """Whether one of its holders wants the number of acquisitions to be kept."""
+        """Whether one of its holders has used `count=True`."""
         self.log = context.log
         self.name = name
         self.count = 0

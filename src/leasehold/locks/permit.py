@@ -87,7 +87,7 @@ def check_name(name: str, what: str) -> str:
             f"{what} must be text that can be encoded as UTF-8, not {name!r}"
         ) from None
     if size > MAX_NAME_BYTES:
-        raise ValueError(f"{what} must have {MAX_NAME_BYTES} bytes at most, not {size}")
+        raise ValueError(f"{what} must have at most {MAX_NAME_BYTES} bytes, got {size}")
     return name
 
 

@@ -177,7 +177,7 @@ def check_count(count: int, name: str, maximum: int, why: str) -> int:
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"{name} must be an int, not {count!r}")
     if not 1 <= count <= maximum:
-        raise ValueError(f"{name} must be between 1 and {maximum} ({why}), not {count}")
+        raise ValueError(f"{name} must be between 1 and {maximum} ({why}), got {count}")
     return count
 
 

@@ -48,7 +48,7 @@ def check_who(who: str) -> str:
     if not isinstance(who, str):
         raise TypeError(f"name must be a str, not {who!r}")
     if not 0 < len(who) <= MAX_WHO:
-        raise ValueError(f"name must have 1 to {MAX_WHO} characters, not {len(who)}")
+        raise ValueError(f"name must have 1 to {MAX_WHO} characters, got {len(who)}")
     if _CONTROL.search(who):
         raise ValueError(f"name must be text without line ends and control characters, not {who!r}")
     try:

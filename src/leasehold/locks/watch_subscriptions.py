@@ -91,7 +91,7 @@ class WatchSubscriptions:
         if not prefix.endswith(b"/"):
             raise ValueError(f"prefix must end with a slash, got {prefix!r}")
         if start < 1:
-            raise ValueError(f"start must be a revision, 1 or later; not {start}")
+            raise ValueError(f"start must be a revision of at least 1, got {start}")
         if self._is_closed:
             raise Closed("the watch subscriptions were closed")
         subscription = WatchSubscription(prefix, start, on_event, on_gap, self._cancelled)

@@ -125,7 +125,7 @@ def register_type(
         raise ValueError("name of a type must not be empty")
     for known, taken in _NAMES.items():
         if taken == chosen and known is not kind:
-            raise ValueError(f"name {chosen!r} is taken by the class {known.__qualname__}")
+            raise ValueError(f"name {chosen!r} is already used by class {known.__qualname__}")
     codec = _codec(kind, chosen, encode, decode, encoding)
     former = _BY_CLASS.pop(kind, None)
     if former is not None:

@@ -325,7 +325,7 @@ def _conditions(item: Item) -> Iterator[_Condition]:
         yield "value", pair
 
 
-# What an item is indexed by; nothing if it is None.
+# The index keys of an item; none if it is None.
 
 
 def _types(item: Item | None) -> frozenset[str]:

@@ -128,7 +128,7 @@ class ItemEvents:
         feed.on_gap.append(self._missed)
 
     async def start(self) -> None:
-        """Begin the work that no call asks for."""
+        """Start the background work."""
         self._recording = asyncio.get_running_loop().create_task(self._keep_recording())
 
     async def close(self) -> None:

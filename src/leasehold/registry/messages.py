@@ -1,6 +1,6 @@
 """Items, templates and attributes as messages, and back. Pure.
 
-What arrives is checked here: names, sizes, and the values of fields, which are made canonical.
+Input is checked here: names, sizes, and the values of fields, which are made canonical.
 """
 
 import json

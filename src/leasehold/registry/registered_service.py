@@ -252,7 +252,7 @@ class RegisteredService:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._is_writing:  # what it writes has to be removed
+        if self._is_writing:  # its item has to be removed
             await asyncio.wait(self._tasks[:1], timeout=CLOSE_S)
         for task in self._tasks:
             task.cancel()

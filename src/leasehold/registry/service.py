@@ -100,7 +100,7 @@ class RegistryService:
         self._snapshots: dict[tuple[Template, bool, int], list[Match]] = {}
 
     async def start(self) -> None:
-        """Begin the work that no call asks for."""
+        """Start the background work."""
         await self.feed.start()
 
     async def close(self) -> None:

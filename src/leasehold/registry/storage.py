@@ -405,7 +405,7 @@ class ItemStorage:
             if made is None:
                 if is_read:
                     return version, version.revision
-                version = None  # what is known may be late
+                version = None  # the index may be behind
                 continue
             key = item_key(version.item.id)
             try:

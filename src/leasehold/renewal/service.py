@@ -125,7 +125,7 @@ class RenewalService:
         self.warning_lateness_s = Histogram(LATENESS_S)
 
     async def start(self) -> None:
-        """Begin the work that no call asks for."""
+        """Start the background work."""
         recorder = EndRecorder(self.records, self._locked, self._write, self._clock)
         self._spawn(recorder.run())
 
@@ -285,7 +285,7 @@ class RenewalService:
 
     @asynccontextmanager
     async def _locked(self, live: LiveSet) -> AsyncIterator[None]:
-        """Hold the lock of a set, for work that no call asks for; `NoSuchObject`: it is over."""
+        """Hold the lock of a set, for background work. Raises `NoSuchObject` if it is over."""
         async with live.record.lock:
             if live.is_stopped:
                 raise NoSuchObject(NAME, live.record.id)
@@ -468,7 +468,7 @@ class RenewalService:
         if live.writer is not None:
             live.writer.cancel()
 
-    # Work that no call asks for.
+    # Background work.
 
     def _spawn(self, work: "Coroutine[object, object, None]") -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)

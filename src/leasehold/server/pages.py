@@ -290,7 +290,7 @@ class MetricsPage:
 
     def _show_server(self, out: Exposition) -> None:
         version = [({"server_version": ETCD_VERSION}, 1)]
-        out.family("etcd_server_version", "gauge", "The version of etcd it speaks as.", version)
+        out.family("etcd_server_version", "gauge", "The etcd version of the API.", version)
         cluster = [({"cluster_version": CLUSTER_VERSION.rpartition(".")[0]}, 1)]
         out.family("etcd_cluster_version", "gauge", "The same of the cluster.", cluster)
         member = [({"server_id": f"{self._runtime.journal.identity.member_id:x}"}, 1)]
@@ -304,7 +304,7 @@ class MetricsPage:
         what = "Batches of changes that are on disk, and starts, ever."
         out.gauge("etcd_server_proposals_committed_total", what, index)
         out.gauge("etcd_server_proposals_applied_total", what, index)
-        what = "Always 0: what was taken is done, or the server stops."
+        what = "Always 0: the server stops if a change fails."
         out.counter("etcd_server_proposals_failed_total", what, 0)
         what = "Answers that wait for the disk."
         out.gauge("etcd_server_proposals_pending", what, self._gate.answers)
@@ -313,7 +313,7 @@ class MetricsPage:
         out.counter("leasehold_commits_total", what, self._store.durable)
 
     def _show_disk(self, out: Exposition) -> None:
-        what = "What writing a batch to the journal took, with its sync, in seconds."
+        what = "Duration of writing and syncing a batch to the journal, in seconds."
         costs_s = self._runtime.commit_costs_s
         for name in (
             "leasehold_commit_duration_seconds",
@@ -324,11 +324,11 @@ class MetricsPage:
         journal, store = self._runtime.journal, self._store
         what = "The size of the journal, in bytes."
         out.gauge("etcd_mvcc_db_total_size_in_bytes", what, journal.size_bytes)
-        what = "What of the journal is in use, in bytes."
+        what = "Used part of the journal, in bytes."
         out.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", what, journal.used_bytes)
-        what = "What the data may take before writes are refused, in bytes."
+        what = "Data size above which writes are refused, in bytes."
         out.gauge("etcd_server_quota_backend_bytes", what, store.quota_bytes)
-        what = "What the data takes, on disk or in memory, whichever is more, in bytes."
+        what = "Size of the data on disk or in memory, whichever is larger, in bytes."
         out.gauge("leasehold_used_bytes", what, store.used_bytes)
 
     def _show_keys(self, out: Exposition) -> None:

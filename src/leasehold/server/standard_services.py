@@ -289,7 +289,7 @@ class StandardServices:
         out.counter("leasehold_registry_lookups_total", "Lookups of items.", registry.lookups)
         out.counter(
             "leasehold_registry_resyncs_total",
-            "Events that tell a listener to look up again: others were lost.",
+            "Events that request a new lookup, because others were lost.",
             events.resyncs,
         )
         self._dns_metrics(out, DnsCounts() if self._dns is None else self._dns.counts)

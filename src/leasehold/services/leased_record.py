@@ -60,7 +60,7 @@ class LeasedRecord(StoredRecord, Generic[T]):
         self.check()
         if self.remaining_s <= 0.0:
             if self.leased.deadline > self._now():
-                raise TooBusy(f"the renewal of {self.service} {self.id} is not stored yet")
+                raise TooBusy(f"renewal of {self.service} {self.id} is not stored yet: retry")
             raise NoSuchObject(self.service, self.id)
 
     def __repr__(self) -> str:

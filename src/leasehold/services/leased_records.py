@@ -148,7 +148,7 @@ class LeasedRecords(Generic[T]):
         """
         requested = check_positive(requested)
         if len(self.table) >= self.max_records:
-            raise TooBusy(f"service {self.name} has the maximum of {self.max_records:,} objects")
+            raise TooBusy(f"{self.name} has {self.max_records:,} objects, the maximum: retry later")
         record = self._new_record()
         record.state = self._owner.load(record, {})
         self._reaper.enter()
@@ -176,7 +176,7 @@ class LeasedRecords(Generic[T]):
             ownership = self._loaded.get(self._shards.shard_of(record_id))
             if ownership is not None and ownership.is_valid:
                 return LeasedRecord(self.name, record_id, ownership, self._lease_time)
-        raise ShardLost(0, "this server has no shard at present")
+        raise ShardLost(0, "this server owns no shard at present: retry")
 
     async def _store_new(self, record: LeasedRecord[T], steps: Sequence[Step]) -> None:
         await self._deleted.watching()

@@ -71,7 +71,7 @@ class Ownership:
     def check(self) -> None:
         """Raise `ShardLost` unless this server owns the shard now."""
         if not self.is_valid:
-            raise ShardLost(self.number, "this server has lost it")
+            raise ShardLost(self.number, "this server no longer owns the shard")
 
     def lost(self) -> None:
         """Record that it is lost, for good."""

@@ -197,7 +197,7 @@ class GrpcServer:
     # Closing, step by step.
 
     async def close(self) -> None:
-        """Close gracefully."""
+        """Stop listening, wait for calls under way, and close all connections."""
         await self.stop_taking()
         await self.part(STOPPED)
 

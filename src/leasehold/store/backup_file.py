@@ -6,8 +6,8 @@ the same place as in etcd's snapshots.
 
 The time is in a block of its own (`time_block`). Backups of older releases do not have that block.
 
-A backup is written to a locked file under another name, and renamed when all of it is on disk. What
-a killed process has left under that other name is overwritten by the next backup.
+A backup is written to a locked file under another name, and renamed when all of it is on disk. A
+file left by a killed process is overwritten by the next backup.
 
 A snapshot, which is sent to a reader that stores it elsewhere, is copied into an `UnlinkedFile`. It
 has a name only until SQLite has opened it, so nothing is left of it when its user is done, has

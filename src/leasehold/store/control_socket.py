@@ -142,7 +142,7 @@ class Control:
                 request = _parse(await _read_line(reader))
             made = await self._back_up(request, reader, writer)
         except TimeoutError:
-            return {"error": f"nothing was asked for within {IDLE_S:g} s"}
+            return {"error": f"no request within {IDLE_S:g} s"}
         except (LeaseholdError, ValueError) as error:
             return {"error": str(error)}
         return {"done": {"revision": made.revision, "bytes": made.size_bytes}}

@@ -104,7 +104,7 @@ class Replay:
         return self.listed
 
     def _unrenewed(self) -> list[Entry]:
-        """After a clean stop these are the leases listed before; else all that have an end."""
+        """Return the leases with an end; after a clean stop, only those not renewed before it."""
         if self._remaining is not None and self._remaining.header.is_clean:
             header, listed = self._remaining.header, self._remaining.entries
             renewed = {lease for lease, _ in listed[header.unrenewed :]}

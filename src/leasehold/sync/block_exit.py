@@ -86,7 +86,7 @@ instructions."""
 
 
 class _BlockExit(Generic[F]):
-    """`__exit__` of a context manager: a new `Block` for each `with` statement."""
+    """Descriptor for `__exit__` that makes a new `Block` for each `with` statement."""
 
     def __init__(self, exit_: F) -> None:
         self._exit = exit_

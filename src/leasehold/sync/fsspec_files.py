@@ -248,7 +248,7 @@ class LeasedFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Delete files, and with `recursive` directories with all below them."""
         is_whole = recursive and maxdepth is None
         names = self.expand_path(path, recursive=recursive and not is_whole, maxdepth=maxdepth)
-        for name in reversed(names):  # what is below a directory first
+        for name in reversed(names):  # entries below a directory first
             self._delete(name, recursive=is_whole)
 
     def _delete(self, path: str, *, recursive: bool = False) -> None:

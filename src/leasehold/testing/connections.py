@@ -138,7 +138,7 @@ class ConnectionEnd:
             self.news.set()
 
     def finish(self, kind: type[Exception], why: str) -> None:
-        """ConnectionEnd this side. Unread messages are kept only after an orderly end."""
+        """End this side. Unread messages are kept only after an orderly end."""
         if self.ending is None:
             self.ending = (kind, why)
             if kind is not EOFError:

@@ -35,7 +35,7 @@ class Spinning(SimulationError):
 
 
 class NotSimulated(RuntimeError):
-    """Only clocks and network are simulated; threads and sockets would break replay."""
+    """Raised for threads and real sockets: they are not simulated, and would break replay."""
 
 
 class Failures:

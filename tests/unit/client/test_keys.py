@@ -132,7 +132,7 @@ def test_steps_are_what_they_say() -> None:
 def test_wrong_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="put needs one key"):
         Key("a", prefix=True).put("1")
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="mutually exclusive"):
         Key("a").put("1", lease=7, keep_lease=True)
     lease: Any = "7"
     with pytest.raises(TypeError, match="lease must be"):
@@ -236,7 +236,7 @@ def test_wrong_arguments_of_calls_are_refused_and_nothing_is_left_lying_about() 
         wrong = 5
         with pytest.raises(TypeError, match="value must be bytes or str"):
             await client.kv.put("a", wrong)
-        with pytest.raises(ValueError, match="exclude each other"):
+        with pytest.raises(ValueError, match="mutually exclusive"):
             await client.kv.put("a", "b", lease=5, keep_lease=True)
         assert (await client.kv.range("", prefix=True)).total == 0
 

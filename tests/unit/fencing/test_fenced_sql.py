@@ -379,7 +379,7 @@ def test_a_resource_may_have_any_name(shop: sqlite3.Connection, resource: str) -
 def test_a_resource_has_a_name_of_a_length_that_fits(
     shop: sqlite3.Connection, resource: str
 ) -> None:
-    with pytest.raises(ValueError, match="resource must have from 1 to 255 characters"):
+    with pytest.raises(ValueError, match="resource must have 1 to 255 characters"):
         fenced(shop, resource, 5).__enter__()
 
 

@@ -157,8 +157,8 @@ OPTIONS: Final = (
         "advertise",
         ONE_ADDRESS,
         (),
-        "address at which other servers on the same cluster reach this one; the first of listen "
-        "unless set",
+        "address at which other servers on the same cluster reach this one; by default the "
+        "first of listen",
         CLUSTER,
     ),
     Option(
@@ -204,7 +204,7 @@ OPTIONS: Final = (
         "host-whitelist",
         HOST,
         _STANDARD.host_whitelist,
-        "Host name that HTTP clients may use, besides IP addresses, localhost and the names in "
+        "host name allowed in the Host header, besides IP addresses, localhost and the names in "
         "listen; * allows all; by default checked only if all addresses are loopback without TLS; "
         "may be given several times",
         NETWORK,
@@ -352,8 +352,8 @@ OPTIONS: Final = (
         "announcement-ttl",
         term("2m", 1000, MAX_ANNOUNCEMENT_TTL_S * 1000, unit_ms=1000),
         float(_SERVICES.announcement_ttl_s),
-        "how long announcements are valid, in whole seconds; clients notice the end of a killed "
-        "server within twice this time",
+        "how long announcements are valid, in whole seconds; clients drop a killed server "
+        "within twice this time",
         SERVICES,
     ),
     Option(
@@ -396,7 +396,7 @@ OPTIONS: Final = (
         "files-interval",
         term("2s", round(MIN_FILES_INTERVAL_S * 1000), round(MAX_FILES_INTERVAL_S * 1000)),
         _SERVICES.files_interval_s,
-        "time between two looks for files whose writers are gone",
+        "interval of checks for files whose writers are gone",
         SERVICES,
     ),
     Option(

@@ -270,7 +270,7 @@ class RemoteEngine(Engine):
         return result
 
     async def compact(self, revision: int, *, wait: bool = False) -> int:
-        """Forget everything not visible at `revision` or later."""
+        """Compact the history before `revision`."""
         self._check_call()
         check_revision(revision)
         answer = await self._caller.ask(

@@ -186,7 +186,7 @@ def _wrong(text: str, at: int, where: str) -> str:
 
 
 def _shown(character: str) -> str:
-    """Return a character in quotes: its first byte, if it has several."""
+    """Quote the first byte of a character, as Go does in its errors."""
     byte = chr(character.encode(errors="replace")[0])
     if byte == "'":
         return "'\\''"

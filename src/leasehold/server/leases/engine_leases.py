@@ -101,7 +101,7 @@ class EngineLeasesService:
         check_terms(request)
         if request.grantor not in ("", self._grantor):
             return self._header(0) + Outcomes.all_unknown(len(leases)).renewed(), 0
-        if not leases:  # as a client asks that wants to know the kind of server
+        if not leases:  # clients detect the kind of server by this
             return self._header(0) + Outcomes().renewed(), 0
         return self._renew(leases)
 

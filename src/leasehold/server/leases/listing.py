@@ -170,7 +170,7 @@ class Listing:
             self._rolls.popitem(last=False)
 
     async def _call_roll(self, wanted: ListFilter, slicer: Slicer) -> IdSnapshot:
-        """Take a roll of the matching leases, each checked at one moment."""
+        """Collect the ids of matching leases, each checked at one moment."""
         self._begun += 1
         listing = self._begun
         found: list[int] = []

@@ -160,9 +160,9 @@ class Client(ClientBase):
 
         It waits without limit, or for `timeout` seconds; 0 does not wait for a release. Raises
         `LockDenied`, which names the holder. A released lock is kept in the cache for
-        `idle_timeout` (by default the session's TTL) and given up when another client wants it,
-        unless `cache` or `recall` is False. `recall_timeout` is how long to wait for the holder's
-        answer with `timeout=0`.
+        `idle_timeout` (by default the session's TTL) and given up when another client waits, unless
+        `cache` or `recall` is False. `recall_timeout` is how long to wait for the holder's answer
+        with `timeout=0`.
 
         `on_loss(guard, error)` is called in a separate thread if the lock is lost; with
         `cancel_on_loss` the call of this package in which the block waits raises `LockLost` then,
@@ -246,10 +246,10 @@ class Client(ClientBase):
     ) -> AcquisitionCounts:
         """Count how often locks were acquired: those named, and those whose names have a prefix.
 
-        No lock is taken for this: their holders are asked, and answer within `recall_timeout`.
-        Locks whose holders do not are in `not_reached` of the result, the others in `counts`. Each
-        client counts, and the count is passed on when a lock is handed over. It is lost when the
-        lock has no holder any more, unless the lock was made with `count=True`.
+        No lock is taken for this: their holders respond within `recall_timeout`. Locks whose
+        holders do not are in `not_reached` of the result, the others in `counts`. Each client
+        counts, and the count is passed on when a lock is handed over. It is lost when the lock has
+        no holder any more, unless the lock was made with `count=True`.
         """
         return self._thread.run(
             lambda: self._client.count_acquisitions(
