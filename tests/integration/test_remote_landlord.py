@@ -565,7 +565,7 @@ def test_a_grant_that_makes_no_sense_is_a_failure(answer: pb.GrantResponse) -> N
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Channel, "unary", unary)
                 with pytest.raises(
-                    CallFailed, match=r"invalid answer from (the landlord|grantor '')"
+                    CallFailed, match=r"invalid (answer|response) from (the landlord|grantor '')"
                 ):
                     await remote.grant("x")
 

@@ -94,6 +94,8 @@ class FakeRegistrar:
         self.calls: list[str] = []
         self.times: list[float] = []
         """When the service was registered."""
+        self.ids: list[str] = []
+        """The ids that it was registered with; empty ones are those that the registrar chooses."""
         self.errors: dict[str, list[BaseException]] = {}
         """The errors that the next calls of a kind raise; they are not executed."""
         self.is_hanging = False
@@ -115,6 +117,7 @@ class FakeRegistrar:
 
     async def register(self, item: Item, duration: DurationLike) -> FakeRegistration:
         self.times.append(asyncio.get_running_loop().time())
+        self.ids.append(item.id)
         await self.reply("register")
         self.item = item if item.id else replace(item, id=id_of(self.name))
         self._cookie = f"{self.name}-{next(self._cookies)}"

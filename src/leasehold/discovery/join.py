@@ -11,7 +11,10 @@ order of the calls, and handles errors:
 A registration has the state of the service at that time, so earlier changes need not be sent. The
 same holds after a change whose outcome is unknown: all attributes are set again.
 
-The first registrar that answers may choose the id of the service, and all others get that id.
+The service has one id everywhere, since a registration without an id that is repeated after a lost
+answer would make another item. A service with neither id nor descriptor gets a random id before the
+first call. That of a descriptor is returned by the first registrar that answers, and all others get
+it: that registrar may have an item with an equal descriptor already.
 """
 
 import asyncio
@@ -19,10 +22,11 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from random import Random
 from typing import Final, Self, TypeAlias
+from uuid import uuid4
 
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.callbacks import check_plain_callback
@@ -77,8 +81,9 @@ class Join:
 
     `groups` and `locators` are those of `Discovery`; `discovery` is one that the program has, in
     their place, and does not close before the join. `on_id` is called once, with the id of the
-    service, when it has one. `duration` is requested for each lease. `excluded` are ids of
-    registrars that are not joined, such as one that has the service in another way.
+    service: immediately if the item has one, otherwise after the first registration. `duration` is
+    requested for each lease. `excluded` are ids of registrars that are not joined, such as one that
+    has the service in another way.
 
     Calls that change the service return immediately. They raise ValueError, and change nothing, if
     registrars would refuse the result, such as one with too many attribute sets. After `close` they
@@ -102,7 +107,10 @@ class Join:
         if not isinstance(item, Item):
             raise TypeError(f"item must be an Item, as service_item returns it, not {item!r}")
         check_plain_callback(on_id, "on_id")
-        item_of(item_message(item))
+        is_named = bool(item.id)
+        if not is_named and item.descriptor is None:
+            item = replace(item, id=str(uuid4()))
+        item_of(item_message(item))  # raises what registrars would refuse
         self._item = item
         self._duration = duration
         self._excluded = excluded
@@ -116,13 +124,13 @@ class Join:
         self._is_closed = False
         self._is_own = discovery is None
         self._discovery = Discovery(groups, locators, tls=tls) if discovery is None else discovery
-        if item.id:
+        if is_named:
             self._report_id()
         self._discovery.add_listener(self._changed)
 
     @property
     def item(self) -> Item:
-        """The service as it is now; its id is empty until a registrar has chosen one."""
+        """The service as it is now; its id may be empty until the first registration."""
         return self._item
 
     @property
@@ -220,23 +228,21 @@ class Join:
 
         `changes` are those that wait: they are dropped, since the item that is sent has them.
         """
-        if self._item.id:
-            changes.clear()
-            return await at.register(self._item, self._duration)
-        async with self._naming:
+        async with nullcontext() if self._item.id else self._naming:
             changes.clear()
             made = await at.register(self._item, self._duration)
             if not self._item.id:
                 self._item = replace(self._item, id=made.id)
-                self._report_id()
-            return made
+        self._report_id()
+        return made
 
     def _report_id(self) -> None:
-        if self._on_id is not None:
+        on_id, self._on_id = self._on_id, None
+        if on_id is not None:
             try:
-                self._on_id(self._item.id)
+                on_id(self._item.id)
             except Exception:
-                logger.exception("a callback of a join has failed: %r", self._on_id)
+                logger.exception("a callback of a join has failed: %r", on_id)
 
     def keep(self, lease: Lease, lost: Callable[[RenewalNotice], object]) -> None:
         """Renew a lease, and call `lost` when that is not possible any more."""

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -18,6 +19,7 @@ from leasehold.registry.state import (
     MAX_SETS,
     MAX_UPDATES,
     AttributeSet,
+    Descriptor,
     Health,
     Item,
     attribute_set,
@@ -27,6 +29,7 @@ from tests.support.fake_network import FakeNetwork, virtually
 from tests.support.fake_registrars import TERM_S, FakeRegistrar, id_of
 
 MINE = id_of("mine")
+DRIVER = Descriptor("Driver", "json", b"{}")
 
 
 def tag(name: str) -> AttributeSet:
@@ -44,7 +47,7 @@ class World:
         for name in self.registrars:
             self.network.serve(name, name)
         self.join = Join(
-            Item("", attributes=(tag("first"),)) if item is None else item,
+            Item("", attributes=(tag("first"),), descriptor=DRIVER) if item is None else item,
             discovery=self.discovery,
             connect=self.connect,
             on_id=self.ids.append,
@@ -102,6 +105,21 @@ async def test_an_id_that_the_service_has_is_used() -> None:
     await asyncio.sleep(1)
     assert world.ids == [MINE]
     assert world.registrars["S"].item == Item(MINE)
+    await world.close()
+
+
+@virtually
+async def test_a_service_without_id_and_descriptor_keeps_one_id_when_an_answer_is_lost() -> None:
+    world = World(Item("", attributes=(tag("first"),)))
+    world.registrars["R"].errors["register"] = [ConnectionLost("the answer is lost")] * 3
+    world.announce("R")
+    await asyncio.sleep(10)
+    world.announce("S")
+    await asyncio.sleep(1)
+    used = {*world.registrars["R"].ids, *world.registrars["S"].ids}
+    assert used == {str(UUID(world.join.item.id))}
+    assert len(world.registrars["R"].ids) == 4
+    assert world.ids == [world.join.item.id]
     await world.close()
 
 

@@ -532,7 +532,7 @@ def test_a_bad_prefix_or_start_is_refused() -> None:
     async def scene(stage: Stage) -> None:
         with pytest.raises(ValueError, match="prefix must end with a slash, got b'a'"):
             stage.subscribe(b"a", 1)
-        with pytest.raises(ValueError, match="1 or later; not 0"):
+        with pytest.raises(ValueError, match="of at least 1, got 0"):
             stage.subscribe(b"a/", 0)
 
     play(scene)

@@ -171,7 +171,7 @@ def test_values_that_json_does_not_have_are_refused() -> None:
 def test_a_name_has_one_class() -> None:
     register_type(Printer, "example.Thing")
     register_type(Printer, "example.Thing")  # again is no change
-    with pytest.raises(ValueError, match="taken by the class Printer"):
+    with pytest.raises(ValueError, match="already used by class Printer"):
         register_type(Device, "example.Thing")
     register_type(Printer, "example.Other")
     register_type(Device, "example.Thing")
