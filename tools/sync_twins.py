@@ -457,8 +457,9 @@ PHRASES: Final[Mapping[str, str]] = {
     "events, and none about its end.": (
         "events, and none about its end.\n\nDoes nothing in a forked child."
     ),
-    "is called once, with the id of the service, when it has one.": (
-        "is called once in a separate thread, with the id of the service, when it has one."
+    "`on_id` is called once, with the id of the service: immediately if the item has one,": (
+        "`on_id` is called once in a separate thread, with the id of the service: immediately if "
+        "the item has one,"
     ),
     "Calls that change the service return immediately.": (
         "It is thread-safe. Calls that change the service do not wait for registrars."

@@ -24,8 +24,9 @@ class Join(JoinBase):
 
     `groups` and `locators` are those of `Discovery`; `discovery` is one that the program has, in
     their place, and does not close before the join. `on_id` is called once in a separate thread,
-    with the id of the service, when it has one. `duration` is requested for each lease. `excluded`
-    are ids of registrars that are not joined, such as one that has the service in another way.
+    with the id of the service: immediately if the item has one, otherwise after the first
+    registration. `duration` is requested for each lease. `excluded` are ids of registrars that are
+    not joined, such as one that has the service in another way.
 
     It is thread-safe. Calls that change the service do not wait for registrars. They raise
     ValueError, and change nothing, if registrars would refuse the result, such as one with too many
@@ -59,7 +60,7 @@ class Join(JoinBase):
 
     @property
     def item(self) -> Item:
-        """The service as it is now; its id is empty until a registrar has chosen one."""
+        """The service as it is now; its id may be empty until the first registration."""
         return self._on_loop.item
 
     def registrars(self) -> list[Registrar]:
