@@ -10,7 +10,7 @@ from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_term
 from leasehold.cli.connection import finish, require_leasehold, with_client
 from leasehold.cli.leased_objects import seconds_json
-from leasehold.cli.output import emit_json, emit_lines, facts
+from leasehold.cli.output import emit_json, emit_lines, facts, print_error
 from leasehold.cli.parser import OK, Commands, add_group, epilog
 from leasehold.cli.registry import parse_attribute
 from leasehold.cli.registry_views import set_json, shown_set, shown_text
@@ -113,6 +113,10 @@ def _run_membership(arguments: argparse.Namespace) -> int:
             emit_json({"groups": list(groups.names), "groups_number": groups.number})
         else:
             emit_lines(map(_shown_group, groups.names))
+            if not groups.number:
+                print_error("no groups were ever set: the registrar is not announced")
+            elif not groups.names:
+                print_error("the registrar has no groups: only clients of all groups find it")
         return OK
 
     return with_client(arguments, work)
