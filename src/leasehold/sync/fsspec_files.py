@@ -182,10 +182,16 @@ class LeasedFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return _as_dict(self.client.files.stat(name))
 
     def exists(self, path: str, **_options: Any) -> bool:
-        """Return whether there is a file or directory with this path."""
-        with suppress(FileNotFoundError, NotADirectoryError):
+        """Return whether there is a file or directory with this path; invalid ones do not exist."""
+        with suppress(FileNotFoundError, NotADirectoryError, ValueError):
             self.info(path)
             return True
+        return False
+
+    def isdir(self, path: str) -> bool:
+        """Return whether there is a directory with this path; invalid ones do not exist."""
+        with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+            return bool(self.info(path)["type"] == "directory")
         return False
 
     def ls(self, path: str, detail: bool = True, **_options: Any) -> Sequence[Any]:
