@@ -85,6 +85,8 @@ class Client:
         `name` its name as their holder. `random` draws lease ids and the pauses between attempts; a
         simulation passes one with a seed.
         """
+        if not isinstance(engine, Engine):
+            raise TypeError(f"engine must be an Engine, got {engine!r}; use leasehold.connect()")
         self.engine = engine
         self._patience = CallTimeouts(engine, timeout)
         self._keeper = Keeper(engine, clock, random)

@@ -51,6 +51,12 @@ C = TypeVar("C", bound="ClientBase")
 class ClientBase:
     """A client on the loop, closed at interpreter exit if not before."""
 
+    def __new__(cls, *arguments: object, **_options: object) -> Self:
+        """Raise TypeError for arguments of a program, before there is an object to finalize."""
+        if not arguments or not isinstance(arguments[0], LoopThread):
+            raise TypeError("use leasehold.sync.connect() or leasehold.sync.open() for a client")
+        return super().__new__(cls)
+
     def __init__(self, thread: LoopThread, client: AsyncClient) -> None:
         self._thread = thread
         self._client = client

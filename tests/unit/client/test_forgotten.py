@@ -81,6 +81,8 @@ async def test_a_client_that_was_closed_or_was_never_made_is_not_reported() -> N
     del client
     with pytest.raises(ValueError, match="session_ttl"):
         Client(engine, session_ttl=0.001)
+    with pytest.raises(TypeError, match=r"an Engine, got '127.*use leasehold.connect\(\)"):
+        Client("127.0.0.1:2379")  # type: ignore[arg-type]
     await _collected()  # warnings are errors
 
 

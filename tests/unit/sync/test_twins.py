@@ -1,5 +1,6 @@
 """`leasehold.sync` has the names of the async client, and its methods the same parameters."""
 
+import gc
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -171,6 +172,13 @@ def test_each_public_method_has_a_docstring(twin: type) -> None:
         member = inspect.getattr_static(twin, name)
         if isinstance(member, property) or inspect.isfunction(member):
             assert inspect.getdoc(getattr(twin, name)), name
+
+
+@pytest.mark.parametrize("given", [(), ("127.0.0.1:2379",)])
+def test_a_client_that_a_program_constructs_names_the_functions_to_use(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"use leasehold\.sync\.connect\(\)"):
+        leasehold.sync.Client(*given, timeout=5)  # type: ignore[call-arg]
+    gc.collect()  # an exception of a finalizer would be an error
 
 
 def test_nothing_public_has_to_be_awaited() -> None:
