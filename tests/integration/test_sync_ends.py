@@ -44,7 +44,7 @@ lease = client.lease(60)
 client.kv.put("a", "b", lease=lease)
 watch = client.kv.watch("a")
 other = leasehold.sync.connect(sys.argv[1])
-other.lease(60)
+its_lease = other.lease(60)
 print(len(client.leases()))
 """,
         server.endpoint,
@@ -471,12 +471,14 @@ def test_a_child_of_multiprocessing_ends_its_own_leases(
 import multiprocessing
 
 def work(leaves):
+    global of_child  # a handle that is collected before the end would be reported
     try:
         client.kv.get("a")
     except leasehold.Forked:
         print("forked", flush=True)
     own = leasehold.sync.connect(sys.argv[1])
-    own.kv.put("of a child", "1", lease=own.lease(60))
+    of_child = own.lease(60)
+    own.kv.put("of a child", "1", lease=of_child)
     if leaves == "raises":
         raise KeyError("mine")
     if leaves == "exits":

@@ -244,10 +244,11 @@ def _speaks_http2(transport: asyncio.Transport) -> bool:
 # Error texts.
 
 NO_HTTP2: Final = "the server does not support HTTP/2 over TLS (no h2 in ALPN)"
-_NO_TLS: Final = "the server does not speak TLS there"
+_NO_TLS: Final = "the server does not use TLS on this port"
 _OLD_TLS: Final = "the server does not support TLS 1.2 or newer"
 _HUNG_UP: Final = (
-    "TLS handshake cut off by the server: it may require a client certificate, or not use TLS"
+    "the server closed the connection during the TLS handshake: it may require a client "
+    "certificate, or not use TLS on this port"
 )
 _NOT_TRUSTED: Final = "the certificate is not signed by a trusted authority"
 
@@ -262,7 +263,7 @@ _TLS_REASONS: Final = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "a client certificate is required",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the client certificate is missing or was refused",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": (
-        "the server refused the handshake: it may need a client certificate, or other ciphers"
+        "the server refused the handshake: it may require a client certificate or other ciphers"
     ),
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client certificate has expired",
     "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust the CA of the client certificate",

@@ -241,7 +241,7 @@ def granted_lease(
     try:
         term = check_answer(from_wire_ms(ttl_ms))
     except ValueError as error:
-        raise CallFailed(f"invalid response from grantor {grantor!r}: {error}") from error
+        raise CallFailed(f"invalid answer from grantor {grantor!r}: {error}") from error
     return RemoteLease(landlord, grantor, cookie, term, sent_at, margin)
 
 

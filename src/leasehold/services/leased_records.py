@@ -148,7 +148,7 @@ class LeasedRecords(Generic[T]):
         """
         requested = check_positive(requested)
         if len(self.table) >= self.max_records:
-            raise TooBusy(f"{self.name} has {self.max_records:,} objects, the maximum: retry later")
+            raise TooBusy(f"{self.name}: {self.max_records:,} objects, the maximum; retry later")
         record = self._new_record()
         record.state = self._owner.load(record, {})
         self._reaper.enter()

@@ -106,7 +106,7 @@ def test_limits_are_refused_before_anything_is_stored() -> None:
         assert stage.live(registration).interests.groups == frozenset({"a"})
         assert stage.live(registration).interests.locators == (Locator("r"),)
         stage.register("", [R_LOCATOR], handback=b"")  # it is one locator of both
-        with pytest.raises(TooBusy, match="maximum of 2"):
+        with pytest.raises(TooBusy, match="2 objects, the maximum"):
             stage.register("", handback=b"")
 
 

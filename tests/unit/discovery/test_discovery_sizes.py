@@ -145,7 +145,7 @@ def test_what_was_refused_or_has_ended_does_not_count() -> None:
     limits = DiscoveryLimits(locators=1, registrations=1)
     with DiscoveryStage(limits=limits) as stage:
         registration = stage.register("a", ["leasehold://r"])
-        with pytest.raises(TooBusy, match="maximum of 1"):
+        with pytest.raises(TooBusy, match="1 objects, the maximum"):
             stage.register("a", ["leasehold://r"])
         stage.run(stage.service.records.cancel, registration)
         stage.register("a", ["leasehold://s"])

@@ -94,7 +94,7 @@ def test_a_connection_is_ready_when_the_servers_settings_have_come() -> None:
     ("said", "expected"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"HTTP/1.1, not HTTP/2 \(HTTP/1.1 400 Bad Request\)"),
-        (b"\x15\x03\x01\x00\x02\x02\x46", "speaks TLS there"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "uses TLS on this port"),
         (
             b"SSH-2.0-OpenSSH_9.6\r\n",
             r"a:1: .* HTTP/2 \(gRPC\): it sent 'SSH-2\.0-OpenSSH_9\.6'; is it the right port",

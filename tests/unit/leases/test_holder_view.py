@@ -150,7 +150,7 @@ def test_a_fraction_of_a_shorter_term_that_was_asked_for_is_not_relied_on_either
 
 @pytest.mark.parametrize("margin", [-0.1, 1.0, 2.0, float("nan")])
 def test_a_margin_that_is_no_fraction_is_refused_by_value(margin: float) -> None:
-    with pytest.raises(ValueError, match=f"margin must be a fraction .*; not {margin}"):
+    with pytest.raises(ValueError, match=f"margin must be a fraction .*, got {margin}"):
         Holding(100.0, 10.0, margin)
 
 

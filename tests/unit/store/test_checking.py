@@ -301,7 +301,7 @@ def _pair(
         ),
         (records.compacted(99), (36, 35), "revision 99 was compacted before it was written"),
         (b"\x0a\xff", (36, 35), "a row cannot be read"),
-        (b"\x0a\x02\x7a\x00", (36, 35), "a change of a kind that this version"),
+        (b"\x0a\x02\x7a\x00", (36, 35), "a change of a kind unknown to this version"),
     ],
 )
 def test_what_makes_no_sense_is_found_though_its_checksum_is_right(
