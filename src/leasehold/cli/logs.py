@@ -65,7 +65,7 @@ class BackgroundHandler(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
+        self._lines: queue.Queue[str | threading.Event | None] = queue.Queue(MAX_WAITING)
         self._dropped = 0
         self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
         self._thread.start()
@@ -83,6 +83,9 @@ class BackgroundHandler(logging.Handler):
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 record = logging.makeLogRecord(
@@ -92,6 +95,14 @@ class BackgroundHandler(logging.Handler):
             with contextlib.suppress(OSError, ValueError):  # the reader is gone, or it is closed
                 self._stream.write(line + "\n")
                 self._stream.flush()
+
+    def flush(self) -> None:
+        """Wait up to `LAST_LINES_S` until the lines before this call are written."""
+        written = threading.Event()
+        with contextlib.suppress(queue.Full):
+            if self._thread.is_alive():
+                self._lines.put_nowait(written)
+                written.wait(LAST_LINES_S)
 
     def close(self) -> None:
         """Wait up to `LAST_LINES_S` for the last lines."""

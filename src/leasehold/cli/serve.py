@@ -245,10 +245,12 @@ class ServerOutput:
                 _discard_output()
 
     def error(self, line: str) -> int:
-        """Print an error; return the exit code."""
+        """Print an error after the log lines before it; return the exit code."""
         if self._is_for_machines:
             logger.error(line)
             return FAILURE
+        for handler in logging.getLogger().handlers:
+            handler.flush()
         with contextlib.suppress(OSError, ValueError, AttributeError):
             print_error(line)
         return FAILURE

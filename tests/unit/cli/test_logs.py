@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.cli import logs
 from leasehold.cli.logs import BackgroundHandler, ConsoleFormatter, JsonFormatter, set_up_logs
+from leasehold.cli.serve import ServerOutput
 
 WITHIN_S = 30.0
 
@@ -95,6 +96,44 @@ def test_lines_are_written_in_order_and_the_last_ones_before_the_end(
         handler.emit(record("%d", number))
     handler.close()
     assert stream.getvalue().split() == [str(number) for number in range(1000)]
+
+
+def test_a_line_that_is_printed_after_a_flush_is_after_all_logged_lines(
+    handle: Callable[[io.StringIO], BackgroundHandler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowForLogs(SlowStream):
+        def write(self, text: str) -> int:
+            if threading.current_thread() is threading.main_thread():
+                return io.StringIO.write(self, text)
+            return super().write(text)
+
+    stream = SlowForLogs()
+    handler = handle(stream)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    monkeypatch.setattr(sys, "stderr", stream)
+    handler.emit(record("logged"))
+    assert stream.taken.acquire(timeout=WITHIN_S)  # the line is not written yet
+    threading.Timer(0.01, stream.may.set).start()
+    ServerOutput("console").error("printed")
+    first, last = stream.getvalue().splitlines()
+    assert first.endswith("logged")
+    assert last == "leasehold: printed"
+
+
+def test_a_flush_waits_for_a_limited_time_and_not_at_all_after_the_end(
+    handle: Callable[[io.StringIO], BackgroundHandler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = SlowStream()
+    handler = handle(stream)
+    handler.emit(record("x"))
+    with monkeypatch.context() as short:
+        short.setattr(logs, "LAST_LINES_S", 0.01)
+        handler.flush()
+    assert not stream.getvalue()
+    stream.may.set()
+    handler.close()
+    handler.flush()
+    assert handler._lines.empty()
 
 
 def test_a_reader_who_takes_nothing_keeps_nobody_waiting_and_learns_what_was_lost(
