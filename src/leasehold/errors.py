@@ -789,7 +789,7 @@ class TooFewReplicas(FilesError):
 
 
 class FileDamaged(FilesError):
-    """No replica has the flushed data, or the data differs from its checksums."""
+    """No replica has the flushed data with its checksums, or a key of the file is damaged."""
 
     status = Status.DATA_LOSS
     _text = "no replica has the flushed data"

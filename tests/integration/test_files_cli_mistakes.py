@@ -11,6 +11,7 @@ import pytest
 
 import leasehold.sync
 from leasehold.errors import FileDamaged
+from leasehold.files.file_keys import record_key
 from leasehold.files.state import CHUNK_BYTES
 from tests.support.client_command import VARIABLE, Command
 from tests.support.scripts import until
@@ -186,6 +187,17 @@ def test_a_damaged_file_names_the_stores(files: Command, client: leasehold.sync.
     assert f"block 0 in store {stores[0]['url']}: " in said.text
     for each in stores:
         assert complaint.count(f"store {each['url']}: ") == 1
+
+
+def test_a_damaged_key_is_no_mistake_of_the_command_line(
+    files: Command, client: leasehold.sync.Client
+) -> None:
+    files.ok("files", "put", "-", "d/a", stdin=b"bytes")
+    client.kv.put(record_key(client.files.stat("d/a").id), b"\xff")
+    for name in ("cat", "recover", "rm"):
+        assert "'d/a': the record" in files.fails(FAILURE, "files", name, "d/a")
+    assert "'d/a': the record" in files.fails(FAILURE, "files", "ls", "d")
+    files.ok("files", "rm", "-r", "d")
 
 
 def test_the_bytes_before_a_damaged_part_are_printed(

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 import leasehold.sync
-from leasehold import FileAlreadyOpen
+from leasehold import FileAlreadyOpen, FileDamaged
+from leasehold.files.file_keys import record_key
 from leasehold.sync.fsspec_files import LeasedFileSystem
 from leasehold.sync.fsspec_writers import WRITE_BYTES
 from leasehold.testing import LocalServer
@@ -54,6 +55,15 @@ def test_a_url_names_the_server_and_the_file(server: LocalServer, files: LeasedF
     assert files.cat_file("tables/a.csv") == b"a,b\n1,2\n"
     by_url, path = fsspec.url_to_fs(url)
     assert (path, by_url.unstrip_protocol(path)) == ("tables/a.csv", url)
+
+
+def test_a_damaged_file_is_not_a_missing_one(files: LeasedFileSystem) -> None:
+    files.pipe_file("d/a", b"bytes")
+    info = files.client.files.stat("d/a")
+    files.client.kv.put(record_key(info.id), b"\xff")
+    for call in (files.exists, files.isdir, files.info):
+        with pytest.raises(FileDamaged, match="'d/a'"):
+            call("d/a")
 
 
 def test_file_systems_with_one_address_share_a_client(server: LocalServer) -> None:

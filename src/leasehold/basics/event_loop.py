@@ -29,6 +29,12 @@ def post(
             loop.call_soon_threadsafe(callback, *args)
 
 
+def is_cancelled() -> bool:
+    """Return whether the current task is cancelled, and not only something that it awaits."""
+    task = asyncio.current_task()
+    return task is None or bool(task.cancelling())
+
+
 def call_on(
     loop: asyncio.AbstractEventLoop | None, callback: Callable[..., object], *args: object
 ) -> None:

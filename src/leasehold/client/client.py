@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import cache, partial
 from random import Random
@@ -474,20 +475,17 @@ class Client:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        try:
-            await self.files.close()
-            await self._services.close()
-            await self.registry.close()
-            await self._discovery.close()
+        async with AsyncExitStack() as last:  # in reverse order, and all even if one fails
+            last.callback(self._patience.close)
+            for close in (self.engine.close, self._keeper.close, self.permits.cache.close):
+                last.push_async_callback(close)
+            last.push_async_callback(self._locks.close)
+            last.push_async_callback(self._recipes.end_tasks)
             if self._renewal.cache_info().currsize:
-                await self._renewal().close()
-            await self._recipes.end_tasks()
-            await self._locks.close()
-            await self.permits.cache.close()
-            await self._keeper.close()
-        finally:
-            await self.engine.close()
-            self._patience.close()
+                last.push_async_callback(self._renewal().close)
+            for close in (self._discovery.close, self.registry.close, self._services.close):
+                last.push_async_callback(close)
+            last.push_async_callback(self.files.close)
 
     async def __aenter__(self) -> Self:
         return self

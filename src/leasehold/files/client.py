@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, Literal, overload
 
 from leasehold.basics.durations import check_seconds
+from leasehold.basics.event_loop import is_cancelled
 from leasehold.basics.pending import Pending
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.interface import Engine
@@ -274,6 +275,8 @@ class Files:
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:
+                if task.cancelled() and not is_cancelled():
+                    raise Closed("the client was closed while a file was opened") from None
                 task.add_done_callback(self._drop)
                 raise
 
@@ -466,7 +469,8 @@ class Files:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(_abort(file) for file in list(self.holder.files.values())))
+        aborts = [_abort(file) for file in list(self.holder.files.values())]
+        await asyncio.gather(*aborts, return_exceptions=True)
         await self.tree.close(CLOSE_S)
         await self.recoverer.close()
         await self.holder.close()

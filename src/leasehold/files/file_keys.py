@@ -165,11 +165,17 @@ class Trash:
     """The bytes of each replica, or of the file."""
 
 
-class UndecodableValue(ValueError):
+class UndecodableValue(FileDamaged):
     """The value of a key below `leasehold/files/` cannot be decoded."""
 
+    def __init__(self, why: str, path: str = "") -> None:
+        super().__init__(path, why)
 
-# Values. A value that cannot be decoded raises `UndecodableValue`.
+    def __str__(self) -> str:
+        return super().__str__() if self.path else self.why
+
+
+# Values. A value that cannot be decoded raises `UndecodableValue`, with the path if it is given.
 
 
 def encode_record(record: FileRecord) -> bytes:
@@ -192,7 +198,7 @@ def encode_record(record: FileRecord) -> bytes:
     ).SerializeToString()
 
 
-def decode_record(value: bytes) -> FileRecord:
+def decode_record(value: bytes, path: str = "") -> FileRecord:
     """Return a file or directory."""
     try:
         found = pb.FileRecord.FromString(value)
@@ -213,7 +219,8 @@ def decode_record(value: bytes) -> FileRecord:
             found.rename_op,
         )
     except (DecodeError, ValueError) as error:
-        raise UndecodableValue(f"the record of a file cannot be decoded: {error}") from None
+        why = f"the record of a file cannot be decoded: {error}"
+        raise UndecodableValue(why, path) from None
 
 
 def encode_block(block: Block) -> bytes:
@@ -227,12 +234,12 @@ def encode_block(block: Block) -> bytes:
     ).SerializeToString()
 
 
-def decode_block(value: bytes) -> Block:
+def decode_block(value: bytes, path: str = "") -> Block:
     """Return a block."""
     try:
         found = pb.FileBlock.FromString(value)
     except DecodeError as error:
-        raise UndecodableValue(f"a block of a file cannot be decoded: {error}") from None
+        raise UndecodableValue(f"a block of a file cannot be decoded: {error}", path) from None
     replicas = tuple(map(_replica_of, found.replicas))
     return Block(found.stamp, found.length, found.checksums, replicas, found.op)
 

@@ -33,7 +33,7 @@ from leasehold.errors import (
     LeaseholdError,
     UnknownLease,
 )
-from leasehold.files.file_keys import UndecodableValue, holder_key, holder_value, opened_by
+from leasehold.files.file_keys import holder_key, holder_value, opened_by
 from leasehold.files.namespace import CALL_S, Namespace
 from leasehold.files.state import FilesConfig
 from leasehold.keyspace.operations import Compare, Put, Range, Relation, Target
@@ -318,7 +318,7 @@ class FileHolder:
                     await self._check_writer(file_id, writer)
                 elif is_live and await self._finish(file_id, live.id):
                     self._unfinished.pop(file_id, None)
-            except (LeaseholdError, OSError, UndecodableValue) as error:
+            except (LeaseholdError, OSError) as error:
                 logger.warning("file %s is not closed yet: %s", file_id, error)
 
     async def _check_writer(self, file_id: str, writer: OpenedFile) -> None:
@@ -388,7 +388,7 @@ class FileHolder:
         if self._live is not None and file_id not in self.files:
             self.abandon(file_id)
             text = f"the writer of {path!r} was garbage-collected without being closed"
-            warn_forgotten(text, "the file is closed at its flushed length")
+            warn_forgotten(text, "the file is recovered at its flushed length")
 
     def lost(self, file_id: str, why: str) -> None:
         """Remove a file that this client has deleted or replaced itself."""

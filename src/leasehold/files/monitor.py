@@ -146,7 +146,7 @@ class Monitor:
                 is_work_left = await self.make_pass()
             except Closed:
                 return
-            except (LeaseholdError, OSError, UndecodableValue) as error:
+            except (LeaseholdError, OSError) as error:
                 logger.warning("a pass over open files failed: %s", error)
             except Exception:
                 logger.exception("a pass over open files failed")
@@ -265,7 +265,7 @@ class Monitor:
             found = await self._ns.find_id(file_id)
             if found is not None and await self._is_abandoned(found.record):
                 await self._recoverer.recover(found)
-        except (LeaseholdError, OSError, UndecodableValue) as error:
+        except (LeaseholdError, OSError) as error:
             logger.error("file %s cannot be recovered now: %s", file_id, error)
         except Exception:  # one bad file must not stop the others
             logger.exception("file %s cannot be recovered now", file_id)

@@ -284,7 +284,7 @@ class Namespace:
             done = await self.txn(walk.chain.compares(), [Range(key)])
             if done.succeeded and done.results[0].pairs:
                 pair = done.results[0].pairs[0]
-                record = decode_record(pair.value)
+                record = decode_record(pair.value, path)
                 return FoundFile(walk.chain, record, pair.mod_revision, done.revision)
         raise conflicted(repr(path), "renamed by other clients")
 
@@ -335,7 +335,8 @@ class Namespace:
             done = await self.txn(chain.compares(), [Range(record_key(file_id))])
             if done.succeeded and done.results[0].pairs:
                 pair = done.results[0].pairs[0]
-                return FoundFile(chain, decode_record(pair.value), pair.mod_revision, done.revision)
+                record = decode_record(pair.value, chain.path)
+                return FoundFile(chain, record, pair.mod_revision, done.revision)
         raise conflicted(f"file {file_id}", "renamed by other clients")
 
     async def entries(self, path: str) -> AsyncGenerator[FileInfo]:
@@ -387,8 +388,8 @@ class Namespace:
             for link, result in zip(some, done.results, strict=True):
                 if not result.pairs:
                     continue  # only in a keyspace that another program has changed
-                record = decode_record(result.pairs[0].value)
                 chain = Chain((*parent.links, link))
+                record = decode_record(result.pairs[0].value, chain.path)
                 infos.append(await self._info(chain, record, revision))
         return infos
 
@@ -406,7 +407,7 @@ class Namespace:
         if record.state != FileState.CLOSED:
             current = await self.range(block_key(chain.id, record.blocks), revision=revision)
             if current.pairs:
-                size_bytes += decode_block(current.pairs[0].value).length
+                size_bytes += decode_block(current.pairs[0].value, chain.path).length
         return FileInfo(
             chain.path,
             chain.id,

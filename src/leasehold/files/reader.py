@@ -16,9 +16,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from leasehold.engine.interface import prefix_end
-from leasehold.errors import Closed, FileNotFound, LeaseholdError
+from leasehold.errors import Closed, FileDamaged, FileNotFound, LeaseholdError
 from leasehold.files.file_keys import (
-    UndecodableValue,
     block_key,
     blocks_of,
     decode_block,
@@ -62,17 +61,22 @@ class FileReader:
         """The number of a block, a place in it, and its bytes from there."""
 
     async def load(self, record: FileRecord, revision: int) -> None:
-        """Read the blocks of the file at a revision."""
+        """Read the blocks of the file at a revision. Raises `FileDamaged` if one has no key."""
         prefix = blocks_of(self.id)
         after, end = prefix, prefix_end(prefix)
         blocks: list[Block] = []
         is_open = record.state != FileState.CLOSED
         while True:
             page = await self._ns.range(after, end, revision=revision, limit=BLOCKS_PER_PAGE)
-            blocks += [decode_block(pair.value) for pair in page.pairs]
+            for pair in page.pairs:
+                if pair.key != block_key(self.id, len(blocks)):
+                    break
+                blocks.append(decode_block(pair.value, self.path))
             if not page.more:
                 break
             after = page.pairs[-1].key + b"\0"
+        if len(blocks) < record.blocks:
+            raise FileDamaged(self.path, f"block {len(blocks)} has no key")
         del blocks[record.blocks + is_open :]
         self._stores.configure(await self._config(_stores_of(blocks)))
         # Together, and only now: a call above may fail, and the reader is used further.
@@ -197,7 +201,7 @@ class FileReader:
         self, number: int, block: Block, first: int, error: StoreFailed
     ) -> bytes:
         """Read a block from the replicas that it has now: it may have been repaired or merged."""
-        with suppress(StoreFailed, LeaseholdError, OSError, UndecodableValue):
+        with suppress(StoreFailed, LeaseholdError, OSError):
             found = await self._ns.range(block_key(self.id, number))
             for pair in found.pairs:
                 moved = replace(block, replicas=decode_block(pair.value).replicas)
@@ -222,7 +226,7 @@ class FileReader:
         found = await self._ns.range(record_key(self.id))
         if not found.pairs:
             raise FileNotFound(self.path, "the file was deleted or replaced")
-        await self.load(decode_record(found.pairs[0].value), found.revision)
+        await self.load(decode_record(found.pairs[0].value, self.path), found.revision)
 
     async def close(self) -> None:
         """Close it."""

@@ -28,12 +28,11 @@ from typing import Final
 
 from leasehold.basics.backoff import Schedule
 from leasehold.engine.values import KeyValue
-from leasehold.errors import FileDamaged, LeaseholdError, TooFewReplicas, UnknownLease
+from leasehold.errors import Closed, FileDamaged, LeaseholdError, TooFewReplicas, UnknownLease
 from leasehold.files.file_keys import (
     CONFIG,
     Recovery,
     Trash,
-    UndecodableValue,
     block_key,
     block_trash_key,
     decode_block,
@@ -135,6 +134,8 @@ class Recoverer:
             self._running[found.id] = task
             task.add_done_callback(lambda done: self._ended(found.id, done))
         done, _ = await asyncio.wait([task], timeout=wait_s)
+        if task.cancelled():
+            raise Closed("the client was closed during the recovery of a file")
         return bool(done) and task.result()
 
     def _ended(self, file_id: str, task: "asyncio.Task[bool]") -> None:
@@ -254,7 +255,7 @@ class Recoverer:
     async def _run(self, begun: FoundFile) -> bool:
         try:
             is_closed = await self._config.with_current(partial(self._close_file, begun))
-        except (StoreFailed, FileDamaged, LeaseholdError, OSError, UndecodableValue) as error:
+        except (StoreFailed, LeaseholdError, OSError) as error:
             self.failed += 1
             logger.error("recovery of %r failed, and is retried later: %s", begun.chain.path, error)
             await self._record_failure(begun, error)
@@ -265,12 +266,13 @@ class Recoverer:
     async def _record_failure(self, begun: FoundFile, error: Exception) -> None:
         ns, file_id = self._ns, begun.id
         progress = await self._ns.recovery(file_id)
-        wait_s = RETRIES_S[min(progress.attempts, len(RETRIES_S) - 1)]
+        if not wait_ms(progress, ns.now_ms):  # clients that ask for it earlier delay no retry
+            wait_s = RETRIES_S[min(progress.attempts, len(RETRIES_S) - 1)]
+            retry_ms = ns.now_ms + round(wait_s * 1000)
+            progress = replace(progress, attempts=progress.attempts + 1, retry_ms=retry_ms)
         progress = replace(
             progress,
-            attempts=progress.attempts + 1,
             last_error=str(error).removeprefix(f"{begun.chain.path!r}: ")[:MAX_ERROR],
-            retry_ms=ns.now_ms + round(wait_s * 1000),
             # Otherwise it is the configuration that is damaged.
             is_locked=isinstance(error, FileDamaged) and error.path == begun.chain.path,
         )

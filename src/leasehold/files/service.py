@@ -155,6 +155,8 @@ async def _repeat(make_pass: Callable[[], Awaitable[bool]], interval_s: float) -
             is_work_left = await make_pass()
         except Closed:
             return
-        except (LeaseholdError, OSError, UndecodableValue) as error:
+        except (LeaseholdError, OSError) as error:
             logger.warning("a pass over files failed: %s", error)
+        except Exception:
+            logger.exception("a pass over files failed")
         await asyncio.sleep(PAUSE_S if is_work_left else interval_s)

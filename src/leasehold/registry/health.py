@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.basics.addresses import TcpAddress, parse_address
 from leasehold.basics.durations import NEVER, Forever, check_seconds
+from leasehold.basics.event_loop import is_cancelled
 from leasehold.basics.tls import client_tls
 from leasehold.errors import LeaseholdError
 from leasehold.grpc.channel import Channel
@@ -170,8 +171,7 @@ class HealthCheck(ABC):
         except TimeoutError:
             return f"no answer within {limit_s:g} s"
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if is_cancelled():
                 raise
             return "something that the check awaited was cancelled"
         except Exception as error:  # noqa: BLE001  whatever a check raises, it has failed

@@ -197,12 +197,17 @@ def test_the_start_is_tried_again_until_the_engine_answers() -> None:
         stage.close_service()
 
 
-def test_work_goes_on_after_a_pass_that_has_failed() -> None:
+@pytest.mark.parametrize("is_defect", [False, True])
+def test_work_goes_on_after_a_pass_that_has_failed(is_defect: bool) -> None:
     with ServiceStage() as stage:
         stage.start()
-        stage.engine_of_server.is_cut_off = True
+        if is_defect:
+            for number in range(1, 200):
+                stage.engine_of_server.trouble_with("range", number, ZeroDivisionError())
+        stage.engine_of_server.is_cut_off = not is_defect
         stage.pass_time(300.0)
         stage.engine_of_server.is_cut_off = False
+        stage.engine_of_server.no_more_trouble()
         stage.write("file", b"data")
         stage.run(stage.files.delete, "file")
         stage.pass_time(3600.0 + 120.0)

@@ -6,7 +6,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from leasehold.errors import Closed, FileAlreadyOpen, FileNotFound, LeaseExpired, TooFewReplicas
-from leasehold.files.file_keys import DIRENTS, OPEN_FILES, TRASH, decode_trash, id_in, worker_key
+from leasehold.files.file_keys import (
+    DIRENTS,
+    OPEN_FILES,
+    RECOVERIES,
+    TRASH,
+    decode_recovery,
+    decode_trash,
+    id_in,
+    worker_key,
+)
 from leasehold.files.state import FileState
 from leasehold.files.writer import MAX_UNFLUSHED_BYTES, FileWriter
 from tests.support.faulty_engine import Fault
@@ -496,5 +505,50 @@ def test_accept_loss_applies_to_a_recovery_that_is_under_way() -> None:
         await first
         await asyncio.sleep(60)
         assert await state(b) == FileState.CLOSED
+
+    play(scene)
+
+
+def test_clients_that_ask_for_a_recovery_again_and_again_do_not_delay_its_retry() -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b, c = (stage.machine(name) for name in "abc")
+        file = await open_file(a)
+        a.stop()
+        for url in APPENDING:
+            stage.stores.fail(url)
+        for _ in range(20):
+            assert not await b.files.recover("x")
+        [recovery] = stage.keys(RECOVERIES).values()
+        assert decode_recovery(recovery.value).attempts == 1
+        for url in APPENDING:
+            stage.stores.heal(url)
+        async with c.monitored():
+            await asyncio.sleep(20)
+            assert await state(c) == FileState.CLOSED
+        assert await c.read("x") == b"flushed"
+        assert file.id
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("call", "closed_after_s"), [("append", 1), ("recover", 7)])
+def test_a_call_during_which_the_client_is_closed_raises_closed(
+    call: str, closed_after_s: float
+) -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        if call == "append":
+            async with a.files.create("x"):
+                pass
+        else:
+            await open_file(a)
+            a.stop()
+        b.engine.delay_s = 2
+        calling = asyncio.ensure_future(getattr(b.files, call)("x"))
+        await asyncio.sleep(closed_after_s)
+        assert not calling.done()
+        await b.close()
+        with pytest.raises(Closed):
+            await calling
 
     play(scene)
