@@ -290,6 +290,8 @@ def test_mistakes_are_explained(
     both = ("--add", new, "--claim", str(tmp_path / "other"))
     assert "not configured" in files.fails(USAGE_ERROR, "files", "stores", *both)
     assert not Path(new).exists()
+    complaint = files.fails(USAGE_ERROR, "files", "stores", "--add", "nonexist://")
+    assert "store 'nonexist://' needs a path after nonexist://" in complaint
     assert "comma" in files.fails(USAGE_ERROR, "files", "stores", "--add", f"{new},{new}2")
     assert files.ok("files", "collect").text.endswith(" to be deleted later\n")
     assert files.ok("files", "collect", "--json").json["objects"] == 0
