@@ -241,6 +241,8 @@ def test_a_file_that_cannot_be_recovered_is_explained(
         for each in files.ok("files", "stores", "--json").json["stores"]:
             for path in Path(each["url"]).rglob(f"{id_}-*"):
                 path.write_bytes(b"LINE\n")
+        help_text = " ".join(files.ok("files", "recover", "--help").text.split())
+        assert "with 0 the recovery is tried once" in help_text
         said = files("files", "recover", "a", "--wait", "0", "--json")
         assert said.code == DENIED
         assert said.json == {"path": "a", "is_closed": False, "size_bytes": 5}
