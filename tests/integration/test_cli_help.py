@@ -23,7 +23,7 @@ from tests.support.serve_command import WITHIN_S, environment
 from tests.support.servers import etcd_program, free_port
 
 DEFAULT = "127.0.0.1:2379"
-NOTES = ("watching ", "leasehold: the registrar has no groups")
+NOTES = ("watching ", "note: the registrar has no groups")
 EVERYWHERE = "0.0.0.0:2379"
 MEMBERS = "10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
 EXAMPLES = re.compile(r"^(?:example|examples|then):\n((?:  .*\n?)+)", re.MULTILINE)

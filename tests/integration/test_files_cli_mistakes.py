@@ -253,6 +253,8 @@ def test_a_file_that_cannot_be_recovered_is_explained(
         for each in files.ok("files", "stores", "--json").json["stores"]:
             for path in Path(each["url"]).rglob(f"{id_}-*"):
                 path.write_bytes(b"LINE\n")
+        help_text = " ".join(files.ok("files", "recover", "--help").text.split())
+        assert "with 0 the recovery is tried once" in help_text
         said = files("files", "recover", "a", "--wait", "0", "--json")
         assert said.code == DENIED
         assert said.json == {"path": "a", "is_closed": False, "size_bytes": 5}
@@ -302,6 +304,8 @@ def test_mistakes_are_explained(
     both = ("--add", new, "--claim", str(tmp_path / "other"))
     assert "not configured" in files.fails(USAGE_ERROR, "files", "stores", *both)
     assert not Path(new).exists()
+    complaint = files.fails(USAGE_ERROR, "files", "stores", "--add", "nonexist://")
+    assert "store 'nonexist://' needs a path after nonexist://" in complaint
     assert "comma" in files.fails(USAGE_ERROR, "files", "stores", "--add", f"{new},{new}2")
     assert files.ok("files", "collect").text.endswith(" to be deleted later\n")
     assert files.ok("files", "collect", "--json").json["objects"] == 0

@@ -3,9 +3,15 @@
 import gc
 import os
 from collections.abc import Iterator
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import leasehold.sync
 from leasehold import (
@@ -16,8 +22,11 @@ from leasehold import (
     Forked,
     LeaseExpired,
 )
+from leasehold.errors import FileDamaged
+from leasehold.files.state import CHUNK_BYTES
 from leasehold.sync import open_file
 from leasehold.sync.iterators import MAX_FETCHED
+from leasehold.sync.loop_thread import LoopThread
 from tests.support.interrupts import Interruption
 
 
@@ -64,18 +73,110 @@ def test_a_block_that_raises_keeps_the_flushed_bytes_only(client: leasehold.sync
 def test_lines_are_read_together(
     client: leasehold.sync.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_file, "LINES_BYTES", 10)
-    lines = [b"%d\n" % number for number in range(20)]
+    calls: list[object] = []
+    run = LoopThread.run
+
+    def counted(thread: LoopThread, work: Any, **options: Any) -> Any:
+        calls.append(work)
+        return run(thread, work, **options)
+
+    lines = [b"%d\n" % number for number in range(20_000)]
     with client.files.create("a") as file:
         file.write(b"".join(lines))
     with client.files.open("a") as reader:
         assert reader.readline() == lines[0]
+        monkeypatch.setattr(LoopThread, "run", counted)
         assert list(reader) == lines[1:]
-        reader.seek(0)
-        assert next(iter(reader)) == lines[0]
-        assert reader.tell() == 10, "those of one call"
+        assert len(calls) == 2, "the lines, and the end"
+
+
+LINES = st.lists(st.sampled_from([b"\n", b"a\n", b"b\r\n", b"0123456789\n", b"\r"]), max_size=12)
+OPERATIONS = st.one_of(
+    st.tuples(st.sampled_from(["next", "readline", "tell", "readlines"])),
+    st.tuples(st.sampled_from(["read", "some_lines", "readlines"]), st.integers(1, 15)),
+    st.tuples(st.just("seek"), st.integers(0, 40)),
+    st.tuples(st.just("seek"), st.integers(0, 40), st.just(0)),
+    st.tuples(st.just("seek"), st.integers(0, 5), st.integers(1, 2)),
+)
+
+
+def _apply(file: Any, name: str, *arguments: int) -> object:
+    match name:
+        case "next":
+            return next(iter(file), None)
+        case "some_lines":
+            return list(islice(file, *arguments))
+    return getattr(file, name)(*arguments)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # one client for all
+@given(LINES, st.sampled_from([1, 8, 256 * 1024]), st.lists(OPERATIONS, max_size=12))
+def test_lines_and_other_reads_alternate_as_in_files_of_python(
+    client: leasehold.sync.Client,
+    lines: list[bytes],
+    batch_bytes: int,
+    operations: list[tuple[Any, ...]],
+) -> None:
+    data = b"".join(lines)
+    with client.files.open("a", "wb") as file:
+        file.write(data)
+    expected = BytesIO(data)
+    with client.files.open("a") as reader, patch.object(open_file, "LINES_BYTES", batch_bytes):
+        for operation in operations:
+            assert _apply(reader, *operation) == _apply(expected, *operation), operation
+            assert reader.tell() == expected.tell(), operation
+
+
+def test_an_iteration_that_was_left_goes_on(client: leasehold.sync.Client) -> None:
+    with client.files.open("a", "xb") as file:
+        file.write(b"header\none\ntwo\nthree\nfour")
+        file.flush()
+        reader = client.files.open("a")
+        for line in reader:
+            assert line == b"header\n"
+            break
+        assert reader.readline() == b"one\n"
+        lines = iter(reader)
+        assert next(lines) == b"two\n"
+        assert next(reader) == b"three\n"
+        file.write(b"ty\nfive\n")
+        file.flush()
+        reader.refresh()
+        assert list(lines) == [b"fourty\n", b"five\n"]
+    reader.seek(0)
+    assert next(reader) == b"header\n"
+    reader.close()
     with pytest.raises(Closed):
-        next(iter(reader))
+        next(reader)
+
+
+def test_lines_of_a_closed_reader_are_refused_at_its_end(client: leasehold.sync.Client) -> None:
+    client.files.create("a").close()
+    with client.files.open("a") as reader:
+        assert list(reader) == []
+    with pytest.raises(Closed):
+        list(reader)
+
+
+def test_the_lines_before_a_damaged_part_are_read(
+    client: leasehold.sync.Client, tmp_path: Path
+) -> None:
+    lines = [b"%06d\n" % number for number in range(2 * CHUNK_BYTES // 7)]
+    with client.files.create("a") as file:
+        file.write(b"".join(lines))
+    for path in (each for store in "ab" for each in (tmp_path / store).rglob("*")):
+        if path.is_file() and path.stat().st_size > CHUNK_BYTES:
+            with path.open("r+b") as replica:
+                replica.seek(CHUNK_BYTES)
+                replica.write(b"damaged")
+    found: list[bytes] = []
+    with client.files.open("a") as reader:
+        with pytest.raises(FileDamaged):
+            found.extend(reader)
+        assert found == lines[: CHUNK_BYTES // 7]
+        assert reader.tell() == CHUNK_BYTES // 7 * 7
+        with pytest.raises(FileDamaged):
+            next(reader)
 
 
 def test_each_way_of_opening_gives_a_blocking_writer(client: leasehold.sync.Client) -> None:

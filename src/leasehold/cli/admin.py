@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from leasehold.basics.durations import seconds_of
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_term
-from leasehold.cli.connection import finish, require_leasehold, with_client
+from leasehold.cli.connection import finish, print_note, require_leasehold, with_client
 from leasehold.cli.leased_objects import seconds_json
-from leasehold.cli.output import emit_json, emit_lines, facts, print_error
+from leasehold.cli.output import emit_json, emit_lines, facts
 from leasehold.cli.parser import OK, Commands, add_group, epilog
 from leasehold.cli.registry import parse_attribute
 from leasehold.cli.registry_views import set_json, shown_set, shown_text
@@ -114,9 +114,9 @@ def _run_membership(arguments: argparse.Namespace) -> int:
         else:
             emit_lines(map(_shown_group, groups.names))
             if not groups.number:
-                print_error("no groups were ever set: the registrar is not announced")
+                print_note("note: no groups were ever set: the registrar is not announced")
             elif not groups.names:
-                print_error("the registrar has no groups: only clients of all groups find it")
+                print_note("note: the registrar has no groups: only clients of all groups find it")
         return OK
 
     return with_client(arguments, work)

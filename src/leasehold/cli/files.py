@@ -259,7 +259,8 @@ def _add_recover(group: Commands) -> None:
         type=argument_types.term_or_0_s,
         default=WAIT_S,
         metavar="TIME",
-        help="how long to wait for the end of the recovery; 0 checks once (default: 1m)",
+        help="how long to wait for the end of the recovery; with 0 the recovery is tried once "
+        "(default: 1m)",
     )
     finish(parser, _recover)
 

@@ -110,7 +110,7 @@ class _Round:
 
 @dataclass(frozen=True)
 class CollectReport:
-    """The numbers of a pass."""
+    """The totals of one call of `Files.collect`."""
 
     unlinked: int
     """Files and directories below deleted directories."""

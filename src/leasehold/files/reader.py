@@ -140,7 +140,6 @@ class FileReader:
         The last line may have no line feed. Raises as `read`.
         """
         self._check_open()
-        self._check_open()
         position = self._position
         parts: list[bytes] = []
         while position < self.size and not (parts and parts[-1].endswith(b"\n")):

@@ -70,7 +70,7 @@ MAX_ERRORS: Final = 20
 
 @dataclass
 class RepairReport:
-    """Counts and errors of a pass."""
+    """Totals of one call of `Files.repair`, or of a pass in the background."""
 
     files: int = 0
     blocks: int = 0

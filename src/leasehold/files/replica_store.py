@@ -87,7 +87,7 @@ def normal_url(url: str) -> str:
         raise ValueError(f"store {url!r} must not contain a comma: add one store at a time")
     match = _URL.fullmatch(url)
     if match is not None and match[1].lower() not in _LOCAL:
-        return url.rstrip("/")
+        return url.rstrip("/") if match[2].strip("/") else url  # `open_store` refuses it
     path = str(_local_path(url, url if match is None else _path_of_file_url(url, match[2])))
     if ".." in path.split("/"):
         raise ValueError(f"store {url!r} must be a path without '..'")

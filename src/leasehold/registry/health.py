@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError
 
-from leasehold.basics.addresses import TcpAddress, parse_address
+from leasehold.basics.addresses import MAX_PORT, TcpAddress, parse_address
 from leasehold.basics.durations import NEVER, Forever, check_seconds
 from leasehold.basics.event_loop import is_cancelled
 from leasehold.basics.tls import client_tls
@@ -203,7 +203,10 @@ class HttpCheck(HealthCheck):
             raise ValueError(f"url must be an http or https URL with a host, got {self.url!r}")
         if not self.url.isascii() or any(c.isspace() or not c.isprintable() for c in self.url):
             raise ValueError(f"url must be printable ASCII without spaces, got {self.url!r}")
-        _ = parts.port  # raises ValueError if it is not a number
+        try:
+            _ = parts.port
+        except ValueError:
+            raise ValueError(f"url must have a port of 0 to {MAX_PORT}, got {self.url!r}") from None
 
     async def probe(self) -> None:
         parts = urlsplit(self.url)
@@ -340,9 +343,13 @@ def parse_check(
         case "http" | "https":
             return made(HttpCheck, text)
         case "tcp":
-            return made(TcpCheck, rest.removeprefix("//"))
+            address = rest.removeprefix("//")
+            _check_address(TcpCheck, address, text, "tcp://HOST:PORT, such as tcp://127.0.0.1:5432")
+            return made(TcpCheck, address)
         case "grpc" | "grpcs":
             address, _, service = rest.removeprefix("//").partition("/")
+            form = f"{scheme}://HOST:PORT[/SERVICE], such as {scheme}://127.0.0.1:50051"
+            _check_address(GrpcCheck, address, text, form)
             tls = client_tls() if scheme == "grpcs" else None
             return made(GrpcCheck, f"https://{address}" if tls else address, service, tls=tls)
         case "exec":
@@ -350,6 +357,17 @@ def parse_check(
     raise ValueError(
         f"check must begin with http://, https://, tcp://, grpc://, grpcs:// or exec:, got {text!r}"
     )
+
+
+def _check_address(kind: type[TcpCheck | GrpcCheck], address: str, text: str, form: str) -> None:
+    """Raise `ValueError` with the text of a check if its address is malformed."""
+    message = f"check must be {form}, got {text!r}"
+    if not address:
+        raise ValueError(message)
+    try:
+        kind(address)
+    except ValueError as error:
+        raise ValueError(f"{message}: {error}") from None
 
 
 def _words(text: str, rest: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ A writer belongs to one thread at a time, and so does a reader, because it has a
 """
 
 from collections.abc import Iterator
+from io import BytesIO
 from types import TracebackType
 from typing import Final, Self, TypeVar
 from weakref import finalize
@@ -18,6 +19,8 @@ from leasehold.sync.loop_thread import LoopThread
 
 LINES_BYTES: Final = 256 * 1024
 """Bytes of lines that an iteration reads together."""
+
+_NOWHERE: Final = (-1, 0)
 
 R = TypeVar("R", bound="FileReaderBase")
 W = TypeVar("W", bound="FileWriterBase")
@@ -110,21 +113,37 @@ def _report_forgotten(thread: LoopThread, file: AsyncWriter) -> None:
 class FileReaderBase:
     """A reader on the loop."""
 
-    __slots__ = ("_on_loop", "_thread")
+    __slots__ = ("_line_at", "_lines", "_on_loop", "_thread")
 
     def __init__(self, thread: LoopThread, twin: AsyncReader) -> None:
         self._thread = thread
         self._on_loop = twin
+        self._lines: Iterator[bytes] = iter(())
+        """Lines that were read ahead: the position of the twin is before them."""
+        self._line_at = _NOWHERE
+        """Position and size of the file when these were its next lines; else they are dropped."""
 
     def close(self) -> None:
         """Close it. Does nothing in a forked child."""
+        self._lines = iter(())
         if not self._thread.is_forked and not self._thread.is_ending:
             self._thread.run_to_end(self._on_loop.close)
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the lines. Lines are read ahead: `tell` is the end of those."""
-        while lines := self._thread.run(lambda: self._on_loop.readlines(LINES_BYTES)):
-            yield from lines
+    def __iter__(self) -> Self:
+        """Iterate over the lines."""
+        return self
+
+    def __next__(self) -> bytes:
+        reader = self._on_loop
+        position, size = reader.tell(), reader.size
+        are_next = self._line_at == (position, size)
+        self._line_at = _NOWHERE  # if this call is interrupted, the lines are read again
+        line = next(self._lines, b"") if are_next else b""
+        if not line:
+            self._lines = iter(self._thread.run(lambda: _lines_at(reader, position)))
+            line = next(self._lines)
+        self._line_at = reader.seek(position + len(line)), size
+        return line
 
     def __enter__(self) -> Self:
         self._thread.check_process()
@@ -137,3 +156,14 @@ class FileReaderBase:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+async def _lines_at(reader: AsyncReader, position: int) -> list[bytes]:
+    """Return lines that can be read together, at least one before the end. The position stays."""
+    data = await reader.read1(LINES_BYTES)
+    reader.seek(position)
+    if end := data.rfind(b"\n") + 1:
+        return BytesIO(data[:end]).readlines()
+    line = await reader.readline()
+    reader.seek(position)
+    return [line] if line else []

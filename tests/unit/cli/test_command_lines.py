@@ -25,6 +25,31 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("--json kv get a", "leasehold: unknown option --json: write it after the command"),
         ("lease --endpoint a:1 list", "leasehold lease: unknown option --endpoint: write it"),
         ("kv get a --endpoints b:1", "--endpoints: this is an option of etcdctl; use --endpoint "),
+        (
+            "registry register a b --check tcp",
+            "check must be tcp://HOST:PORT, such as tcp://127.0.0.1:5432, got 'tcp' (see ",
+        ),
+        (
+            "registry register a b --check tcp://db",
+            "tcp://127.0.0.1:5432, got 'tcp://db': 'db' has no port: write HOST:PORT, such as ",
+        ),
+        (
+            "registry register a b --check tcp://db:99999",
+            "got 'tcp://db:99999': 'db:99999' is not HOST:PORT with a port of 0 to 65535, such as ",
+        ),
+        ("registry register a b --check tcp:unix:/x", "such as tcp://127.0.0.1:5432, got 'tcp:uni"),
+        (
+            "registry register a b --check http://db:99999/",
+            "url must have a port of 0 to 65535, got 'http://db:99999/' (see `leasehold ",
+        ),
+        (
+            "registry register a b --check grpc",
+            "check must be grpc://HOST:PORT[/SERVICE], such as grpc://127.0.0.1:50051, got 'grpc' ",
+        ),
+        (
+            "registry register a b --check grpcs://db/x",
+            "grpcs://127.0.0.1:50051, got 'grpcs://db/x': 'db' has no port: write HOST:PORT, such",
+        ),
         ("registry register a b --endpoints c:1", "this is an option of etcdctl; use --endpoint "),
         ("kv get a -w json", "unknown option -w: this is an option of etcdctl; use --json "),
         ("kv get a --command-timeout=1s", "this is an option of etcdctl; use --timeout "),

@@ -100,6 +100,8 @@ def test_a_check_of_the_stores_returns_why_some_cannot_be_used() -> None:
         ("file:///srv/a/", "/srv/a"),
         ("s3://bucket/path/", "s3://bucket/path"),
         ("memory://a", "memory://a"),
+        ("s3://", "s3://"),
+        ("s3:///", "s3:///"),
     ],
 )
 def test_a_store_has_one_url(url: str, normal: str) -> None:
