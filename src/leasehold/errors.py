@@ -399,8 +399,8 @@ class Compacted(LeaseholdError):
         self.revision = revision
 
     def __str__(self) -> str:
-        said = f"; the oldest available revision is {self.revision}" if self.revision else ""
-        return f"revision {self.asked_for} was compacted{said}"
+        detail = f"; the oldest available revision is {self.revision}" if self.revision else ""
+        return f"revision {self.asked_for} was compacted{detail}"
 
 
 class FutureRevision(LeaseholdError):
@@ -418,8 +418,8 @@ class FutureRevision(LeaseholdError):
         self.revision = revision
 
     def __str__(self) -> str:
-        said = f"; the current revision is {self.revision}" if self.revision else ""
-        return f"revision {self.asked_for} is in the future{said}"
+        detail = f"; the current revision is {self.revision}" if self.revision else ""
+        return f"revision {self.asked_for} is in the future{detail}"
 
 
 class NoSpace(LeaseholdError):

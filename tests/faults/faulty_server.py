@@ -199,12 +199,12 @@ def _told_at_once(
     return read_and_tell
 
 
-def _tell_at_once(
+def _send_early(
     stream: watch.WatchStream, watch_id: int, revision: int, fields: bytes, _position: int
 ) -> None:
     """A seeded bug: events leave before they are on disk."""
     header = stream._context.header(revision)
-    stream.server_stream.say(header + watch._watch_id(watch_id) + fields, 0)
+    stream.server_stream.send_message(header + watch._watch_id(watch_id) + fields, 0)
     asyncio.get_running_loop().call_soon(stream.server_stream.flush)
 
 
@@ -293,7 +293,7 @@ def _reads_before_commit() -> SlowDisk:
 
 
 def _events_before_commit() -> SlowDisk:
-    mock.patch.object(watch.WatchStream, "tell", _tell_at_once).start()
+    mock.patch.object(watch.WatchStream, "send", _send_early).start()
     return _slow_disk()
 
 

@@ -416,7 +416,7 @@ def test_who_asks_and_reads_nothing_is_cut_off(scene: Scene) -> None:
         line.send(line.raw.request(1, WATCH))
         scene.server.wait_until(lambda: len(scene.server.service.ears) == 1)
         [ear] = scene.server.service.ears
-        scene.server.do(ear.stream.say, bytes(40_000_000), 0)
+        scene.server.do(ear.stream.send_message, bytes(40_000_000), 0)
         scene.server.do(ear.stream.flush)
         scene.server.wait_until(lambda: ear.gone_times == 1)
         assert "almost nothing of its responses" in scene.warnings()[0]

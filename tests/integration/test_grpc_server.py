@@ -168,7 +168,7 @@ def test_a_subscription_hears_what_is_said_later(server: Running, channel: Chann
     server.wait_until(lambda: bool(server.service.ears) and server.service.ears[0].heard_all != [])
     [ear] = server.service.ears
     for position in (1, 2, 3):
-        server.do(ear.stream.say, b"event %d" % position, position)
+        server.do(ear.stream.send_message, b"event %d" % position, position)
         server.do(server.gate.release, position)
         assert next(events) == b"event %d" % position
     server.do(ear.stream.end, RpcError(Status.ABORTED, "enough", 4))
@@ -430,7 +430,7 @@ def test_events_for_a_client_that_reads_nothing_are_bounded(
         _watch_with_wide_windows(server, client)
         [ear] = server.service.ears
         for position in range(1, 2_000):
-            server.do(ear.stream.say, bytes(50_000), position)
+            server.do(ear.stream.send_message, bytes(50_000), position)
             server.do(server.gate.release, position)
             if ear.gone_times:
                 break
@@ -446,7 +446,7 @@ def test_a_client_that_broke_a_rule_and_reads_nothing_is_not_waited_for(
         _watch_with_wide_windows(server, client)
         protocol = server.do(server.only_protocol)
         stream = server.service.ears[0].stream
-        server.do(stream.say, bytes(20_000_000), 0)
+        server.do(stream.send_message, bytes(20_000_000), 0)
         server.do(stream.flush)
         server.wait_until(lambda: protocol._is_paused)
 

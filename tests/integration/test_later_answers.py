@@ -126,7 +126,7 @@ def test_a_call_that_is_over_before_its_answer_is_begun_leaves_nothing(
         head = Head(Exchange(slow.answer), (), None)
         assert isinstance(protocol._speaks, ServerConnection)
         stream = ServerCall(protocol._speaks, 99, head, 0, None, 0.0)
-        stream.hear(b"!")
+        stream.message_received(b"!")
         stream.over()
 
     server.do(begin_and_lose)

@@ -67,9 +67,9 @@ MAX_ANSWER_BYTES: Final = 4_000
 class Echo(Ear):
     """Says what it hears; whether there is room for it is not its concern."""
 
-    def heard(self, message: bytes) -> None:
-        super().heard(message)
-        self.stream.say(*self.service.echo(message))
+    def message_received(self, message: bytes) -> None:
+        super().message_received(message)
+        self.stream.send_message(*self.service.echo(message))
 
 
 class Moody(Service):
@@ -439,7 +439,7 @@ def test_another_connection_on_the_same_methods_notices_nothing(
     line.server.lost()
     line.loop.run_tasks()
     assert other.call(b"and afterwards?").messages == [b"and afterwards?"]
-    ear.stream.say(b"event", 0)
+    ear.stream.send_message(b"event", 0)
     other.server.flush()
     other.pump()
     assert other.reply(watch).messages == [b"event"]

@@ -52,7 +52,7 @@ class Ear:
         self.gone_times = 0
         self.relieved_times = 0
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         self.heard_all.append(message)
         if self.service.fails is not None:
             raise self.service.fails

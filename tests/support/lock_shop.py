@@ -53,17 +53,17 @@ class Caller(Generic[R]):
             cast(ServerStream, self)
         )  # as much of one as is needed
         try:
-            self._handler.heard(request.SerializeToString())
+            self._handler.message_received(request.SerializeToString())
             self._handler.ended()
         except RpcError as error:
             self.end(error)
 
-    def say(self, message: bytes, position: int) -> None:
+    def send_message(self, message: bytes, position: int) -> None:
         assert not self.is_ended
         self.said.append((self.response_type.FromString(message), position))
 
     def answer_and_end(self, message: bytes, position: int) -> None:
-        self.say(message, position)
+        self.send_message(message, position)
         self.end()
 
     def end(self, error: RpcError | None = None) -> None:

@@ -36,7 +36,7 @@ class FakeStream:
         self.metadata: tuple[tuple[str, str], ...] = ()
         self.timeout_s: float | None = None
 
-    def say(self, message: bytes, position: int) -> None:
+    def send_message(self, message: bytes, position: int) -> None:
         assert position == 0, "what is told is on disk"
         self.said.append(pb.WatchLeasesResponse.FromString(message))
 
@@ -125,7 +125,7 @@ class Office:
         method = self.methods[PATH + "Watch"]
         assert isinstance(method, Subscription)
         handler = method.open(cast("ServerStream", stream))
-        handler.heard(pb.WatchLeasesRequest(**request).SerializeToString())
+        handler.message_received(pb.WatchLeasesRequest(**request).SerializeToString())
         return stream, handler
 
     def put(self, key: bytes, lease: int = 0) -> None:

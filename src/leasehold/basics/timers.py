@@ -1,4 +1,4 @@
-"""Timers of an event loop: one that can be set again and again, and one for very many deadlines.
+"""Timers of an event loop: one that can be set repeatedly, and one for very many deadlines.
 
 A `ResettableTimer` calls one function at the earliest of the times that it was set to.
 
@@ -19,7 +19,7 @@ from leasehold.basics.durations import NEVER
 
 GRAIN_S: Final = 0.0001
 """The shortest delay other than 0: lease time and the loop's time round differently, and a timer
-for the last trillionth of a second would ring again and again without getting there."""
+for the last trillionth of a second would ring repeatedly without getting there."""
 
 TICKS_PER_S: Final = 100
 

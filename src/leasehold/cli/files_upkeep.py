@@ -146,8 +146,10 @@ def _finding_line(finding: "Finding", urls: Mapping[str, str]) -> str:
     details = [detail, f"by {finding.holder}" if finding.holder else ""]
     if finding.attempts:
         details.append(count(finding.attempts, "failed attempt"))
-    said = ", ".join(escaped(each) for each in details if each)
-    return fixed_row((finding.kind.value, f"{where}: {said}" if said else where), (_KIND_COLUMNS,))
+    shown = ", ".join(escaped(each) for each in details if each)
+    return fixed_row(
+        (finding.kind.value, f"{where}: {shown}" if shown else where), (_KIND_COLUMNS,)
+    )
 
 
 def _summary_line(summary: "FsckSummary") -> str:

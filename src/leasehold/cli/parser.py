@@ -45,8 +45,8 @@ def epilog(examples: str, *others: int, notes: str = "") -> str:
     lines = textwrap.dedent(examples).strip().splitlines()
     title = "example" if len(lines) == 1 else "examples"
     shown = "\n".join(f"  {line}" for line in lines)
-    said = f"{notes.strip()}\n\n" if notes else ""
-    return f"{title}:\n{shown}\n\n{said}exit codes:\n{listed}\n"
+    shown_notes = f"{notes.strip()}\n\n" if notes else ""
+    return f"{title}:\n{shown}\n\n{shown_notes}exit codes:\n{listed}\n"
 
 
 HELP_COLUMN: Final = 26

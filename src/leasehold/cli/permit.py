@@ -169,13 +169,13 @@ def _check(arguments: argparse.Namespace) -> int:
 
     async def work(client: "Client") -> int:
         is_allowed = await client.permits.check(subject, resource, right, cache=False)
-        said = f"the right {_shown(right)} on {_shown(resource)}"
+        shown = f"the right {_shown(right)} on {_shown(resource)}"
         if arguments.json:
             emit_json({"allowed": is_allowed})
         elif is_allowed:
-            emit_lines([f"{_shown(subject)} has {said}"])
+            emit_lines([f"{_shown(subject)} has {shown}"])
         if not is_allowed:
-            print_error(f"{_shown(subject)} does not have {said}")
+            print_error(f"{_shown(subject)} does not have {shown}")
         return OK if is_allowed else DENIED
 
     return with_client(arguments, work)

@@ -16,7 +16,7 @@ A `Search` leads to calls, one at a time. There are two kinds:
 
 | why a registrar is not found any more | event | afterwards |
 |---|---|---|
-| `discard` | discarded | both kinds of search go on after a wait |
+| `discard` | discarded | both kinds of search continue after a wait |
 | its locators and groups are not wanted any more | discarded | none |
 | it left the wanted groups, and no locator covers it | discarded | called when its groups change |
 | it is silent, and does not answer | discarded | its locators are called immediately |

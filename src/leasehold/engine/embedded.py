@@ -162,7 +162,7 @@ class EmbeddedEngine(Engine):
         *,
         force: bool = False,
     ) -> Backup:
-        """Copy everything into a file, for `leasehold restore`; other calls go on."""
+        """Copy everything into a file, for `leasehold restore`; other calls continue."""
         self._runtime.check_call()
         return await self._runtime.backups.make(path, on_progress, force=force)
 

@@ -1,7 +1,7 @@
 """The values of an engine's interface: pairs, results, events, limits.
 
 Long results are sequences that make each object on access (`LazySequence`): the garbage collector
-would walk a million objects that live for a while again and again, and everything would wait for
+would repeatedly walk a million objects that live for a while, and everything would wait for
 that. It does not walk plain tuples of bytes and numbers.
 """
 

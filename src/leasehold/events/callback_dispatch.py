@@ -167,7 +167,7 @@ class Callbacks:
                 self._changed.set()
 
     def clear(self, key: Key) -> None:
-        """Forget the callback of a registration; one that runs goes on. Idempotent."""
+        """Forget the callback of a registration; one that runs continues. Idempotent."""
         self._callbacks.pop(key, None)
 
     async def close(self) -> None:

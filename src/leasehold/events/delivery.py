@@ -195,7 +195,7 @@ class EventSender:
         self._schedule(delivery)
 
     def _stop(self, delivery: _Delivery) -> None:
-        """Cancel the call under way; one that reports its outcome goes on."""
+        """Cancel the call under way; one that reports its outcome continues."""
         self._ready.pop(delivery, None)
         if delivery.timer is not None:
             delivery.timer.cancel()

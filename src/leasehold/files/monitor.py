@@ -52,7 +52,7 @@ FILES_PER_PASS: Final = 1_000
 """Files that one pass recovers."""
 
 FILE_S: Final = 10.0
-"""How long a pass waits for one file; its recovery goes on after that."""
+"""How long a pass waits for one file; its recovery continues after that."""
 
 MAX_RUNNING: Final = 64
 """Recoveries under way, such as of files on stores that hang: then no others begin."""

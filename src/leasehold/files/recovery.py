@@ -123,7 +123,7 @@ class Recoverer:
     ) -> bool:
         """Recover a file that is open or being recovered; return whether it is closed now.
 
-        The work goes on if it takes longer than `wait_s`, or the caller is cancelled. False if
+        The work continues if it takes longer than `wait_s`, or the caller is cancelled. False if
         another process does it, or if it must be tried again later.
         """
         if accept_loss:

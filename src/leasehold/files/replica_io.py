@@ -1,6 +1,6 @@
 """Blocks on replica stores: writing, reading with checksums, copying.
 
-A store that fails, or does not answer within `STORE_S`, raises `StoreFailed`; the caller goes on
+A store that fails, or does not answer within `STORE_S`, raises `StoreFailed`; the caller continues
 with the others. Readers check every chunk, and read the next replica if one is missing or damaged.
 """
 

@@ -238,8 +238,8 @@ class Channel:
         """
         connection = None if self._dispatcher is None else self._dispatcher.connector.connection
         if connection is not None:
-            said = f"the connection to {connection.endpoint} was given up: {why}"
-            connection.dismiss(ConnectionLost(said))
+            reason = f"the connection to {connection.endpoint} was given up: {why}"
+            connection.dismiss(ConnectionLost(reason))
 
     async def ready(
         self,

@@ -101,7 +101,7 @@ class ClientCall(Http2Stream):
         messages = self.reader.feed(payload)
         self._buffer(self.reader.buffered_bytes - before)
         for message in messages:
-            self.hear(message)
+            self.message_received(message)
 
     def _buffer(self, size_bytes: int) -> None:
         assert self.carrier is not None
@@ -121,7 +121,7 @@ class ClientCall(Http2Stream):
     def remote_ended(self) -> None:
         """Called when the server has ended its side; `ended` gets the trailers."""
 
-    def hear(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Called with a message."""
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ class UnaryCall(ClientCall):
         self.future = future
         self._answer: bytes | None = None
 
-    def hear(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Called with the answer."""
         if self._answer is not None:
             raise RpcError(Status.INTERNAL, "the server sent a second response to a unary call")
@@ -284,7 +284,7 @@ class StreamingCall(ClientCall):
         super().answered(head)
         self._reading.wake()
 
-    def hear(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Called with a message."""
         self._buffer(len(message) + QUEUED_BYTES)
         self.deferred += len(message) + QUEUED_BYTES

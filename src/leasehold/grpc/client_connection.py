@@ -224,7 +224,7 @@ class ClientConnection(Http2[ClientCall]):
             if head.is_informational:
                 raise malformed("an informational response must not end the stream")
             self._ended(call, head)
-        elif head.status is not None:  # not gRPC, or a failed call that goes on
+        elif head.status is not None:  # not gRPC, or a failed call that continues
             self.cancel(call)
             call.failed(
                 head.error()
@@ -252,7 +252,7 @@ class ClientConnection(Http2[ClientCall]):
                 and PREFIX.unpack_from(payload) == (0, len(payload) - PREFIX_BYTES)
                 and len(payload) <= stream.max_message_bytes
             ):
-                stream.hear(payload[PREFIX_BYTES:])
+                stream.message_received(payload[PREFIX_BYTES:])
             else:
                 stream.feed(payload)
         except RpcError as error:
@@ -307,7 +307,7 @@ class ClientConnection(Http2[ClientCall]):
             if call is not None:
                 call.failed(RpcError(Status.INTERNAL, f"{_BROKEN}: {failed.why}"))
 
-    def _told_settings(self, name: int, value: int) -> None:
+    def _settings_received(self, name: int, value: int) -> None:
         if name == Setting.HEADER_TABLE_SIZE:
             self._outbound.set_table_size(value)
         elif name == Setting.MAX_CONCURRENT_STREAMS:
@@ -326,15 +326,15 @@ class ClientConnection(Http2[ClientCall]):
             self._on_change()
         self._start_pending()
 
-    def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
+    def _goaway_received(self, last_id: int, code: int, why: bytes) -> None:
         text = why[:MAX_SHOWN_BYTES].decode(errors="replace")
         if code != ErrorCode.NO_ERROR and not self.is_draining:
             logger.warning("the server sent GOAWAY: %r (code %d)", text, code)
-        said = self.why = f"the server sent GOAWAY{f': {text}' if text else ''}"
+        reason = self.why = f"the server sent GOAWAY{f': {text}' if text else ''}"
         self._drain()
         for call in [call for call in self._streams.values() if call.id > last_id]:
             self.forget(call)
-            call.failed(NotProcessed(said) if call.head is None else ConnectionLost(said))
+            call.failed(NotProcessed(reason) if call.head is None else ConnectionLost(reason))
 
     def _drain(self) -> None:
         """Accept no new calls here."""

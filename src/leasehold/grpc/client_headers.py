@@ -134,12 +134,12 @@ class AnswerBlock:
         self.status = self._status(values)
 
     def _status(self, values: dict[bytes, bytes]) -> Status | None:
-        said = values.get(b"grpc-status")
-        if said is not None:
+        status = values.get(b"grpc-status")
+        if status is not None:
             try:
-                return Status(int(said))
+                return Status(int(status))
             except ValueError:
-                self.message = f"the server ended the call with status {said!r}: {self.message}"
+                self.message = f"the server ended the call with status {status!r}: {self.message}"
                 return Status.UNKNOWN
         if self.is_informational or b":status" not in values:
             return None
@@ -173,7 +173,9 @@ class AnswerBlock:
             return None
         if self.status is None:
             return RpcError(Status.INTERNAL, "the server ended the call without a status")
-        said = tuple([(each.name, each.value) for each in self._fields if each.name not in _USUAL])
-        details = dict(said).get(TRAILER)
+        metadata = tuple(
+            [(each.name, each.value) for each in self._fields if each.name not in _USUAL]
+        )
+        details = dict(metadata).get(TRAILER)
         detail = None if details is None else decode_details(details)
-        return RpcError(self.status, self.message, metadata=said, detail=detail)
+        return RpcError(self.status, self.message, metadata=metadata, detail=detail)

@@ -288,8 +288,8 @@ def _stranger(data: bytes) -> str | None:
         return "the server uses TLS on this port: use https://"
     if data and data[0]:
         line = data.partition(b"\n")[0].rstrip(b"\r")[:_SHOWN_BYTES].decode(errors="replace")
-        said = f"it sent {line!r}"
-        return f"the server does not speak HTTP/2 (gRPC): {said}; is it the right port?"
+        received = f"it sent {line!r}"
+        return f"the server does not speak HTTP/2 (gRPC): {received}; is it the right port?"
     return None
 
 

@@ -16,7 +16,7 @@ A round that has begun is completed even if there are no waiters any more: other
 short timeout would never get a connection that takes longer to make.
 
 In a round, the attempt after one that fails begins immediately. An attempt that takes longer than
-usual goes on, and the next begins in parallel: a stopped server accepts connections and sends
+usual continues, and the next begins in parallel: a stopped server accepts connections and sends
 nothing. The first that succeeds wins; the others are cancelled.
 """
 
@@ -175,8 +175,8 @@ class Connector:
         except TimeoutError:
             connection.abort()
             why = f"no HTTP/2 SETTINGS received within {GREETING_S:g} s"
-            said = f"cannot connect to {endpoint}: {why}; it {silent}"
-            raise ConnectFailed(said) from None
+            message = f"cannot connect to {endpoint}: {why}; it {silent}"
+            raise ConnectFailed(message) from None
         except BaseException:
             connection.abort()
             raise

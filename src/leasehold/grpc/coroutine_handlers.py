@@ -99,7 +99,7 @@ class Conversation:
             await asyncio.sleep(0)  # raises CancelledError if the task is cancelled
         while not self._stream.has_own_room:
             await self._saying.wait()
-        self._stream.say(message, 0)
+        self._stream.send_message(message, 0)
         self._stream.flush_soon()
 
     def send_metadata(self, metadata: MetadataLike) -> None:
@@ -109,7 +109,7 @@ class Conversation:
 
     # Called by the transport.
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Called with a message of the client."""
         self._stream.defer(len(message) + QUEUED_BYTES)
         self._messages.append(message)

@@ -10,7 +10,7 @@ All queues are bounded, and a call that was executed is always answered:
 - A call that changes something asks for room before it is executed (`check_room`). Its answer is
   then held by `hold_answer`, which cannot refuse.
 - A renewal calls `check_renewal_room`, and only if it would have to wait. Renewals have a limit of
-  their own, so they go on while changes are refused. `hold_renewal` cannot refuse either.
+  their own, so they continue while changes are refused. `hold_renewal` cannot refuse either.
 - A call that only reads is held by `hold_read`, which refuses it if the gate is full.
 - Events are never refused, and never the reason for a refusal. A stream calls `has_event_room`
   before it takes one; if there is none its watch falls behind, and reads the history later.
@@ -28,7 +28,7 @@ MAX_WAITING: Final = 10_000
 
 MAX_WAITING_RENEWALS: Final = 100_000
 """Answers to renewals that may wait, in addition to the others. Few renewals ever have to wait, and
-they must go on while changes are refused; a refusal ends the stream with all its renewals."""
+they must continue while changes are refused; a refusal ends the stream with all its renewals."""
 
 MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
 """Bytes of answers that may wait; further calls are refused before they are executed."""

@@ -149,13 +149,13 @@ class HealthWatcher:
         self._service: str | None = None
         self._told: ServingStatus | None = None
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Handle the only request: which service."""
         if self._service is not None:
             raise RpcError(Status.INTERNAL, "a second message in a server-streaming call")
         self._service = _named(message)
         self._health.add(self, self._service)
-        self.tell()
+        self.send_status()
 
     def ended(self) -> None:
         """Do nothing: the client only has its request to send."""
@@ -164,7 +164,7 @@ class HealthWatcher:
 
     def relieved(self) -> None:
         """Send the status if it changed while there was no room."""
-        self.tell()
+        self.send_status()
         self.stream.flush()
 
     def gone(self) -> None:
@@ -172,22 +172,22 @@ class HealthWatcher:
         if self._service is not None:
             self._health.discard(self, self._service)
 
-    def tell(self) -> None:
+    def send_status(self) -> None:
         """Send the status, if it has changed and the client has room."""
         if self._service is None:
             return
         status = self._health.status(self._service)
         if status is not self._told and self.stream.has_room:
             self._told = status
-            self.stream.say(_ANSWERS[status], 0)
+            self.stream.send_message(_ANSWERS[status], 0)
 
 
 def _tell(watchers: Iterable[HealthWatcher]) -> None:
     """Notify all watchers before the first flush: it sends for all of its connection."""
-    told = list(watchers)  # a flush may end a connection, and its watchers with it
-    for watcher in told:
-        watcher.tell()
-    for watcher in told:
+    notified = list(watchers)  # a flush may end a connection, and its watchers with it
+    for watcher in notified:
+        watcher.send_status()
+    for watcher in notified:
         watcher.stream.flush()
 
 

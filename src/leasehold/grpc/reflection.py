@@ -4,7 +4,7 @@ It is `grpc.reflection.v1.ServerReflection`, and has an older name, `v1alpha`; o
 are the same, so one handler serves both. A file is answered with everything that it imports, itself
 first: then a client needs no second request, and one that reads only the first file also works.
 
-A request that cannot be answered gets an error inside of the answer, and the stream goes on.
+A request that cannot be answered gets an error inside of the answer, and the stream continues.
 """
 
 from collections.abc import Iterable

@@ -99,7 +99,7 @@ class Exchange:
 class ServerStream(Protocol):
     """A stream, as the handler of a subscription sees it."""
 
-    def say(self, message: bytes, position: int) -> None:
+    def send_message(self, message: bytes, position: int) -> None:
         """Send a message once `position` is released."""
         ...
 
@@ -162,7 +162,7 @@ class ServerStream(Protocol):
 class StreamHandler(Protocol):
     """The handler of one stream of a subscription."""
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Called with a message of the client."""
         ...
 
@@ -182,7 +182,7 @@ class StreamHandler(Protocol):
 class _NoHandler:
     """The handler of a call that is over. It does nothing."""
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Do nothing."""
 
     def ended(self) -> None:

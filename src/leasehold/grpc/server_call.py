@@ -188,7 +188,7 @@ class ServerCall(AnsweringStream):
             self.carrier.pay_for_unpacking(reader.excess_bytes)
             reader.excess_bytes = 0
         for message in messages:
-            self.hear(message)
+            self.message_received(message)
 
     def _make_reader(self) -> MessageReader:
         return MessageReader(self.carrier.limits.max_message_bytes, self.head.encoding)
@@ -227,7 +227,7 @@ class ServerCall(AnsweringStream):
         self.carrier.buffer(-counted_bytes)
         self.carrier.account.forget(self)
 
-    def hear(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Handle one message."""
         if self.is_ending:
             return
@@ -239,7 +239,7 @@ class ServerCall(AnsweringStream):
 
     def _handle(self, message: bytes) -> None:
         if self.handler is not None:
-            self.handler.heard(message)
+            self.handler.message_received(message)
         elif self.head.call is not None:
             if self.head.is_unary and self.exchanges > 1:
                 raise RpcError(Status.INTERNAL, "a second message in a unary call")
@@ -247,7 +247,7 @@ class ServerCall(AnsweringStream):
             call = self.head.call
             answer = call(message, self.context) if self.head.reads_context else call(message)
             if isinstance(answer, tuple):
-                self.say(*answer)
+                self.send_message(*answer)
             else:
                 self.answer_at_length(answer, len(message))
 
@@ -365,7 +365,7 @@ class ServerCall(AnsweringStream):
         """End the call with an exception of its handler."""
         self.end(as_rpc_error(error, self.head.path))
 
-    def say(self, message: bytes, position: int) -> None:
+    def send_message(self, message: bytes, position: int) -> None:
         """Send a message once `position` is released.
 
         So messages about the same object keep their order: a later state never has a lower position

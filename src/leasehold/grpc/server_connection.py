@@ -245,14 +245,14 @@ class ServerConnection(Http2[AnsweringStream]):
         if inbound.owed > CREDIT_BYTES:
             inbound.check_window()
         if not flags:
-            stream.hear(payload[PREFIX_BYTES:])
+            stream.message_received(payload[PREFIX_BYTES:])
             if stream.timeout is not None:
                 stream.goes_on()
             stream.replenish += length
             if stream.replenish > STREAM_CREDIT_BYTES:
                 inbound.count(stream, 0)
         elif stream.exchanges or stream.is_ending:
-            stream.hear(payload[PREFIX_BYTES:])
+            stream.message_received(payload[PREFIX_BYTES:])
             stream.remote_ended()
         else:
             stream.remote_done = True
@@ -306,14 +306,14 @@ class ServerConnection(Http2[AnsweringStream]):
 
     # Settings and GOAWAY of the client.
 
-    def _told_settings(self, name: int, value: int) -> None:
+    def _settings_received(self, name: int, value: int) -> None:
         if name == Setting.HEADER_TABLE_SIZE:
             self._outbound.set_table_size(value)
 
     def _heard_settings(self) -> None:
         self._decoder.max_table_bytes = TABLE_BYTES
 
-    def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
+    def _goaway_received(self, last_id: int, code: int, why: bytes) -> None:
         """Do nothing: the client will make no calls, and closes when it has its answers."""
 
     # Output.

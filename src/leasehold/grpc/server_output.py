@@ -174,7 +174,7 @@ class Answers(Outbound["AnsweringStream"]):
             if not stream.has_head:
                 self.put_start(stream)
             self.put_headers(stream, self._blocks.trailers(), frames.END_STREAM)
-        if not stream.remote_done:  # the client need not go on sending
+        if not stream.remote_done:  # the client need not continue sending
             self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
         self._over(stream)
 

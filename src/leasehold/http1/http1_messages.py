@@ -81,9 +81,9 @@ def parse_head(head: bytes) -> RequestHead:
         fields = [field for field in fields if field[0] != b"host"]
         fields.append((b"host", absolute[1]))
         _check_host(fields, is_old=is_old)
-    wishes = _wishes(fields, b"connection")
-    keeps_alive = b"keep-alive" in wishes if is_old else b"close" not in wishes
-    expected = _wishes(fields, b"expect")
+    options = _options(fields, b"connection")
+    keeps_alive = b"keep-alive" in options if is_old else b"close" not in options
+    expected = _options(fields, b"expect")
     if expected not in ([], [b"100-continue"]):
         raise RequestRefused(HTTPStatus.EXPECTATION_FAILED)
     return RequestHead(
@@ -92,7 +92,7 @@ def parse_head(head: bytes) -> RequestHead:
         fields,
         _length(fields, is_old=is_old),
         is_old,
-        keeps_alive and not (is_old and b"close" in wishes),
+        keeps_alive and not (is_old and b"close" in options),
         bool(expected) and not is_old,
     )
 
@@ -122,10 +122,10 @@ def _check_host(fields: list[tuple[bytes, bytes]], *, is_old: bool) -> None:
         raise RequestRefused(HTTPStatus.BAD_REQUEST, "malformed Host field") from None
 
 
-def _wishes(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+def _options(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
     """Return the elements of a list that may be spread over several fields."""
     values = [value.lower() for each, value in fields if each == name]
-    return [wish for value in values for part in value.split(b",") if (wish := part.strip())]
+    return [option for value in values for part in value.split(b",") if (option := part.strip())]
 
 
 def _length(fields: list[tuple[bytes, bytes]], *, is_old: bool) -> int | None:

@@ -82,7 +82,7 @@ class Http2(Generic[S]):
         self._assembly: BlockAssembly | None = None
         self._fault: StreamFailed | None = None
         """The error of a request whose header block is not decoded yet."""
-        self._said_at_ping = -1
+        self._taken_at_ping = -1
         self._active = 0
         self._spend = TokenBuckets(now).spend
         self._inbound = inbound = Inbound(outbound, limits)
@@ -114,14 +114,14 @@ class Http2(Generic[S]):
         """Take the fields of a whole header block."""
 
     @abstractmethod
-    def _told_settings(self, name: int, value: int) -> None:
+    def _settings_received(self, name: int, value: int) -> None:
         """Take a setting that concerns only this side."""
 
     def _heard_settings(self) -> None:
         """Called when the peer has acknowledged our settings."""
 
     @abstractmethod
-    def _told_goaway(self, last_id: int, code: int, why: bytes) -> None:
+    def _goaway_received(self, last_id: int, code: int, why: bytes) -> None:
         """Called for a GOAWAY; the peer has not begun with streams above `last_id`."""
 
     @abstractmethod
@@ -212,7 +212,7 @@ class Http2(Generic[S]):
             elif name == Setting.MAX_FRAME_SIZE:
                 self._outbound.set_max_frame(value)
             else:
-                self._told_settings(name, value)
+                self._settings_received(name, value)
         self._has_settings = True
         self._outbound.put_frame(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
@@ -223,10 +223,10 @@ class Http2(Generic[S]):
                 ErrorCode.FRAME_SIZE_ERROR,
                 f"PING payload must have {PING_BYTES} bytes, got {len(payload)}",
             )
-        said = self._outbound.taken_bytes
-        if said == self._said_at_ping:
+        taken_bytes = self._outbound.taken_bytes
+        if taken_bytes == self._taken_at_ping:
             self._spend(self.limits.pings, "PING frames")
-        self._said_at_ping = said
+        self._taken_at_ping = taken_bytes
         if flags & frames.ACK:
             self.is_pinged = False
         else:
@@ -241,7 +241,7 @@ class Http2(Generic[S]):
     def _goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
         _check_on_connection(stream_id, "GOAWAY")
         self._spend_idle()
-        self._told_goaway(*frames.parse_goaway(payload))
+        self._goaway_received(*frames.parse_goaway(payload))
 
     def _push_promise(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
         raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE is not allowed")

@@ -55,11 +55,11 @@ def check_answer_trailers(fields: tuple[Field, ...]) -> None:
 
 def content_length(fields: tuple[Field, ...]) -> int | None:
     """Return the declared length of the body."""
-    said = {field.value for field in fields if field.name == b"content-length"}
-    if not said:
+    lengths = {field.value for field in fields if field.name == b"content-length"}
+    if not lengths:
         return None
-    length = said.pop()
-    if said or not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
+    length = lengths.pop()
+    if lengths or not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
         raise malformed(f"content-length must be one decimal number, got {length!r}")
     return int(length)
 

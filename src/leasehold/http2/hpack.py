@@ -96,7 +96,7 @@ class HeaderError(Exception):
 
 
 class HeaderListTooLarge(Exception):
-    """A decoded block has too many or too long fields; the connection can go on.
+    """A decoded block has too many or too long fields; the connection can continue.
 
     Not a `HeaderError`, so that no handler confuses the two.
     """

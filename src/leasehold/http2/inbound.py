@@ -8,7 +8,7 @@ waits: a slow handler must not stop the others.
 Incomplete messages, incomplete header blocks and large request headers are counted as they arrive.
 A connection may hold `max_buffered_bytes`, and all connections of a server together `SHARES` times
 as much; more is refused (`BufferFull`). Small messages are counted, but never refused: whatever a
-few clients do with large ones, the renewals of the others go on. Their number is limited instead.
+few clients do with large ones, others can renew. The number of small ones is limited instead.
 When too many small messages are incomplete, the one that has been incomplete for longest is
 dropped: clients that mean to complete a message do so within moments.
 """
@@ -153,7 +153,7 @@ class Inbound(Generic[S]):
     # The window of a stream.
 
     def count(self, stream: S, frame_bytes: int) -> None:
-        """Count bytes received on a stream that goes on."""
+        """Count bytes received on a stream that continues."""
         stream.replenish += frame_bytes
         if stream.replenish > STREAM_WINDOW:
             raise StreamFailed(

@@ -6,7 +6,7 @@ what some leases had left when `batches` batches were on disk, and how much leas
 since (`elapsed_s`). For a lease in the list, a later record takes precedence.
 
     clean stop  lists every lease and marks the list as clean. The mark is the last write.
-    start       finds the clean mark: leases go on with what they had left, and renewals need no
+    start       finds the clean mark: leases continue with what they had left, and renewals need no
                 disk, because the same write that raises the server's term removes the mark, and
                 with it the list. Only leases that have not been renewed since an earlier crash
                 stay listed.

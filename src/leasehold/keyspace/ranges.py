@@ -3,7 +3,7 @@
 Theory of operation. A range of up to `LONG` keys is read in one step (`read_now`). So is a page of
 a longer one: its count comes from the index of names, and its keys from one end of the range.
 
-Anything else is a `scan`: a generator that pauses after each slice, while the keyspace goes on
+Anything else is a `scan`: a generator that pauses after each slice, while the keyspace continues
 changing. It reads at one revision by looking up every key as it was then. After a pause it
 continues after the last name seen, and finds names that were deleted meanwhile among the dead. An
 old value may be on disk only: a scan yields what it needs from there, in the order of revisions,

@@ -65,7 +65,7 @@ Grant = Callable[[LeaseRequest], "Lease | Awaitable[Lease]"]
 class LandlordServer:
     """A landlord on the network; `serve_landlord` makes one.
 
-    Closing it, or leaving its `async with` block, ends no lease: the landlord goes on.
+    Closing it, or leaving its `async with` block, ends no lease: the landlord continues.
     """
 
     def __init__(self, server: GrpcServer) -> None:

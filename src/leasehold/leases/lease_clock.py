@@ -9,7 +9,7 @@ can then only mean that the grantor did not run, and the rest of it is *cut*: le
 
 - nothing ends in the turn in which it was seen, nor until the sockets were polled once more
   (renewals that came in meanwhile are waiting there): `may_end` is false until `polled`. If a loop
-  stalls again and again before it gets there, the wait ends after `GRACE_S`, or the leases of dead
+  stalls repeatedly before it gets there, the wait ends after `GRACE_S`, or the leases of dead
   holders would never end;
 - after a cut of more than `LONG_CUT_S` no lease ends for the shorter of its own term and `GRACE_S`,
   so that holders in reconnect backoff have time to renew: `earliest_end`;

@@ -121,19 +121,19 @@ class _Arrival(QueuePosition):
             watch.request_progress()
         backoff = Backoff(RETRIES, self.context.random)
         while True:
-            told = await anext(watch)
-            if self._is_opening(told):
+            received = await anext(watch)
+            if self._is_opening(received):
                 return True
-            if any(event.key == self.key and event.is_delete for event in told.events):
+            if any(event.key == self.key and event.is_delete for event in received.events):
                 return False
-            if until and told.revision >= until:
+            if until and received.revision >= until:
                 return False
-            if until and not told.events:
+            if until and not received.events:
                 await asyncio.sleep(backoff.next_s())  # the watch is behind
                 watch.request_progress()
 
-    def _is_opening(self, told: Events) -> bool:
-        for event in told.events:
+    def _is_opening(self, received: Events) -> bool:
+        for event in received.events:
             self._told(event)
         return self.token is not None
 
@@ -216,8 +216,8 @@ class _Meeting(DetachedTask[Token]):
             revisions[position.key] = position.created
             compares = [created_at(key, created) for key, created in revisions.items()]
             names = {position.tail_of(key): created for key, created in revisions.items()}
-            said = json.dumps({"who": self._context.who, "passed": names}).encode()
-            put = Put(position.opened, said, position.session.lease.id)
+            value = json.dumps({"who": self._context.who, "passed": names}).encode()
+            put = Put(position.opened, value, position.session.lease.id)
             try:
                 done = await position.session.write(compares, [*map(Delete, revisions), put])
             except (OutcomeUnknown, ConnectFailed, NoSpace, TooBusy):

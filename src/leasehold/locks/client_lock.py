@@ -125,8 +125,8 @@ class ClientLock:
         if self._contender.is_behind or self._contender.answers > waiter.answers_before:
             return LockDenied(self.text, self._contender.last_holder, waited_s)
         why = str(self._trouble or "") or self._context.engine.trouble
-        said = f"{self.text!r}: no answer within {waited_s:.3g} s"
-        return TimeoutError(f"{said}: {why}" if why else said)
+        message = f"{self.text!r}: no answer within {waited_s:.3g} s"
+        return TimeoutError(f"{message}: {why}" if why else message)
 
     # The right to the lock.
 
@@ -489,5 +489,5 @@ class ClientLock:
             async with time_limit(LEAVE_S, self._context.engine), turns:
                 await retry_until_answered(give_up, Backoff(RETRIES, self._context.random))
         except (LeaseholdError, OSError) as error:
-            said = "the %d acquisitions of %r may not be stored: %s"
-            logger.warning(said, ownership.total, self.text, error)
+            message = "the %d acquisitions of %r may not be stored: %s"
+            logger.warning(message, ownership.total, self.text, error)

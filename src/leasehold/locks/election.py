@@ -137,8 +137,8 @@ class Observation:
         if watch is not None:
             watch.cancel()
 
-    def _apply(self, told: Events) -> None:
-        for event in told.events:
+    def _apply(self, received: Events) -> None:
+        for event in received.events:
             if event.pair is None:
                 self._candidates.pop(event.key, None)
             elif self._queue.counts(event.key):
@@ -167,8 +167,8 @@ def _age(pair: KeyValue) -> int:
 
 class _Candidates(EtcdQueue):
     def who(self, pair: KeyValue) -> str:
-        said = pair.value.decode(errors="backslashreplace")[:SHOWN]
-        return f"{said!r} (lease {shown_lease(pair.lease)})"
+        value = pair.value.decode(errors="backslashreplace")[:SHOWN]
+        return f"{value!r} (lease {shown_lease(pair.lease)})"
 
 
 class Leadership(QueueGuard):
@@ -202,10 +202,10 @@ class Leadership(QueueGuard):
         data = to_bytes(value, "value")
         async with self._turn:  # so that the latest value is the one that remains
             self.check()
-            await self._say(data)
+            await self._send(data)
             self.value = data
 
-    async def _say(self, value: bytes) -> None:
+    async def _send(self, value: bytes) -> None:
         position, session = self._position, self._position.session
         put = Put(position.key, value, session.lease.id)
         backoff = Backoff(RETRIES, position.context.random)

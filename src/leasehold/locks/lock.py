@@ -112,7 +112,7 @@ NOTED: Final = 8
 
 BREATHE: Final = 1_000
 """After this many answers from the cache the event loop gets a turn: a caller that acquires a lock
-again and again, and waits for nothing else, would keep it from renewing the session."""
+repeatedly, and waits for nothing else, would keep it from renewing the session."""
 
 
 class Holder(NamedTuple):

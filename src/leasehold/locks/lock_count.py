@@ -155,7 +155,7 @@ class _Count:
         self._known = 0
 
     async def run(self) -> int | Uncounted:
-        """Count; the time is limited, also if the lock changes hands again and again."""
+        """Count; the time is limited, also if the lock changes hands repeatedly."""
         limit_s = self._patience.timeout_s + self._recall_s
         try:
             async with asyncio.timeout(limit_s):
@@ -181,11 +181,11 @@ class _Count:
         if ownership is not None and ownership.revision == owner.create_revision:
             return stored + ownership.total
         self._holder = who_has(owner)
-        said = fields_of(owner.value)
-        if said is None or not owner.lease:
+        fields = fields_of(owner.value)
+        if fields is None or not owner.lease:
             return self._not_reached("its holder does not count acquisitions")
-        self._known = stored + int(said.get("count", 0))
-        counted = await self._ask(owner, said)
+        self._known = stored + int(fields.get("count", 0))
+        counted = await self._ask(owner, fields)
         return stored + counted if isinstance(counted, int) else counted
 
     async def _look(self) -> tuple[int, KeyValue | None]:
@@ -200,17 +200,17 @@ class _Count:
                 return stored_count(next(iter(counter.pairs), None)), next(iter(owners), None)
             limit *= PAGE_GROWTH
 
-    async def _ask(self, owner: KeyValue, said: dict[str, Any]) -> int | Uncounted | None:
+    async def _ask(self, owner: KeyValue, fields: dict[str, Any]) -> int | Uncounted | None:
         """Ask the owner, and wait for its answer; None if its key changes before."""
         session = SESSIONS + hex_of(owner.lease)
-        who = said["who"].encode(errors="backslashreplace")  # of any client, so it may be no text
+        who = fields["who"].encode(errors="backslashreplace")  # of any client, so it may be no text
         done = await self._patience.wait(
             self._engine.txn(
                 [
                     modified_at(owner.key, owner),
                     Compare(session, Target.VALUE, Relation.EQUAL, who),
                 ],
-                [Put(owner.key, encoded({**said, "asks": True}), lease=None)],
+                [Put(owner.key, encoded({**fields, "asks": True}), lease=None)],
                 [Range(session)],
             ),
             None,

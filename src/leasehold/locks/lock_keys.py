@@ -113,25 +113,25 @@ class Claim:
 
     def encode(self) -> bytes:
         """Encode it."""
-        said: dict[str, Any] = {"who": self.who}
+        fields: dict[str, Any] = {"who": self.who}
         if self.count:
-            said["count"] = self.count
+            fields["count"] = self.count
         if self.tries:
-            said["tries"] = True
+            fields["tries"] = True
         if self.denies:
-            said["denies"] = self.denies
+            fields["denies"] = self.denies
         if self.asks:
-            said["asks"] = True
-        return encoded(said)
+            fields["asks"] = True
+        return encoded(fields)
 
     @classmethod
     def decode(cls, value: bytes) -> Self | None:
         """Decode it; None if the value is not one of ours."""
         try:
-            said = json.loads(value)
-            who, count = said["who"], said.get("count", 0)
-            tries, denies = said.get("tries", False), said.get("denies", 0)
-            asks = said.get("asks", False)
+            fields = json.loads(value)
+            who, count = fields["who"], fields.get("count", 0)
+            tries, denies = fields.get("tries", False), fields.get("denies", 0)
+            asks = fields.get("asks", False)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         if not isinstance(who, str) or not _is_number(count) or not _is_number(denies):
@@ -142,9 +142,9 @@ class Claim:
         return cls(who, count, tries is True, denies, asks is True)
 
 
-def encoded(said: dict[str, Any]) -> bytes:
+def encoded(fields: dict[str, Any]) -> bytes:
     """Encode the fields of a value as our clients do."""
-    return json.dumps(said, separators=(",", ":")).encode()
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def fields_of(value: bytes) -> dict[str, Any] | None:
@@ -154,13 +154,13 @@ def fields_of(value: bytes) -> dict[str, Any] | None:
     """
     if Claim.decode(value) is None:
         return None
-    said: dict[str, Any] = json.loads(value)
-    return said if said.keys() <= _FIELDS and encoded(said) == value else None
+    fields: dict[str, Any] = json.loads(value)
+    return fields if fields.keys() <= _FIELDS and encoded(fields) == value else None
 
 
-def _is_number(said: object) -> bool:
+def _is_number(value: object) -> bool:
     """Return whether this is a valid count."""
-    return type(said) is int and 0 <= said <= MAX_NUMBER
+    return type(value) is int and 0 <= value <= MAX_NUMBER
 
 
 def who_has(pair: KeyValue) -> str:

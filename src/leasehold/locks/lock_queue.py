@@ -308,9 +308,9 @@ class LockEntry(QueueEntry):
                 number = min(total + stored_count(stored), MAX_NUMBER)
                 steps.append(Put(counter, b"%d" % number))
                 look.append(Range(counter))
-            elif total and heir is not None and (said := fields_of(heir.value)) is not None:
+            elif total and heir is not None and (fields := fields_of(heir.value)) is not None:
                 compares.append(created_at(heir.key, heir.create_revision))
-                steps.append(Put(heir.key, encoded({**said, "count": total}), lease=None))
+                steps.append(Put(heir.key, encoded({**fields, "count": total}), lease=None))
             try:
                 done = await self.write(steps, compares, look)
             except OutcomeUnknown:

@@ -228,8 +228,8 @@ class QueueAcquisition(DetachedTask[G], Generic[G]):
             return LockDenied(name, self._context.who, waited_s, is_own=True)
         if not position.created:
             why = self._context.engine.trouble
-            said = f"{name!r}: no answer within {waited_s:.3g} s"
-            return TimeoutError(f"{said}: {why}" if why else said)
+            message = f"{name!r}: no answer within {waited_s:.3g} s"
+            return TimeoutError(f"{message}: {why}" if why else message)
         first = next(iter(position.ahead.values()), None)
         return (
             LockDenied(name, waited_s=waited_s) if first is None else self._held_by(first, waited_s)

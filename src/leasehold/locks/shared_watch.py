@@ -147,7 +147,7 @@ class WatchSubscription:
         if target is not None:
             target.discard(self)
 
-    def hears(self, event: Event, source: "SharedWatch") -> None:
+    def event_received(self, event: Event, source: "SharedWatch") -> None:
         """Handle an event from one of its two watches."""
         if source is self.target:
             self.settle()
@@ -293,13 +293,13 @@ class SharedWatch:
             if self._watch is not None:
                 self._watch.cancel()
 
-    def _take(self, told: Events) -> None:
+    def _take(self, received: Events) -> None:
         """Deliver a revision to its subscriptions."""
         is_first, self.is_proven = not self.is_proven, True
-        ours = sum(map(self._hand_out, told.events))
+        ours = sum(map(self._hand_out, received.events))
         self.ours += ours
-        self.others += len(told.events) - ours
-        self.next_revision = max(self.next_revision, told.revision + 1)
+        self.others += len(received.events) - ours
+        self.next_revision = max(self.next_revision, received.revision + 1)
         if is_first or self.size == 1:  # else an event settles the subscriptions it is for
             for subscription in tuple(self):
                 subscription.settle()
@@ -315,7 +315,7 @@ class SharedWatch:
             if alike is not None:
                 is_ours = True
                 for subscription in tuple(alike):
-                    subscription.hears(event, self)
+                    subscription.event_received(event, self)
             slash = key.find(b"/", slash + 1, self._longest)
         return is_ours
 

@@ -343,7 +343,7 @@ class ItemEvents:
                 self._join(registration)
 
     async def _request_progress(self, watch: Watch) -> None:
-        """Request progress of a replay again and again, until it is over."""
+        """Request progress of a replay repeatedly, until it is over."""
         backoff = Backoff(PROGRESS_REQUESTS, self._random)
         while True:
             watch.request_progress()

@@ -72,7 +72,7 @@ async def watch_items(
 ) -> AsyncGenerator[ObservedChange, None]:
     """Yield the items that match, as changes, and then their changes.
 
-    `begin` begins a source, again and again as its calls fail. A definite error is raised.
+    `begin` begins a source, repeatedly as its calls fail. A definite error is raised.
     """
     backoff = Backoff(RETRIES, Random())  # noqa: S311  spreads retries
     items: dict[str, Item] = {}

@@ -110,7 +110,7 @@ class ItemWatchStream:
 
     # Called by the stream.
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Handle the only request."""
         if self._request is not None:
             raise RpcError(Status.INTERNAL, "a second message in a server-streaming call")
@@ -204,7 +204,7 @@ class ItemWatchStream:
             if not self._stream.has_own_room:
                 return  # `relieved` is called
             message = self._first_items() if self._has_items else self._first_changes()
-            self._stream.say(message.SerializeToString(), 0)
+            self._stream.send_message(message.SerializeToString(), 0)
             self._stream.flush_soon()
 
     def _first_items(self) -> pb.WatchItemsResponse:

@@ -337,7 +337,7 @@ class RenewalService:
                     backoff.reset()
                 except NoSuchObject:
                     return
-                except Exception as error:  # noqa: BLE001  it must go on
+                except Exception as error:  # noqa: BLE001  it must continue
                     logger.warning(
                         "set %s: members that left are not stored: %r", live.record.id, error
                     )
@@ -373,7 +373,7 @@ class RenewalService:
                     await self._write_warning(live)
             except NoSuchObject:
                 return
-            except Exception as error:  # noqa: BLE001  it must go on
+            except Exception as error:  # noqa: BLE001  it must continue
                 logger.warning("set %s: its warning is delayed: %r", live.record.id, error)
                 await asyncio.sleep(backoff.next_s())
             else:

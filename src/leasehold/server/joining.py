@@ -5,7 +5,7 @@ A service joins the registrars of the groups, and at the locators, of its config
 joined: it has the service without a registration.
 
 All servers of a cluster follow the configuration, and one joins for a service: the owner of the
-shard of the service's id. Two would replace each other's registrations again and again. A server
+shard of the service's id. Two would replace each other's registrations repeatedly. A server
 that has lost the shard leaves its registrations as they are, and the next owner replaces them: for
 other clients the service does not disappear. A server that stops cancels them.
 """

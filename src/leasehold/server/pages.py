@@ -71,9 +71,9 @@ class HealthPage:
 
     def show(self, out: "Exposition") -> None:
         """Add the counted answers to a scrape."""
-        what = "How often /health said that all is well."
+        what = "Answers of /health for a healthy server."
         out.counter("etcd_server_health_success", what, self.successes)
-        what = "How often /health said that it is not."
+        what = "Answers of /health for an unhealthy server."
         out.counter("etcd_server_health_failures", what, self.failures)
 
 
@@ -361,7 +361,7 @@ class MetricsPage:
         what = "Streams of watches."
         out.gauge("etcd_debugging_mvcc_watch_stream_total", what, self._calls.open_watches)
         out.gauge("etcd_debugging_mvcc_watcher_total", "Watches.", len(watchers))
-        what = "Watches that lag, and are told from the history."
+        what = "Watches that lag, and are sent events from the history."
         out.gauge("etcd_debugging_mvcc_slow_watcher_total", what, len(watchers.behind))
         what = "How many revisions the watch that lags most is behind."
         newest = self._store.revision + 1

@@ -54,7 +54,7 @@ SERVERS: Final = PREFIX + b"servers/"
 
 REBALANCE_S: Final = 2.0
 """How long a server has more than its share before it gives up the rest: a server that starts and
-fails again and again moves nothing."""
+fails repeatedly moves nothing."""
 
 
 def shard_key(number: int) -> bytes:

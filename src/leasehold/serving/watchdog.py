@@ -71,7 +71,7 @@ class WatchedConnection(Protocol):
         ...
 
     def drop_stalled(self) -> bool:
-        """Drop streams that wait for the peer while others go on; False if there are none."""
+        """Drop streams that wait for the peer while others continue; False if there are none."""
         ...
 
     def drop_overdue(self, now: float) -> None:

@@ -381,10 +381,10 @@ class _HealthCheck:
     async def _ask(self, patience_s: float) -> bool | None:
         """Return the result of the check; None if there is none yet."""
         if self._task is None:
-            said = self._check()
-            if not isinstance(said, Awaitable):
-                return said
-            self._task = asyncio.ensure_future(_bool(said))
+            result = self._check()
+            if not isinstance(result, Awaitable):
+                return result
+            self._task = asyncio.ensure_future(_bool(result))
         done, _ = await asyncio.wait([self._task], timeout=patience_s)
         if not done:
             return None
@@ -400,8 +400,8 @@ class _HealthCheck:
             self._task = None
 
 
-async def _bool(said: Awaitable[bool]) -> bool:
-    return bool(await said)
+async def _bool(result: Awaitable[bool]) -> bool:
+    return bool(await result)
 
 
 class _JeopardyTimer:

@@ -149,8 +149,8 @@ class Session:
 
     def lost(self, error: BaseException | None) -> None:
         """Mark the lease as lost."""
-        told, self._on_lost = self._on_lost, {}
-        for callback in told:
+        callbacks, self._on_lost = self._on_lost, {}
+        for callback in callbacks:
             callback(error)
 
     # Users.

@@ -10,7 +10,7 @@ do, and the copy terminates.
 
 Slow work happens in other threads: the copy is synced from time to time and at the end, so that
 commits do not have to wait until all of it is written. A full disk fails the backup, not the
-journal: the copy ends, and commits go on.
+journal: the copy ends, and commits continue.
 """
 
 import asyncio
@@ -221,7 +221,7 @@ class Backups:
             on_begun()
             await self._copy_slices(draft, copy, on_progress)
         finally:
-            # As a chore, because a chore that has begun goes on even if its caller stops waiting.
+            # As a chore, because a chore that has begun continues even if its caller stops waiting.
             try:
                 await asyncio.shield(do(lambda _: copy.close()))
             except Closed:

@@ -246,7 +246,7 @@ class UnlinkedFile:
         self._is_named = True
 
     def lose_name(self) -> None:
-        """Remove the file's name; those that have it open can go on."""
+        """Remove the file's name; those that have it open can continue."""
         if self._is_named:
             self._is_named = False
             self.path.unlink()

@@ -219,9 +219,9 @@ def examine(connection: apsw.Connection, path: Path, size_bytes: int) -> Report:
 
 
 def _check_structure(connection: apsw.Connection, path: Path) -> None:
-    said = connection.execute(f"PRAGMA integrity_check({MAX_COMPLAINTS})").fetchall()
-    if said != [("ok",)]:
-        complaints = "; ".join(str(line) for (line,) in said)
+    rows = connection.execute(f"PRAGMA integrity_check({MAX_COMPLAINTS})").fetchall()
+    if rows != [("ok",)]:
+        complaints = "; ".join(str(line) for (line,) in rows)
         raise DamagedJournal(damage(path, " ".join(complaints.split())))
 
 

@@ -7,7 +7,7 @@ on the event loop: a disk that stalls must not delay renewals.
 
 The way to the thread and back costs two wake-ups of the loop. So, while the disk is fast and the
 loop is otherwise idle, the loop waits for the thread, for `WAIT_S` at most, and completes the
-commit itself. If the thread is not done by then, the loop goes on, and the thread calls it back.
+commit itself. If the thread is not done by then, the loop continues, and the thread calls it back.
 `Handover` decides which of the two it is; `CommitPatience` decides whether to wait; `Wakeup` is how
 one thread wakes the other.
 
@@ -142,7 +142,7 @@ class Handover:
         self.cost_s = 0.0
         self.error: BaseException | None = None
         self.goes_on = False
-        """Whether the thread goes on with a checkpoint when the batch is on disk."""
+        """Whether the thread continues with a checkpoint when the batch is on disk."""
         self._is_done = False
         self._is_waiting = is_waiting
         self._mutex = threading.Lock()
@@ -302,7 +302,7 @@ class Committer:
         self._thread_wakeup.set()
 
     def _complete(self, handover: Handover) -> None:
-        """Complete a commit that succeeded or failed; the thread may go on with a checkpoint."""
+        """Complete a commit that succeeded or failed; the thread may continue with a checkpoint."""
         if handover.error is not None:
             self._fail(handover.error)
             return

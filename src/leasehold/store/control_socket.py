@@ -4,7 +4,7 @@ A Unix domain socket in the directory, accessible to its owner only. A client se
 receives lines until the connection ends, all of them JSON:
 
     {"do": "backup", "to": "/absolute/path", "force": false}
-    {"pages": 512, "of": 2048}              again and again, also while nothing happens
+    {"pages": 512, "of": 2048}              repeatedly, also while nothing happens
     {"done": {"revision": 42, "bytes": 8388640}}    or    {"error": "..."}
 
 If a client disconnects, its backup is aborted.
@@ -184,12 +184,12 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
 def _parse(line: bytes) -> Request:
     """Parse a request; raise `ValueError` if it is invalid."""
     try:
-        asked = json.loads(line)
+        request = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError(f"request is not a line of JSON; send {_ASK}") from None
-    if not isinstance(asked, dict) or asked.get("do") != "backup":
+    if not isinstance(request, dict) or request.get("do") != "backup":
         raise ValueError(f"the only request is a backup; send {_ASK}")
-    target, force = asked.get("to"), asked.get("force", False)
+    target, force = request.get("to"), request.get("force", False)
     if not isinstance(target, str) or not Path(target).is_absolute():
         raise ValueError(f"`to` must be an absolute path, got {target!r}; send {_ASK}")
     if not isinstance(force, bool):
@@ -259,8 +259,8 @@ def ask_for_backup(
                 "try again in a moment"
             ) from error
         try:
-            asked = {"do": "backup", "to": str(target), "force": force}
-            connection.sendall(_line(asked))
+            request = {"do": "backup", "to": str(target), "force": force}
+            connection.sendall(_line(request))
             done = _await_done(connection, on_progress or ignore)
         except (OSError, ValueError, KeyError) as error:
             raise _lost(directory, target, str(error)) from error
@@ -272,13 +272,13 @@ def ask_for_backup(
 def _await_done(connection: socket.socket, on_progress: OnProgress) -> dict[str, int] | None:
     with connection.makefile("rb") as lines:
         while line := lines.readline(MAX_LINE_BYTES):
-            said = json.loads(line)
-            if "error" in said:
-                raise StorageError(said["error"])
-            if "done" in said:
-                done: dict[str, int] = said["done"]
+            response = json.loads(line)
+            if "error" in response:
+                raise StorageError(response["error"])
+            if "done" in response:
+                done: dict[str, int] = response["done"]
                 return done
-            on_progress(said["pages"] * PAGE_BYTES, said["of"] * PAGE_BYTES)
+            on_progress(response["pages"] * PAGE_BYTES, response["of"] * PAGE_BYTES)
     return None
 
 

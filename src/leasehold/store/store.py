@@ -7,7 +7,7 @@ may be shown: see `store.undurable_changes`.
 
 An operation that touches more than a thousand keys is done in steps (`steps`), between which other
 things happen. Meanwhile the store `is_busy`, and no other operation reads or changes keys. Leases
-go on: those that end meanwhile wait with their keys in `ends`. All changes of all steps get into
+continue: those that end meanwhile wait with their keys in `ends`. All changes of all steps get into
 one batch at the end, under one revision.
 
 Renewals change memory only, except in the two cases described in `store.store_leases`.
@@ -195,7 +195,7 @@ class Store(UndurableChanges):
     def cap(self, *, is_capped: bool) -> None:
         """Refuse to make the data any larger, whatever space is left, until this is called again.
 
-        Deletes, compactions and the ends of leases go on.
+        Deletes, compactions and the ends of leases continue.
         """
         self._room_bytes = -1 if is_capped else self.quota_bytes
 

@@ -222,8 +222,8 @@ def _step(telling: Generator[None, None, bool]) -> bool | None:
     try:
         next(telling)
     except StopIteration as done:
-        told: bool = done.value
-        return told
+        result: bool = done.value
+        return result
     return None
 
 

@@ -3,9 +3,9 @@
 Theory of operation. A host takes turns when the simulation lets it. Four faults keep it from its
 turn, each with its own effect on the clocks and on the pending work:
 
-    stop     the process is stopped (SIGSTOP): clocks go on, timers fall due, messages wait
+    stop     the process is stopped (SIGSTOP): clocks continue, timers fall due, messages wait
     suspend  the machine sleeps: as stop, but `monotonic` is halted, and so are timers
-    stall    a callback takes long: clocks have jumped when it goes on, all else waits till then
+    stall    a callback takes long: clocks have jumped when it continues, all else waits till then
     crash    the process is gone, and with it all tasks, timers, services and waiting messages
 
 Callbacks take no time, so a stall is bookkeeping: the host's own present (`now`) is ahead of the

@@ -8,8 +8,8 @@ of their time). Everything else is drawn from the seed: the order of timers for 
 and whether messages come before timers, as with asyncio's selectors, or a turn after them, as with
 uvloop.
 
-After each callback the loop asks its host whether it may go on: if that callback stalled, stopped
-or crashed the host, the rest is left for a later turn, or never runs.
+After each callback the loop asks its host whether it may continue: if that callback has stalled,
+stopped or crashed the host, the rest is left for a later turn, or never runs.
 
 The loop of a crashed host is *dead*: it drops everything that is scheduled on it. Its suspended
 coroutines cannot be dropped, since Python runs their `finally` blocks when it frees them, so they

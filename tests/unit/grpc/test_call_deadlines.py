@@ -67,7 +67,7 @@ def test_a_subscription_ends_when_its_time_is_over(peer: Peer) -> None:
 def test_what_was_said_before_the_time_was_over_leaves_before_the_end(peer: Peer) -> None:
     number = peer.open(WATCH, grpc_timeout="5S")
     peer.pump()
-    peer.service.ears[0].stream.say(b"event", 0)
+    peer.service.ears[0].stream.send_message(b"event", 0)
     peer.server.flush()
     peer.loop.pass_time(5.0)
     peer.pump()

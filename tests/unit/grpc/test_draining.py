@@ -73,7 +73,7 @@ def test_calls_that_were_taken_go_on_after_stop_taking(raw: RawPeer) -> None:
     raw.taken()
     sent = raw.send(frame(frames.DATA, 0, 1, framed(b"still there?")))
     assert framed(b"still there?") in [one.payload for one in sent]
-    raw.service.ears[0].stream.say(b"event", 0)
+    raw.service.ears[0].stream.send_message(b"event", 0)
     raw.server.flush()
     assert framed(b"event") in [one.payload for one in raw.taken()]
 
@@ -100,7 +100,7 @@ def test_dismiss_tells_why(raw: RawPeer) -> None:
 
 def test_what_was_said_leaves_before_a_dismissed_call_ends(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
-    raw.service.ears[0].stream.say(b"event", 0)
+    raw.service.ears[0].stream.send_message(b"event", 0)
     raw.server.dismiss(STOPS)
     assert kinds(raw.taken()) == [
         frames.HEADERS,
@@ -114,7 +114,7 @@ def test_what_was_said_leaves_before_a_dismissed_call_ends(raw: RawPeer) -> None
 def test_a_dismissed_connection_stays_until_its_answers_are_taken(raw: RawPeer) -> None:
     raw.send(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.unary(1), raw.request(3, WATCH))
-    raw.service.ears[0].stream.say(b"event", 0)
+    raw.service.ears[0].stream.send_message(b"event", 0)
     raw.server.dismiss(STOPS)
     assert frames.GOAWAY not in kinds(raw.taken())
     assert raw.reset(raw.request(5)) == (5, ErrorCode.REFUSED_STREAM)
@@ -130,7 +130,7 @@ def test_after_dismiss_nothing_is_read_nor_said(raw: RawPeer) -> None:
     raw.server.dismiss(STOPS)
     raw.taken()
     assert raw.send(raw.unary(3)) == []
-    raw.service.ears[0].stream.say(b"late", 0)
+    raw.service.ears[0].stream.send_message(b"late", 0)
     raw.server.flush()
     raw.server.drain()
     raw.server.stop_taking()
@@ -159,7 +159,7 @@ def test_a_connection_is_not_quiet_while_the_end_of_a_call_is_not_taken(raw: Raw
     raw.send(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     stream = raw.service.ears[0].stream
-    stream.say(b"event", 0)
+    stream.send_message(b"event", 0)
     stream.end()
     raw.server.flush()
     assert not raw.server.is_quiet

@@ -38,7 +38,7 @@ class Client:
         self.on_flush: Callable[[], None] = lambda: None
         self._said: list[bytes] = []
 
-    def say(self, message: bytes, position: int) -> None:
+    def send_message(self, message: bytes, position: int) -> None:
         assert position == 0, "health waits for no disk"
         self._said.append(message)
 
@@ -79,7 +79,7 @@ def _watch(health: HealthService, service: str = SERVER) -> tuple[Client, Stream
     """Watch as a connection would have it: the request, the end of the client's side, a flush."""
     client = Client()
     handler = _open(health, client)
-    handler.heard(_request(service))
+    handler.message_received(_request(service))
     handler.ended()
     client.flush()
     return client, handler
@@ -145,13 +145,13 @@ def test_the_longest_name_may_be_set_checked_and_watched(health: HealthService) 
 def test_a_longer_name_is_refused(health: HealthService) -> None:
     longer = _request(LONGEST + "x")
     assert _refusal(health.check, longer) is Status.INVALID_ARGUMENT
-    assert _refusal(_open(health, Client()).heard, longer) is Status.INVALID_ARGUMENT
+    assert _refusal(_open(health, Client()).message_received, longer) is Status.INVALID_ARGUMENT
     with pytest.raises(ValueError, match=f"at most {MAX_NAME_BYTES} bytes: '{LONGEST}x'"):
         health.set(LONGEST + "x", SERVING)
 
 
 def test_what_is_no_message_is_refused(health: HealthService) -> None:
-    for call in (health.check, health.list, _open(health, Client()).heard):
+    for call in (health.check, health.list, _open(health, Client()).message_received):
         assert _refusal(call, NO_MESSAGE) is Status.INTERNAL
 
 
@@ -175,7 +175,7 @@ def test_a_watcher_is_told_at_once_how_things_are(health: HealthService) -> None
 def test_the_first_word_needs_no_flush_of_its_own(health: HealthService) -> None:
     client = Client()
     client.on_flush = lambda: pytest.fail("a connection flushes after its handlers")
-    _open(health, client).heard(_request())
+    _open(health, client).message_received(_request())
 
 
 def test_a_watcher_of_an_unknown_name_is_told_so_and_then_of_changes(health: HealthService) -> None:
@@ -235,7 +235,7 @@ def test_a_watch_that_begins_without_room_is_told_when_there_is_some(health: Hea
     client = Client()
     client.has_room = False
     handler = _open(health, client)
-    handler.heard(_request())
+    handler.message_received(_request())
     health.set(SERVER, SERVING)
     client.has_room = True
     handler.relieved()
@@ -281,7 +281,7 @@ def test_watchers_may_go_while_others_are_told(health: HealthService) -> None:
 
 def test_a_second_request_is_refused(health: HealthService) -> None:
     _, handler = _watch(health)
-    assert _refusal(handler.heard, _request()) is Status.INTERNAL
+    assert _refusal(handler.message_received, _request()) is Status.INTERNAL
 
 
 def test_a_watch_without_a_request_is_refused(health: HealthService) -> None:
@@ -365,7 +365,7 @@ def test_a_connection_without_room_carries_the_latest_when_there_is_some(
     peer.takes_data = False
     [ear] = peer.service.ears
     while ear.stream.has_room:
-        ear.stream.say(bytes(1024 * 1024), 0)
+        ear.stream.send_message(bytes(1024 * 1024), 0)
     for status in (SERVING, UNKNOWN, NOT_SERVING):
         health.set(SERVER, status)
     peer.pump()

@@ -167,8 +167,8 @@ def test_a_subscription_speaks_by_itself_and_waits_for_the_gate(peer: Peer) -> N
     peer.pump()
     [ear] = peer.service.ears
     assert ear.heard_all == [b"what", b"now"]
-    ear.stream.say(b"event 1", 2)
-    ear.stream.say(b"event 2", 4)
+    ear.stream.send_message(b"event 1", 2)
+    ear.stream.send_message(b"event 2", 4)
     assert peer.reply(number).messages == []
     peer.release(4)
     assert peer.reply(number).messages == [b"event 1", b"event 2"]
@@ -181,7 +181,7 @@ def test_a_subscription_may_go_on_after_the_client_has_ended_its_side(peer: Peer
     peer.pump()
     [ear] = peer.service.ears
     assert (ear.ended_times, ear.gone_times) == (1, 0)
-    ear.stream.say(b"later", 1)
+    ear.stream.send_message(b"later", 1)
     peer.release(1)
     assert (peer.reply(number).messages, ear.gone_times) == ([b"later"], 0)
 
@@ -239,10 +239,10 @@ def test_what_is_said_on_a_stream_that_is_over_goes_nowhere(peer: Peer) -> None:
     number = peer.open(WATCH)
     peer.pump()
     [ear] = peer.service.ears
-    ear.stream.say(b"held", 1)
+    ear.stream.send_message(b"held", 1)
     peer.client.reset_stream(number)
     peer.pump()
-    ear.stream.say(b"late", 0)
+    ear.stream.send_message(b"late", 0)
     ear.stream.end()
     peer.release(1)
     assert peer.reply(number).messages == []

@@ -95,7 +95,7 @@ def test_a_head_may_be_sent_before_the_first_message(peer: Peer) -> None:
     head = {":status": "200", "content-type": "application/grpc", "x-node": "1"}
     assert peer.reply(number).head == head
     assert not peer.reply(number).is_ended
-    stream.say(b"event", 0)
+    stream.send_message(b"event", 0)
     stream.end()
     stream.flush()
     peer.pump()
@@ -115,7 +115,7 @@ def test_a_head_sent_while_the_stream_is_opened_says_how_messages_are_packed() -
     peer = Peer(Greeting())
     packed = {"grpc_encoding": "gzip", "grpc_accept_encoding": "gzip"}
     number, stream = _watch(peer, GREETED, **packed)
-    stream.say(b"x" * COMPRESS_FROM_BYTES, 0)
+    stream.send_message(b"x" * COMPRESS_FROM_BYTES, 0)
     stream.flush()
     peer.pump()
     assert peer.reply(number).body[0] == 1
@@ -131,7 +131,7 @@ def test_a_head_is_too_late_once_something_was_said(peer: Peer, before: str) -> 
     if before == "a head":
         stream.send_head(())
     else:
-        stream.say(b"event", 0)
+        stream.send_message(b"event", 0)
         stream.flush()
     with pytest.raises(ValueError, match="response headers were already sent"):
         stream.send_head(encode_metadata({"x-late": "1"}))
@@ -149,7 +149,7 @@ def test_a_head_on_a_stream_that_is_over_goes_nowhere(peer: Peer) -> None:
 
 def test_metadata_of_the_end_comes_with_the_status(peer: Peer) -> None:
     number, stream = _watch(peer)
-    stream.say(b"event", 0)
+    stream.send_message(b"event", 0)
     stream.end(metadata=encode_metadata({"x-cost": "7"}))
     stream.flush()
     peer.pump()
@@ -247,9 +247,9 @@ def test_what_is_deferred_is_not_counted_once_the_stream_is_over(raw: RawPeer) -
 
 def test_too_much_that_is_deferred_ends_the_call_and_is_counted_right() -> None:
     class Hoarding(Ear):
-        def heard(self, message: bytes) -> None:
+        def message_received(self, message: bytes) -> None:
             self.stream.defer(len(message))
-            super().heard(message)
+            super().message_received(message)
 
     service = Service()
     service.methods[WATCH] = Subscription(lambda stream: Hoarding(service, stream))
@@ -292,7 +292,7 @@ class Hoarder:
         self.stream = stream
         self.gone_times = 0
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Keep it."""
         self.stream.defer(len(message))
 

@@ -76,7 +76,7 @@ class Arena:
         """Both what it asks and what it is told reaches the bystander."""
         assert self.bystander.call(b"and me?").messages == [b"and me?"]
         said = len(self.bystander.reply(self.watch).messages)
-        self.ear.stream.say(b"an event", 0)
+        self.ear.stream.send_message(b"an event", 0)
         self.bystander.server.flush()
         self.bystander.pump()
         assert len(self.bystander.reply(self.watch).messages) == said + 1
@@ -730,7 +730,7 @@ class Patient(Ear):
     def relieved(self) -> None:
         while self.left and self.stream.has_own_room:
             self.left -= 1
-            self.stream.say(self.message, 0)
+            self.stream.send_message(self.message, 0)
         if not self.left:
             self.stream.end()
 
@@ -793,7 +793,7 @@ def test_a_thousand_watches_cancelled_at_once_are_no_attack(
     for number in numbers:
         raw.send(raw.request(number, WATCH))
     for ear in arena.service.ears[1:] if has_events else []:
-        ear.stream.say(b"event", 0)
+        ear.stream.send_message(b"event", 0)
     raw.server.flush()
     raw.taken()
     assert raw.send(*[frames.rst_stream(number, ErrorCode.CANCEL) for number in numbers]) == []
@@ -826,7 +826,7 @@ def test_a_large_download_with_a_window_for_each_frame_is_no_attack(
     ear = arena.service.ears[-1]
     received = 0
     for _ in range(100):
-        ear.stream.say(bytes(1_000_000), 0)
+        ear.stream.send_message(bytes(1_000_000), 0)
         raw.server.flush()
         arrived = raw.taken()
         while arrived:

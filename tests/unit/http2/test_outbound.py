@@ -173,14 +173,14 @@ def test_a_peer_that_takes_nothing_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
-    ear.stream.say(bytes(LIMITS.max_event_bytes), 0)  # one may be large
+    ear.stream.send_message(bytes(LIMITS.max_event_bytes), 0)  # one may be large
     raw.server.flush()
     assert not ear.stream.has_room
     for _ in range(LIMITS.max_unsent_bytes // 1_000_000):
-        ear.stream.say(bytes(1_000_000), 0)
+        ear.stream.send_message(bytes(1_000_000), 0)
         raw.server.flush()
     assert not raw.server.is_closing
-    ear.stream.say(bytes(1_000_000), 0)
+    ear.stream.send_message(bytes(1_000_000), 0)
     assert raw.goaway() == ErrorCode.ENHANCE_YOUR_CALM
     assert ear.gone_times == 1
     assert no_leak(raw.server)
@@ -191,8 +191,10 @@ def test_a_listener_is_told_when_there_is_room_again(raw: RawPeer) -> None:
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
     room = [ear.stream.has_room]
-    ear.stream.say(bytes(LIMITS.max_event_bytes // 2), 0)
-    ear.stream.say(bytes(LIMITS.max_event_bytes // 2), 1)  # what waits for the disk counts as well
+    ear.stream.send_message(bytes(LIMITS.max_event_bytes // 2), 0)
+    ear.stream.send_message(
+        bytes(LIMITS.max_event_bytes // 2), 1
+    )  # what waits for the disk counts as well
     room.append(ear.stream.has_room)
     raw.gate.release(1)
     raw.send(frames.window_update(0, 2 * LIMITS.max_event_bytes))
@@ -215,12 +217,12 @@ def test_nothing_piles_up_once_a_peer_is_cut_off(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
     [ear] = raw.service.ears
-    ear.stream.say(bytes(LIMITS.max_event_bytes), 0)
+    ear.stream.send_message(bytes(LIMITS.max_event_bytes), 0)
     raw.server.flush()
-    ear.stream.say(bytes(LIMITS.max_unsent_bytes), 0)
+    ear.stream.send_message(bytes(LIMITS.max_unsent_bytes), 0)
     raw.goaway()
-    ear.stream.say(bytes(1_000), 0)
-    ear.stream.say(bytes(1_000), 1)
+    ear.stream.send_message(bytes(1_000), 0)
+    ear.stream.send_message(bytes(1_000), 1)
     raw.gate.release(1)
     assert raw.taken() == []
     assert no_leak(raw.server)
@@ -229,7 +231,7 @@ def test_nothing_piles_up_once_a_peer_is_cut_off(raw: RawPeer) -> None:
 def test_what_was_taken_counts_no_more(raw: RawPeer) -> None:
     raw.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     raw.send(raw.request(1, WATCH))
-    raw.service.ears[0].stream.say(bytes(1_000), 0)
+    raw.service.ears[0].stream.send_message(bytes(1_000), 0)
     raw.server.flush()
     assert raw.server._outbound.unsent_bytes == 1_000 + PREFIX_BYTES
     raw.send(frames.window_update(1, 5))
@@ -248,7 +250,7 @@ def test_frames_are_no_larger_than_the_peer_allows(raw: RawPeer) -> None:
     stream = raw.service.ears[0].stream
     for size in (frames.MIN_MAX_FRAME_BYTES, 20_000, SHARE_BYTES, 1_000_000):
         raw.send(frames.settings({Setting.MAX_FRAME_SIZE: size}))
-        stream.say(bytes(1_500_000), 0)
+        stream.send_message(bytes(1_500_000), 0)
         raw.server.flush()
         largest = max(len(one.payload) for one in raw.taken())
         assert largest == min(size, SHARE_BYTES), "none has more than its share"
@@ -321,7 +323,7 @@ def test_what_waits_for_the_window_of_all_comes_before_later_answers(raw: RawPee
         raw.send(raw.unary(number))
     raw.send(raw.request(5, WATCH))
     [ear] = raw.service.ears
-    ear.stream.say(bytes(200_000), 0)
+    ear.stream.send_message(bytes(200_000), 0)
     ear.stream.flush()
     raw.taken()
     sent = []

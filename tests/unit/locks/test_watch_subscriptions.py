@@ -138,13 +138,13 @@ def test_nested_prefixes_and_the_same_one_twice_are_each_told_in_a_group() -> No
 
 def test_a_change_costs_only_those_whom_it_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = list[bytes]()
-    hears = WatchSubscription.hears
+    event_received = WatchSubscription.event_received
 
     def counted(self: WatchSubscription, *args: Any) -> None:
         heard.append(self.prefix)
-        hears(self, *args)
+        event_received(self, *args)
 
-    monkeypatch.setattr(WatchSubscription, "hears", counted)
+    monkeypatch.setattr(WatchSubscription, "event_received", counted)
 
     async def scene(stage: Stage) -> None:
         await stage.crowd(1, 500)

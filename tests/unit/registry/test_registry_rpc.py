@@ -91,10 +91,10 @@ class FakeStream:
 
     def begin(self, opened: Any, message: bytes) -> None:
         self.handler = opened(cast(ServerStream, self))
-        self.handler.heard(message)
+        self.handler.message_received(message)
         self.handler.ended()
 
-    def say(self, message: bytes, position: int) -> None:
+    def send_message(self, message: bytes, position: int) -> None:
         assert position == 0
         assert self.room, "there is no room"
         self.room -= 1
@@ -401,7 +401,7 @@ def test_a_watch_without_a_template_or_with_two_requests_is_refused(wire: Wire) 
         wire.watch(template=None)
     stream = wire.watch(template=template_message(EVERYTHING))
     with pytest.raises(RpcError, match="a second message"):
-        stream.handler.heard(b"")
+        stream.handler.message_received(b"")
 
 
 def test_a_watch_while_the_index_is_loading_is_unavailable(wire: Wire) -> None:

@@ -231,9 +231,9 @@ def _listed(lease: pb.ListedLease) -> HolderLease:
     return HolderLease(LeaseInfo(lease.id, ttl_s, remaining_s, None, lease.keys), lease.holder)
 
 
-def _events(told: pb.WatchLeasesResponse) -> LeaseEvents:
-    revision = told.header.revision if told.created else None
-    return LeaseEvents(revision, told.lagged, [_event(each) for each in told.events])
+def _events(response: pb.WatchLeasesResponse) -> LeaseEvents:
+    revision = response.header.revision if response.created else None
+    return LeaseEvents(revision, response.lagged, [_event(each) for each in response.events])
 
 
 def _event(event: pb.LeaseEvent) -> LeaseEvent:

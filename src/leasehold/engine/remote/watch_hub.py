@@ -115,7 +115,7 @@ class WatchHub:
             return
         creation = watch.creation(next(self._ids))
         self._live[watch.live_id] = watch
-        self._say(pb.WatchRequest(create_request=creation))
+        self._send(pb.WatchRequest(create_request=creation))
 
     def _has_room(self, watch: RemoteWatch) -> None:
         """Called when a watch has room again, or requests progress."""
@@ -123,7 +123,7 @@ class WatchHub:
             if watch.has_room:
                 self._attach(watch)
         elif watch.wants_progress and not self._is_about_to_ask:
-            self._say(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+            self._send(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
 
     @property
     def _is_about_to_ask(self) -> bool:
@@ -135,7 +135,7 @@ class WatchHub:
         del self._live[watch.live_id]
         if self._is_streaming:
             cancel = pb.WatchCancelRequest(watch_id=watch.live_id)
-            self._say(pb.WatchRequest(cancel_request=cancel))
+            self._send(pb.WatchRequest(cancel_request=cancel))
         watch.detach()
 
     def _cancelled(self, watch: RemoteWatch) -> None:
@@ -148,7 +148,7 @@ class WatchHub:
         self._watches.pop(watch, None)
         watch.fail(error)
 
-    def _say(self, request: pb.WatchRequest) -> None:
+    def _send(self, request: pb.WatchRequest) -> None:
         self._outgoing.append(request)
         self._has_outgoing.set()
 
@@ -210,7 +210,7 @@ class WatchHub:
                     async with asyncio.timeout(PROGRESS_S):
                         await self._has_outgoing.wait()
                 except TimeoutError:
-                    self._say(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+                    self._send(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
                 while self._outgoing:
                     await call.send(self._outgoing.popleft().SerializeToString())
                 self._has_outgoing.clear()

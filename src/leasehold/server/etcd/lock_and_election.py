@@ -276,7 +276,7 @@ class ObserveCall(SingleRequestCall):
         if not self._stream.has_room:
             self._has_missed = True
             return
-        self._stream.say(self._context.header(revision) + field(2, first[0]), position)
+        self._stream.send_message(self._context.header(revision) + field(2, first[0]), position)
         if position <= self._context.gate.released:
             self._stream.flush_soon()
 

@@ -62,7 +62,7 @@ class SingleRequestCall:
         self._message: bytes | None = None
         self._entering: asyncio.Task[None] | None = None
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Receive the request."""
         if self._message is not None:
             raise RpcError(Status.INTERNAL, "a second message in a unary call")
@@ -165,11 +165,11 @@ class QueuedCall(SingleRequestCall):
             self._grant(wanted)
             self._claimed = claimed = self._claim(wanted, self._granted or wanted.lease)
         if is_alone:
-            self._say(claimed.at_revision, claimed.position)
+            self._send(claimed.at_revision, claimed.position)
             return
         self._queue = self._queues.of(wanted.name)
         if self._queue.wait(claimed.key, self):
-            self._say(claimed.at_revision, claimed.position)
+            self._send(claimed.at_revision, claimed.position)
 
     def _check_others(self, wanted: ClaimRequest) -> bool:
         """Return whether there are no other keys; if there are, check that the call can wait."""
@@ -199,7 +199,7 @@ class QueuedCall(SingleRequestCall):
         position = max(position, self.reclaim(key, lease, item, wanted.value))
         return Claimed(wanted.name, key, lease, item[1], revision, position)
 
-    def _say(self, revision: int, position: int) -> None:
+    def _send(self, revision: int, position: int) -> None:
         assert self._claimed is not None, "the key was claimed before"
         self._granted = 0  # it belongs to the caller now
         self._stream.answer_and_end(self.answer(self._claimed, revision), position)
@@ -213,7 +213,7 @@ class QueuedCall(SingleRequestCall):
 
     def is_first(self, revision: int, position: int) -> None:
         """Answer: it is its turn."""
-        self._say(revision, position)
+        self._send(revision, position)
 
     def is_out(self, position: int) -> None:
         """Refuse: its key is deleted, with or without its lease."""

@@ -119,12 +119,12 @@ class ServiceContext:
 
     async def enter(self) -> None:
         """Wait until keys may be read: until no sliced operation is in progress."""
-        with _told_as_stopped():
+        with _as_stopped():
             await self.runtime.enter()
 
     async def do(self, chore: Callable[[Journal], T]) -> T:
         """Run a chore on the journal; it continues even if the caller is cancelled."""
-        with _told_as_stopped():
+        with _as_stopped():
             return await asyncio.shield(self.runtime.do(chore))
 
     async def when_idle(
@@ -162,7 +162,7 @@ class ServiceContext:
 
 
 @contextmanager
-def _told_as_stopped() -> Iterator[None]:
+def _as_stopped() -> Iterator[None]:
     try:
         yield
     except (Closed, JournalFailed) as error:

@@ -94,7 +94,7 @@ class ServerWatch:
         "end",
         "key",
         "next_revision",
-        "said",
+        "position",
         "wants_previous",
         "weight",
     )
@@ -112,7 +112,7 @@ class ServerWatch:
         self._id = watch_id
         self.weight = weight
         """How many watches this one counts as in the limits."""
-        self.said = store.position
+        self.position = store.position
         """The position that must be durable before all responses so far are sent."""
         self.key = request.key or b"\0"
         self.end = request.range_end
@@ -164,30 +164,30 @@ class ServerWatch:
         """Send events; those of a watch that is behind are collected with the next ones."""
         if events:
             self._is_quiet = False
-            self.said = max(self.said, position)
+            self.position = max(self.position, position)
             if self in self._store.watchers.behind:
                 self._gather(events, revision)
             else:
-                self._tell(events, revision)
+                self._send(events, revision)
 
-    def _tell(self, events: Sequence[bytes], revision: int) -> None:
+    def _send(self, events: Sequence[bytes], revision: int) -> None:
         if self._wants_parts:
-            self._stream.tell_in_parts(self._id, revision, events, self.said)
+            self._stream.send_in_parts(self._id, revision, events, self.position)
         else:
-            self._stream.tell(self._id, revision, b"".join(events), self.said)
+            self._stream.send(self._id, revision, b"".join(events), self.position)
 
     def _gather(self, events: Sequence[bytes], revision: int) -> None:
         self._gathered += events
         self._gathered_bytes += sum(map(len, events))
         self._gathered_revision = revision
         if self._gathered_bytes >= REPLAY_BYTES:
-            self._tell_gathered()
+            self._send_gathered()
 
-    def _tell_gathered(self) -> None:
+    def _send_gathered(self) -> None:
         if self._gathered:
             events = self._gathered
             self.forget()
-            self._tell(events, self._gathered_revision)
+            self._send(events, self._gathered_revision)
 
     def forget(self) -> None:
         """Drop collected events that were not sent yet."""
@@ -204,28 +204,28 @@ class ServerWatch:
 
     def joined(self, revision: int, position: int) -> None:
         """Called when it is up to date."""
-        self._tell_gathered()
+        self._send_gathered()
         self._stream.answer_progress()
 
     def settle(self) -> None:
         """Send the collected events."""
-        self._tell_gathered()
+        self._send_gathered()
         self._stream.server_stream.flush()
 
     def failed(self, error: LeaseholdError) -> None:
         """Called when its next events cannot be read: the whole stream ends."""
-        self._tell_gathered()
+        self._send_gathered()
         self._stream.server_stream.end(RpcError(error.status, f"leasehold: {error}"))
 
     def cancelled(self, compacted: int) -> None:
         """Called when its next events were compacted."""
-        position = max(self.said, self._store.position)
+        position = max(self.position, self._store.position)
         self._stream.compacted(self._id, compacted, position)
 
-    def tell_progress(self, revision: int) -> None:
+    def send_progress(self, revision: int) -> None:
         """Send the progress of this watch, if requested and if it has sent nothing lately."""
         if self._wants_progress and self._is_quiet and self not in self._store.watchers.behind:
-            self._stream.tell(self._id, revision, b"", self.said)
+            self._stream.send(self._id, revision, b"", self.position)
         self._is_quiet = True
 
 
@@ -287,10 +287,10 @@ class WatchStream:
         self._watches: dict[int, ServerWatch] = {}
         self._next_id = 0
         self._is_asked_for_progress = False
-        self._told_revision = self._told_position = 0
+        self._sent_revision = self._sent_position = 0
         self._progress: asyncio.TimerHandle | None = None
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Handle a request of the client."""
         request = parse(_parse, message, is_streamed=True)
         what = request.WhichOneof("request_union")
@@ -337,10 +337,10 @@ class WatchStream:
         watch = ServerWatch(self, self._store, watch_id, request, weight)
         self._watches[watch_id] = watch
         self._service.count(self.server_stream.connection, weight)
-        self._say(_watch_id(watch_id) + b"\x18\x01")
+        self._send_status(_watch_id(watch_id) + b"\x18\x01")
         self._follow(watch, request.start_revision)
         if request.progress_notify and self._progress is None:
-            self._tell_progress_later()
+            self._send_progress_later()
 
     def _follow(self, watch: ServerWatch, start: int) -> None:
         runtime = self._context.runtime
@@ -362,46 +362,48 @@ class WatchStream:
             self._service.count(self.server_stream.connection, -watch.weight)
             self._store.watchers.discard(watch)
             watch.forget()
-            self._say(_watch_id(watch_id) + b"\x20\x01")
+            self._send_status(_watch_id(watch_id) + b"\x20\x01")
 
     def _refuse(self, why: str) -> None:
-        self._say(_watch_id(_NO_WATCH) + b"\x18\x01\x20\x01" + field(6, why.encode()))
+        self._send_status(_watch_id(_NO_WATCH) + b"\x18\x01\x20\x01" + field(6, why.encode()))
 
-    def _say(self, fields: bytes) -> None:
+    def _send_status(self, fields: bytes) -> None:
         """Send a response about the watches themselves, at the revision in memory."""
         store = self._store
         self._note(store.revision, store.position)
-        self.server_stream.say(self._context.header(store.revision) + fields, store.position)
+        self.server_stream.send_message(
+            self._context.header(store.revision) + fields, store.position
+        )
 
     def _note(self, revision: int, position: int) -> None:
         """Record the latest revision that was sent: progress must not go below it."""
-        if revision > self._told_revision:
-            self._told_revision, self._told_position = revision, position
+        if revision > self._sent_revision:
+            self._sent_revision, self._sent_position = revision, position
 
     # Responses of watches.
 
-    def tell(self, watch_id: int, revision: int, fields: bytes, position: int) -> None:
+    def send(self, watch_id: int, revision: int, fields: bytes, position: int) -> None:
         """Send a response about a watch, as of a revision."""
         self._note(revision, position)
-        self.server_stream.say(
+        self.server_stream.send_message(
             self._context.header(revision) + _watch_id(watch_id) + fields, position
         )
 
-    def tell_in_parts(
+    def send_in_parts(
         self, watch_id: int, revision: int, events: Sequence[bytes], position: int
     ) -> None:
         """Send events, in several responses if they would be too large for one."""
         self._note(revision, position)
         beside = self._context.header(revision) + _watch_id(watch_id)
         for part in fragments(events, len(beside)):
-            self.server_stream.say(beside + part, position)
+            self.server_stream.send_message(beside + part, position)
 
     def compacted(self, watch_id: int, revision: int, position: int) -> None:
         """End a watch whose next event was compacted; as in etcd, the response has no revision.
 
         Its id stays in use until the client cancels it, as in etcd.
         """
-        self.tell(watch_id, 0, b"\x20\x01\x28" + varint(revision), position)
+        self.send(watch_id, 0, b"\x20\x01\x28" + varint(revision), position)
         self.answer_progress()
 
     def answer_progress(self) -> None:
@@ -410,24 +412,24 @@ class WatchStream:
             watch in self._store.watchers.behind for watch in self._watches.values()
         ):
             self._is_asked_for_progress = False
-            position = max((watch.said for watch in self._watches.values()), default=0)
+            position = max((watch.position for watch in self._watches.values()), default=0)
             revision = self._store.durable_revision
-            if self._told_revision > revision:  # it is not on disk yet
-                revision, position = self._told_revision, max(position, self._told_position)
-            self.server_stream.say(
+            if self._sent_revision > revision:  # it is not on disk yet
+                revision, position = self._sent_revision, max(position, self._sent_position)
+            self.server_stream.send_message(
                 self._context.header(revision) + b"\x10" + varint(_NO_WATCH), position
             )
 
-    def _tell_progress_later(self) -> None:
+    def _send_progress_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._progress = loop.call_later(PROGRESS_S, self._tell_progress)
+        self._progress = loop.call_later(PROGRESS_S, self._send_progress)
 
-    def _tell_progress(self) -> None:
+    def _send_progress(self) -> None:
         self._store.leases.enter()
         for watch in self._watches.values():
-            watch.tell_progress(self._store.durable_revision)
+            watch.send_progress(self._store.durable_revision)
         self.server_stream.flush()
-        self._tell_progress_later()
+        self._send_progress_later()
 
 
 def _watch_id(watch_id: int) -> bytes:

@@ -122,14 +122,14 @@ class JsonCall:
             arguments = (message, self.context) if method.reads_context else (message,)
             result = method.call(*arguments)
             if isinstance(result, Pieces):
-                self.say(Rope(result.pieces), result.position)
+                self.send_message(Rope(result.pieces), result.position)
             elif isinstance(result, tuple):
-                self.say(*result)
+                self.send_message(*result)
             else:
                 self._spawn(self._say_later(result))
         else:
             assert self._handler is not None
-            self._handler.heard(message)
+            self._handler.message_received(message)
 
     def _heard_all(self) -> None:
         self._is_all_heard = True
@@ -219,7 +219,7 @@ class JsonCall:
         self._say_accepted(message, position)
         self.end()
 
-    def say(self, message: bytes | Rope, position: int) -> None:
+    def send_message(self, message: bytes | Rope, position: int) -> None:
         """Send a message once `position` is released."""
         if position <= self._gate.released:
             self._put(message)

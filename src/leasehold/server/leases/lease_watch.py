@@ -203,7 +203,7 @@ class LeaseWatchStream:
 
     # Events of the stream.
 
-    def heard(self, message: bytes) -> None:
+    def message_received(self, message: bytes) -> None:
         """Handle the request."""
         request = parse(_parse, message, is_streamed=True)
         if self._feed is not None:
@@ -251,7 +251,7 @@ class LeaseWatchStream:
             return
         fields = self._take_durable(feed)
         if fields:
-            self._stream.say(b"".join(fields), 0)
+            self._stream.send_message(b"".join(fields), 0)
             self._stream.flush_soon()
         if self._next == feed.end and not self._created:
             feed.idle[self] = None

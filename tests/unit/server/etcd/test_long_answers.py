@@ -132,7 +132,7 @@ class Ear:
         self.heard: list[pb.WatchResponse] = []
         self.connection = self
 
-    def say(self, message: bytes, _position: int) -> None:
+    def send_message(self, message: bytes, _position: int) -> None:
         self.heard.append(pb.WatchResponse.FromString(message))
 
     def flush(self) -> None:
@@ -157,11 +157,11 @@ def test_renewals_go_on_while_a_watch_is_told_of_very_many_keys(
         )
         request = pb.WatchRequest(create_request=creation).SerializeToString()
         if not is_past:
-            stream.heard(request)
+            stream.message_received(request)
         delete = pb.DeleteRangeRequest(key=b"k", range_end=b"l")
         _, renewals = await shop.ask(shop.kv.delete_range, delete)
         if is_past:
-            stream.heard(request)
+            stream.message_received(request)
             assert len(ear.heard) == 1, "it was created"
             renewals = 0  # a live watch may have its events before the delete is answered
         assert ear.heard[0].created
@@ -194,9 +194,11 @@ async def test_a_watch_that_is_cancelled_while_it_is_told_very_much_is_told_noth
     ear: Any = Ear()
     stream = WatchService(shop.context).open(ear)
     creation = pb.WatchCreateRequest(key=b"k", range_end=b"l")
-    stream.heard(pb.WatchRequest(create_request=creation).SerializeToString())
+    stream.message_received(pb.WatchRequest(create_request=creation).SerializeToString())
     await shop.ask(shop.kv.delete_range, pb.DeleteRangeRequest(key=b"k", range_end=b"l"))
-    stream.heard(pb.WatchRequest(cancel_request=pb.WatchCancelRequest()).SerializeToString())
+    stream.message_received(
+        pb.WatchRequest(cancel_request=pb.WatchCancelRequest()).SerializeToString()
+    )
     heard = list(ear.heard)
     await until(lambda: shop.runtime._catch_up._task is None)
     assert heard[0].created

@@ -29,7 +29,7 @@ class Stream:
         stream: Any = self
         self.handler: StreamHandler = service.open(stream)
 
-    def say(self, message: bytes, _position: int) -> None:
+    def send_message(self, message: bytes, _position: int) -> None:
         self.said.append(pb.WatchResponse.FromString(message))
 
     def flush(self) -> None:
@@ -39,7 +39,7 @@ class Stream:
         """Ask for a watch; return why it is refused."""
         create = pb.WatchCreateRequest(key=key, range_end=range_end)
         request = pb.WatchRequest(create_request=create)
-        self.handler.heard(request.SerializeToString())
+        self.handler.message_received(request.SerializeToString())
         answer = self.said[-1]
         assert answer.created
         assert answer.canceled is bool(answer.cancel_reason)
@@ -48,7 +48,7 @@ class Stream:
 
     def cancel(self, watch_id: int) -> None:
         request = pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=watch_id))
-        self.handler.heard(request.SerializeToString())
+        self.handler.message_received(request.SerializeToString())
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ class Stream:
         context = ServiceContext(self.runtime, DurabilityGate(), Identity(1, 2, 3))
         self.handler = WatchService(context).open(stream)
 
-    def say(self, message: bytes, position: int) -> None:
+    def send_message(self, message: bytes, position: int) -> None:
         self.said.append(pb.WatchResponse.FromString(message))
         self.last_position = position
 
@@ -41,7 +41,7 @@ class Stream:
 
     def create(self, *, progress_notify: bool = True) -> None:
         request = pb.WatchCreateRequest(key=b"k", progress_notify=progress_notify)
-        self.handler.heard(pb.WatchRequest(create_request=request).SerializeToString())
+        self.handler.message_received(pb.WatchRequest(create_request=request).SerializeToString())
 
     def put(self, key: bytes = b"k") -> int:
         self.store.apply(Put(key, b"", 0))
@@ -117,7 +117,7 @@ async def test_a_watch_that_lags_is_told_of_no_progress(stream: Stream) -> None:
 async def test_a_watch_that_is_over_is_told_of_no_progress(stream: Stream) -> None:
     stream.create()
     cancel = pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=0))
-    stream.handler.heard(cancel.SerializeToString())
+    stream.handler.message_received(cancel.SerializeToString())
     stream.said.clear()
     await asyncio.sleep(PROGRESS_S + MOMENT_S)
     assert stream.heard() == []
@@ -138,14 +138,14 @@ async def test_progress_that_is_asked_for_takes_nothing_back(stream: Stream) -> 
     durable = stream.put(b"elsewhere")
     stream.create()
     stream.said.clear()
-    stream.handler.heard(ask)
+    stream.handler.message_received(ask)
     assert stream.heard() == [(-1, durable, 0)]
     stream.store.apply(Put(b"elsewhere", b"", 0))
-    stream.handler.heard(ask)
+    stream.handler.message_received(ask)
     assert stream.heard() == [(-1, durable, 0)]
     assert stream.last_position <= stream.store.durable, "it waits for nothing"
     stream.store.apply(Put(b"k", b"", 0))
-    stream.handler.heard(ask)
+    stream.handler.message_received(ask)
     told = stream.store.revision
     assert stream.heard() == [(0, told, 1), (-1, told, 0)]
     assert stream.last_position == stream.store.position, "it leaves when that is on disk"

@@ -178,7 +178,7 @@ def test_events_wait_for_their_position_and_are_counted_until_then() -> None:
         def __init__(self, stream: ServerStream) -> None:
             opened.append(stream)
 
-        def heard(self, message: bytes) -> None: ...
+        def message_received(self, message: bytes) -> None: ...
         def ended(self) -> None: ...
         def relieved(self) -> None: ...
         def gone(self) -> None: ...
@@ -189,7 +189,7 @@ def test_events_wait_for_their_position_and_are_counted_until_then() -> None:
         "nothing is said before the first message"
     )
     message = pb.WatchResponse(watch_id=1).SerializeToString()
-    opened[0].say(message, 2)
+    opened[0].send_message(message, 2)
     assert (response.body, response.held_bytes) == (b"", len(message))
     response.gate.release(2)
     assert (response.body, response.held_bytes) == (b'{"result":{"watch_id":"1"}}\n', 0)
@@ -545,7 +545,7 @@ async def test_a_body_is_not_kept_once_all_its_messages_are_heard() -> None:
     class Quiet:
         def __init__(self, stream: ServerStream) -> None: ...
 
-        def heard(self, message: bytes) -> None: ...
+        def message_received(self, message: bytes) -> None: ...
 
         def ended(self) -> None: ...
 
@@ -624,7 +624,7 @@ def test_a_listener_is_told_of_the_end_once() -> None:
         def __init__(self, stream: ServerStream) -> None:
             self.stream = stream
 
-        def heard(self, message: bytes) -> None:
+        def message_received(self, message: bytes) -> None:
             self.stream.end(RpcError(Status.ABORTED, "enough"))
 
         def ended(self) -> None: ...

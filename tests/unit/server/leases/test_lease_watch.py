@@ -383,7 +383,7 @@ async def test_a_watcher_that_fails_costs_the_others_nothing(office: Office) -> 
     await turns()
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    with patch.object(bad, "say", side_effect=RuntimeError("no")):
+    with patch.object(bad, "send_message", side_effect=RuntimeError("no")):
         office.grant_many(range(1, 2))
         await turns()
     assert told(good) == [(GRANTED, 1)]
@@ -402,7 +402,7 @@ async def test_renewals_cannot_be_filtered_by_prefix(office: Office) -> None:
 async def test_one_stream_has_one_watch(office: Office) -> None:
     _, handler = office.watch()
     with pytest.raises(RpcError) as refused:
-        handler.heard(b"")
+        handler.message_received(b"")
     assert refused.value.status is Status.INVALID_ARGUMENT
 
 
