@@ -7,6 +7,7 @@ import random
 import resource
 import shutil
 import stat
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -459,21 +460,31 @@ def test_an_error_in_the_callback_is_raised_and_leaves_nothing(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("in_small_slices")
-def test_only_so_many_backups_are_made_at_a_time(tmp_path: Path) -> None:
+def test_only_so_many_backups_are_made_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(tmp_path / "data")
+    may_begin = threading.Event()
+    begin = Draft.begin
 
     async def work(engine: EmbeddedEngine) -> None:
-        begun = [asyncio.Event() for _ in range(MAX_BACKUPS)]
+        loop, begun = asyncio.get_running_loop(), asyncio.Semaphore(0)
+
+        def begin_later(draft: Draft) -> None:
+            loop.call_soon_threadsafe(begun.release)
+            assert may_begin.wait(WITHIN_S)
+            begin(draft)
+
+        monkeypatch.setattr(Draft, "begin", begin_later)
         tasks = [
-            asyncio.create_task(
-                engine.backup(tmp_path / f"{number}", lambda *_, each=each: each.set())
-            )
-            for number, each in enumerate(begun)
+            asyncio.create_task(engine.backup(tmp_path / f"{number}"))
+            for number in range(MAX_BACKUPS)
         ]
-        for each in begun:
-            await each.wait()
+        for _ in range(MAX_BACKUPS):
+            await begun.acquire()
         with pytest.raises(TooBusy, match=f"{MAX_BACKUPS} backups are being made"):
             await engine.backup(tmp_path / "one more")
+        may_begin.set()
         made = await asyncio.gather(*tasks)
         assert {each.revision for each in made} == {check(tmp_path / "0").revision}
 
