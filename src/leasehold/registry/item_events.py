@@ -72,7 +72,11 @@ CONCURRENT_WRITES: Final = 32
 
 VAIN_ANSWERS: Final = 3
 """How often in a row a replay is answered with progress that is not enough, as by an etcd server
-whose progress cannot be trusted. Then it counts as a gap."""
+whose progress cannot be trusted. After `VAIN_S` it counts as a gap."""
+
+VAIN_S: Final = 5.0
+"""How long a replay waits for the next change, however often it is answered with progress that is
+not enough: a busy etcd server may answer requests before it sends the changes of the past."""
 
 _REQUEST: Final = b"/r"
 _PROGRESS: Final = b"/p"
@@ -315,8 +319,9 @@ class ItemEvents:
         templates: TemplateIndex[Registration] = TemplateIndex()
         for registration in group:
             templates.add(registration.request.template, registration)
-        at, vain, wanted = start, 0, index.last_change
-        requests = asyncio.get_running_loop().create_task(self._request_progress(watch))
+        loop = asyncio.get_running_loop()
+        at, vain, wanted, vain_from = start, 0, index.last_change, loop.time()
+        requests = loop.create_task(self._request_progress(watch))
         try:
             async for revision, events in watch:
                 for event in events:
@@ -329,8 +334,11 @@ class ItemEvents:
                 at = max(at, revision)
                 if at >= index.last_change:
                     break
-                vain = 0 if events else vain + (at < wanted)
-                if vain >= VAIN_ANSWERS:
+                if events:
+                    vain, vain_from = 0, loop.time()
+                else:
+                    vain += at < wanted
+                if vain >= VAIN_ANSWERS and loop.time() - vain_from >= VAIN_S:
                     self._resync(group)
                     return
                 wanted = index.last_change

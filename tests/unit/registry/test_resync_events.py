@@ -1,7 +1,10 @@
 """Events that tell a listener to look up again, because others were lost."""
 
+import asyncio
+
 import pytest
 
+from leasehold.engine.values import Events
 from leasehold.errors import Compacted, ConnectionLost
 from leasehold.events.state import Target
 from leasehold.registry.event_registration import (
@@ -11,10 +14,12 @@ from leasehold.registry.event_registration import (
     Progress,
     Registration,
 )
+from leasehold.registry.item_events import VAIN_S
 from leasehold.registry.item_feed import IndexChange
 from leasehold.registry.state import ALL_TRANSITIONS, EVERYTHING, ItemVersion, Transition
 from leasehold.registry.storage import ItemStorage
 from leasehold.wire import registry_pb2 as pb
+from tests.support.faulty_engine import FaultyWatch
 from tests.support.registry_stage import (
     WEB,
     A,
@@ -128,10 +133,43 @@ def test_a_replay_whose_progress_cannot_be_trusted_is_a_resync(
         stage.register(web(A), 1000.0)
         stage.pass_time(6.0)
         stage.crash()
-        stage.pass_time(5.0)
+        stage.pass_time(2 * VAIN_S)
         stage.register(web(B), 1000.0)
         kinds = [(kind, item_id) for _, kind, item_id in stage.told()]
         assert kinds == [(IN, A), ("resync", ""), (IN, B)]
+
+
+def test_a_replay_waits_for_changes_that_are_sent_after_requests_for_progress_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: dict[FaultyWatch, Events] = {}
+    original = FaultyWatch.__anext__
+
+    async def late(watch: FaultyWatch) -> Events:
+        """Answer with too little progress first, as a busy etcd server does."""
+        loop = asyncio.get_running_loop()
+        if watch not in held:
+            held[watch] = await original(watch)
+        if not held[watch].events or loop.time() >= sent_from:
+            return held.pop(watch)
+        await asyncio.sleep(0.2)
+        return Events(0, ())
+
+    with RegistryStage() as stage:
+        stage.listen("l", WEB)
+        stage.pass_time(6.0)
+        stage.register(web(A), 1000.0)
+        stage.crash()
+        sent_from = stage.run(_now) + 3.0
+        monkeypatch.setattr(FaultyWatch, "__anext__", late)
+        stage.pass_time(10.0)
+        stage.register(web(B), 1000.0)
+        assert {(kind, item_id) for _, kind, item_id in stage.told()} == {(IN, A), (IN, B)}
+        assert not stage.events.resyncs
+
+
+async def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def test_an_engine_that_was_restored_from_an_older_backup_is_a_resync() -> None:
