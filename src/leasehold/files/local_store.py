@@ -76,7 +76,9 @@ class LocalStore(ThreadedStore):
             self._create(directory, leaf, data, sync=sync)
 
     def _create(self, directory: str, leaf: str, data: bytes, *, sync: bool) -> None:
-        with self._directory_to_write(directory) as parent:
+        if is_owner := f"{directory}/{leaf}" == OWNER:
+            self._make_root()
+        with self._directory_to_write(directory, is_checked=not is_owner) as parent:
             _write_new(parent, leaf, data, _sync_data if sync else None)
             try:
                 # Even without `sync`: a later call with it syncs the data only.

@@ -38,6 +38,9 @@ STORE_S: Final = 30.0
 FAILED_S: Final = 60.0
 """How long a store that has failed is not used for new blocks, if there are others."""
 
+ADOPT_S: Final = 1.0
+"""How long another keyspace that adds the same new store may take to write its owner."""
+
 COPY_BYTES: Final = 4 * 1024 * 1024
 """Bytes that are read and written together while a block is copied."""
 
@@ -213,8 +216,7 @@ class Stores:
             owner = await _owner(store)
             self._check_duplicate(store_id, owner)
             if adopt and not owner:
-                await store.put(OWNER, self._owner(store_id).encode())
-                owner = await _owner(store)
+                owner = await _adopted(store, self._owner(store_id))
             elif not owner:
                 await store.size(MISSING)  # raises the reason if all of the store is missing
             check_owner(store.url, owner, self._owner(store_id))
@@ -373,6 +375,24 @@ async def _owner(store: ReplicaStore) -> str:
     if await store.size(OWNER) is None:
         return ""
     return (await store.read(OWNER, 0, MAX_OWNER_BYTES)).decode(errors="replace")
+
+
+async def _adopted(store: ReplicaStore, owner: str) -> str:
+    """Write the owner of a store that has none; return it, or that of another keyspace.
+
+    Two keyspaces may do so together. In a store that can append, one of them creates the object.
+    Others have no such call: there the one that writes it last wins, and each looks again when the
+    other has written it, too.
+    """
+    try:
+        if store.appends:
+            await store.append(OWNER, 0, owner.encode())
+            return owner
+        await store.put(OWNER, owner.encode())
+    except FileExistsError:
+        pass  # it may not be written yet
+    await asyncio.sleep(ADOPT_S)
+    return await _owner(store)
 
 
 def _reason(error: Exception, url: str) -> str:

@@ -42,7 +42,7 @@ class ReplicaStore(Protocol):
     """The keyspace that it must belong to; empty if that is not checked.
 
     If its object `00/owner` does not name this one, calls that change objects or do not find one
-    raise OSError, except for putting that object.
+    raise OSError, except for creating or putting that object.
     """
     appends: bool
     """Whether objects can be appended to; otherwise `append` raises UnsupportedOperation."""
@@ -97,8 +97,8 @@ def normal_url(url: str) -> str:
 def open_store(store_id: str, url: str) -> ReplicaStore:
     """Return the store of a URL or local path. Nothing is created or connected yet.
 
-    Its directory is created by putting `00/owner`. Raises ValueError if the URL cannot be used: it
-    is empty, a relative path, or of a protocol that is unknown or whose package is not installed.
+    Its directory is created together with `00/owner`. Raises ValueError if the URL cannot be used:
+    it is empty, a relative path, or of a protocol that is unknown or whose package is missing.
     """
     match = _URL.fullmatch(url)
     if match is None:

@@ -15,6 +15,7 @@ import pytest
 from leasehold.files import local_store, threaded_store
 from leasehold.files.local_store import TEMPORARY_KEEP_S
 from leasehold.files.replica_store import LocalStore
+from leasehold.files.threaded_store import OWNER
 from tests.support.asynchronous import asynchronous
 from tests.support.open_files import open_files_in
 from tests.support.replica_store_rules import NAME, open_owned
@@ -64,6 +65,18 @@ async def test_an_object_that_exists_is_not_created_again(root: Path) -> None:
         with pytest.raises(FileExistsError):
             await store.append(NAME, 0, b"second")
         assert await store.read(NAME, 0, 100) == b"first"
+
+
+@asynchronous
+async def test_a_new_store_is_created_with_its_owner_by_one_process_only(tmp_path: Path) -> None:
+    url = str(tmp_path / "new")
+    for owner in ("first", "second"):
+        store = LocalStore("s", url, Path(url))
+        store.keyspace = owner
+        with nullcontext() if owner == "first" else pytest.raises(FileExistsError):
+            await store.append(OWNER, 0, owner.encode())
+        assert await store.read(OWNER, 0, 10) == b"first"
+        await store.close()
 
 
 @asynchronous

@@ -1,8 +1,11 @@
 """Replica stores: each belongs to one keyspace, and only its processes write to it."""
 
+import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +16,9 @@ from leasehold.files.file_keys import CONFIG, TRASH, encode_config
 from leasehold.files.fsck import Finding, FindingKind
 from leasehold.files.known_config import CONFIG_S
 from leasehold.files.repairer import MAX_ERRORS, RepairReport
-from leasehold.files.replica_io import MAX_NAMED, MAX_REASON_CHARS
-from leasehold.files.replica_store import normal_url
-from leasehold.files.state import StoreEntry, object_name, store_id
+from leasehold.files.replica_io import ADOPT_S, MAX_NAMED, MAX_REASON_CHARS, Stores
+from leasehold.files.replica_store import ReplicaStore, normal_url
+from leasehold.files.state import FilesConfig, StoreEntry, object_name, store_id
 from leasehold.files.threaded_store import OWNER
 from tests.support.upkeep_stage import URLS, UpkeepStage
 
@@ -61,6 +64,39 @@ def test_a_store_of_another_keyspace_is_added_with_a_warning_and_not_written_unt
         assert stage.files.failed_stores() == {}
         stage.write("other", b"data")
         assert stage.read("other") == b"data"
+
+
+@pytest.mark.parametrize("url", ["/d", "mem://d"])
+def test_of_two_keyspaces_that_add_a_new_store_together_one_is_refused(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with UpkeepStage([]) as stage:
+
+        def open_slowly(store_id: str, url: str) -> ReplicaStore:
+            store = stage.stores.open(store_id, url)
+            for name in ("append", "put"):
+                setattr(store, name, partial(_later, getattr(store, name)))
+            return store
+
+        slow = Stores(open_slowly, stage.engine, stage.host.clock, stage.sim.random)
+        slow.configure(FilesConfig((StoreEntry(store_id(url), url),), keyspace="slow"))
+
+        async def add_both() -> list[Any]:
+            return await asyncio.gather(
+                slow.check_owner(store_id(url), adopt=True),  # sees that it has no owner
+                stage.files.configure(add=[url]),
+                return_exceptions=True,
+            )
+
+        refused, _ = stage.run(add_both)
+        failed = stage.files.failed_stores()
+        assert (refused is None) != (failed == {}), "one of them has it"
+        assert "it belongs to another keyspace" in (str(refused) if refused else caplog.text)
+
+
+async def _later(write: Callable[..., Awaitable[None]], *args: Any) -> None:
+    await asyncio.sleep(ADOPT_S / 2)
+    await write(*args)
 
 
 def test_a_store_that_cannot_be_written_is_added_with_a_warning(
