@@ -64,7 +64,7 @@ from leasehold.files.namespace import (
     link_of,
     unchanged,
 )
-from leasehold.files.replica_io import StoreFailed, Stores, together
+from leasehold.files.replica_io import STORE_S, StoreFailed, Stores, together
 from leasehold.files.replica_store import ReplicaStore, StoredObject
 from leasehold.files.state import (
     Block,
@@ -94,6 +94,9 @@ LISTED_PER_PASS: Final = 1_000
 
 ROUND_S: Final = 3_600.0
 """The time between two looks at all objects of a store."""
+
+HANGING_S: Final = 600.0
+"""How long nothing is deleted in a store that has not answered: each call holds up a pass."""
 
 CONCURRENT_CHANGES: Final = 16
 """Changes that are made at the same time."""
@@ -140,6 +143,8 @@ class Collector:
         self._has_new_entries = False
         self._failing: set[str] = set()
         """Stores that are not called in this pass: it may not use them, or they have failed."""
+        self._hanging: dict[str, float] = {}
+        """Stores that have not answered a delete, and until when they are left alone."""
         self._rounds: dict[str, _Round] = {}
         self.unlinked = 0
         """Entries below deleted directories that were unlinked."""
@@ -152,7 +157,10 @@ class Collector:
         """Remove some of what can be removed; return whether there is more."""
         config = await self._config()
         self._stores.configure(config)
+        now = self._ns.clock.monotonic()
+        self._hanging = {each: until for each, until in self._hanging.items() if now < until}
         self._failing = {each.id for each in config.stores if not self._stores.may_use(each.url)}
+        self._failing |= self._hanging.keys()
         are_entries_left = await self._empty_trash(config)
         are_objects_left = await self._find_orphans(config)
         return are_entries_left or are_objects_left
@@ -389,12 +397,15 @@ class Collector:
         """Delete an object; return whether it is gone."""
         if store in self._failing:
             return False
+        begun = self._ns.clock.monotonic()
         try:
             await self._stores.delete(store, name)
         except StoreFailed as error:
             if store not in self._failing:
                 logger.warning("objects cannot be deleted now: %s", error)
             self._failing.add(store)
+            if (now := self._ns.clock.monotonic()) >= begun + STORE_S:
+                self._hanging[store] = now + HANGING_S
             return False
         self.collected += 1
         return True

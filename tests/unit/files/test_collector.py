@@ -231,6 +231,23 @@ def test_a_store_that_hangs_is_called_once_in_a_pass() -> None:
         assert {url for url, _ in stage.all_objects()} == {"/b"}
 
 
+def test_a_store_that_hangs_is_left_alone_for_some_passes() -> None:
+    with UpkeepStage() as stage:
+        stage.write("file", b"data")
+        stage.run(stage.files.delete, "file")
+        stage.pass_time(KEEP_S + 1)
+        stage.stores.hang("/b")
+        stage.run(stage.collector.make_pass)
+        begun = stage.sim.now
+        stage.run(stage.collector.make_pass)
+        assert stage.sim.now - begun < STORE_S, "it holds up no other pass"
+        stage.stores.heal("/b")
+        stage.pass_time(collector.HANGING_S)
+        stage.collect()
+        assert stage.all_objects() == set()
+        assert only_config_is_left(stage)
+
+
 def test_data_in_a_store_that_was_dropped_does_not_keep_the_entry() -> None:
     with UpkeepStage() as stage:
         stage.write("file", b"data")
