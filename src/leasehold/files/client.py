@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -18,7 +19,7 @@ from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.interface import Engine
 from leasehold.errors import Closed, FileExists, FileNotFound, LeaseholdError
 from leasehold.files.collector import Collector, CollectReport
-from leasehold.files.file_keys import OPEN_FILES, id_in
+from leasehold.files.file_keys import OPEN_FILES, TRASH, UndecodableValue, decode_trash, id_in
 from leasehold.files.fsck import Finding, check_files
 from leasehold.files.holder import FileHolder, HolderInfo, LiveHolder, OpenFileInfo
 from leasehold.files.known_config import KnownConfig
@@ -422,15 +423,24 @@ class Files:
 
     async def holders(self) -> Sequence[HolderInfo]:
         """Return the holders of open files, and how many files each has open."""
-        counts: dict[str, int] = {}
-        async for pairs in self.namespace.pages(OPEN_FILES):
-            for pair in pairs:
-                holder = id_in(pair.key, OPEN_FILES).partition("/")[0]
-                counts[holder] = counts.get(holder, 0) + 1
+        if await self._has_deleted_trees():  # their files have keys until the collector's pass
+            counts = Counter([each.holder async for each in self.open_files()])
+        else:
+            counts = Counter[str]()
+            async for pairs in self.namespace.pages(OPEN_FILES):
+                counts.update(id_in(pair.key, OPEN_FILES).partition("/")[0] for pair in pairs)
         return [
             HolderInfo(holder, count, await self._elapsed_s(holder))
             for holder, count in counts.items()
         ]
+
+    async def _has_deleted_trees(self) -> bool:
+        async for pairs in self.namespace.pages(TRASH):
+            for pair in pairs:
+                with suppress(UndecodableValue):
+                    if decode_trash(pair.value).is_directory:
+                        return True
+        return False
 
     # Upkeep.
 

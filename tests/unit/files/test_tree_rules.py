@@ -508,6 +508,20 @@ def test_a_file_is_renamed_while_it_is_recovered() -> None:
 # Deleting.
 
 
+def test_holders_do_not_count_files_of_a_tree_that_was_just_deleted() -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        kept, lost = await a.files.create("kept"), await a.files.create("d/lost")
+        await b.files.delete("d", recursive=True)
+        assert [(each.holder[:1], each.files) for each in await b.files.holders()] == [("a", 1)]
+        await kept.close()
+        assert await b.files.holders() == []
+        await lost.abort()
+        await b.files.collect()
+
+    play(scene)
+
+
 def test_delete_of_a_directory_with_entries_needs_recursive() -> None:
     async def scene(stage: FilesStage) -> None:
         a = stage.machine("a")
