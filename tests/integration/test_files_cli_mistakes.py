@@ -290,7 +290,8 @@ def test_mistakes_are_explained(
     complaint = files.fails(NOT_THERE, "files", "mv", "a", "missing/a")
     assert "'missing'" in complaint
     assert "leasehold files mkdir" in complaint
-    assert "not a file" in files.fails(NOT_THERE, "files", "recover", "d")
+    for name in ("cat", "recover"):
+        assert "'d': is a directory" in files.fails(FAILURE, "files", name, "d")
     said = files.ok("files", "recover", "a", "--wait", "0").text
     assert said == "a was closed already: nothing was changed, it has 1 bytes\n"
     files.ok("files", "mv", "a", "d/a")

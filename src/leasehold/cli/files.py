@@ -267,9 +267,12 @@ def _add_recover(group: Commands) -> None:
 
 def _recover(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
+        from leasehold.errors import IsADirectory
         from leasehold.files.state import FileState
 
         before = await client.files.stat(arguments.path)
+        if before.is_directory:
+            raise IsADirectory(arguments.path)
         is_closed = await _wait_until_closed(client, arguments)
         size_bytes = (await client.files.stat(arguments.path)).size_bytes
         if lost := max(0, before.size_bytes - size_bytes):
