@@ -768,10 +768,19 @@ class FileAlreadyOpen(FilesError):
 
 
 class RecoveryInProgress(FilesError):
-    """The lease of a file is being recovered: the file will be closed. Retry later."""
+    """The lease of a file is being recovered: the file will be closed. Retry later.
+
+    `is_own` is True if the client that made the call recovers it: if that client is closed before
+    the end, the next one begins again.
+    """
 
     status = Status.ABORTED
     _text = "a lease recovery is in progress; retry later"
+
+    def __init__(self, path: str, why: str = "", is_own: bool = False) -> None:
+        super().__init__(path, why)
+        self.args = (path, why, is_own)
+        self.is_own = is_own
 
 
 class LeaseExpired(FilesError):

@@ -305,7 +305,10 @@ async def _unfinished(client: "Client", path: str) -> str:
             + ". It is recovered when a store has the bytes again. Only if they are lost for good, "
             "use `--accept-loss`, which closes the file with the bytes that are left"
         )
-    return f"leasehold: the recovery of {path!r} is not done yet: wait longer with --wait"
+    return (
+        f"leasehold: the recovery of {path!r} is not done yet: wait longer with --wait; a recovery "
+        "that a command has begun ends with the command, and the next one begins again"
+    )
 
 
 async def _wait_until_closed(client: "Client", arguments: argparse.Namespace) -> bool:

@@ -258,7 +258,7 @@ def _append(arguments: argparse.Namespace) -> int:
         file: FileWriter | None = None
         with closing(await _in_thread(_opened, arguments.local)) as source, _lost_if_missing():
             try:
-                async with client.files.open(arguments.path, "ab") as file:
+                async with await opened_to_append(client, arguments.path) as file:
                     await _copy(source, file, "append")
             except IsADirectory as error:
                 raise IsADirectory(error.path, _into(arguments)) from None
@@ -269,6 +269,22 @@ def _append(arguments: argparse.Namespace) -> int:
         return _report(arguments, client, file.path, file)
 
     return with_client(arguments, work)
+
+
+async def opened_to_append(client: "Client", path: str) -> "FileWriter":
+    """Open a file at its end; wait while this command itself recovers it, however long."""
+    from leasehold.errors import RecoveryInProgress
+
+    is_noted = False
+    while True:
+        try:
+            return await client.files.open(path, "ab")
+        except RecoveryInProgress as error:
+            if not error.is_own:
+                raise
+            if not is_noted:
+                print_note(escaped(f"leasehold: waiting until {path!r} is recovered"))
+                is_noted = True
 
 
 def _into(arguments: argparse.Namespace) -> str:

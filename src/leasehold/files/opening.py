@@ -293,7 +293,7 @@ class Opener:
         if now is not None and (
             now.record.state == FileState.RECOVERING or now.revision == found.revision
         ):
-            raise RecoveryInProgress(path)
+            raise RecoveryInProgress(path, is_own=self._recoverer.is_under_way(found.id))
         # Otherwise it was closed, opened again or deleted meanwhile: the caller looks again.
 
     async def is_past_soft_limit(self, record: FileRecord) -> bool:

@@ -138,6 +138,10 @@ class Recoverer:
             raise Closed("the client was closed during the recovery of a file")
         return bool(done) and task.result()
 
+    def is_under_way(self, file_id: str) -> bool:
+        """Return whether this process recovers a file now."""
+        return file_id in self._running
+
     def _ended(self, file_id: str, task: "asyncio.Task[bool]") -> None:
         self._running.pop(file_id, None)
         self._accepting.discard(file_id)

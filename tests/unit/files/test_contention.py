@@ -125,6 +125,26 @@ def test_a_file_under_recovery_by_another_process_is_refused(how: str) -> None:
     play(scene)
 
 
+def test_a_client_may_ask_again_until_its_own_recovery_is_done() -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b, c = (stage.machine(name) for name in "abc")
+        file = await open_file(a)
+        await silent(a)
+        stage.stores.delay_s = 8.0  # longer than an open waits
+        with pytest.raises(RecoveryInProgress) as own:
+            await b.files.append("x")
+        with pytest.raises(RecoveryInProgress) as other:
+            await c.files.append("x")
+        assert (own.value.is_own, other.value.is_own) == (True, False)
+        stamp = stage.record(file.id).stamp
+        stage.stores.delay_s = 0.0
+        await asyncio.sleep(60)
+        assert await b.files.is_closed("x")
+        assert stage.record(file.id).stamp == stamp, "no other recovery has begun"
+
+    play(scene)
+
+
 @pytest.mark.parametrize("how", OPENINGS)
 def test_a_recovery_that_has_failed_is_not_begun_again_before_its_pause_is_over(how: str) -> None:
     async def scene(stage: FilesStage) -> None:
