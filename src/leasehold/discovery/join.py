@@ -415,12 +415,12 @@ class _Membership:
         self._task.cancel()
         await asyncio.wait([self._task])
         made, self.registration = self.registration, None
-        if self._registering is not None:  # a call under way may be executed
-            await asyncio.wait([self._registering], timeout=CLOSE_S if cancels else 0)
-            has_ended = not self._registering.cancel()
-            if has_ended and not self._registering.cancelled():
-                made = None if self._registering.exception() else self._registering.result()
+        registering = self._registering
         try:
+            if registering is not None:  # a call under way may be executed
+                await asyncio.wait([registering], timeout=CLOSE_S if cancels else 0)
+                if registering.done() and not registering.cancelled():
+                    made = None if registering.exception() else registering.result()
             if made is not None:
                 if made.lease is not None:
                     self._join.release(made.lease)
@@ -430,4 +430,6 @@ class _Membership:
         except (LeaseholdError, OSError) as error:  # it ends with its lease
             logger.debug("not cancelled at registrar %s: %s", self.registrar.id, error)
         finally:
+            if registering is not None:
+                registering.cancel()
             await self._disconnect()

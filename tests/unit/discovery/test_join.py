@@ -436,6 +436,28 @@ async def test_abort_during_a_registration_disconnects_and_raises_nothing() -> N
 
 
 @virtually
+async def test_a_registration_that_hangs_until_the_end_of_close_is_not_made_later() -> None:
+    world = World()
+    registrars = list(world.registrars.values())
+    for registrar in registrars:
+        registrar.is_hanging = True
+    world.announce("R", "S")
+    await asyncio.sleep(1)
+    assert sum("register" in each.calls for each in registrars) == 1  # the other waits for the id
+    leaving = [asyncio.create_task(each.leave()) for each in world.join._members.values()]
+    await asyncio.sleep(CLOSE_S / 2)
+    for task in leaving:
+        task.cancel()  # as `close` does when its time is over
+    await asyncio.wait(leaving)
+    assert [each.calls[-1] for each in registrars] == ["disconnect"] * 2
+    for registrar in registrars:
+        registrar.is_hanging = False
+    await asyncio.sleep(60)
+    assert [each.calls[-1] for each in registrars] == ["disconnect"] * 2
+    await world.close()
+
+
+@virtually
 async def test_changes_made_while_another_registrar_chooses_the_id_are_sent_once() -> None:
     world = World()
     world.announce("R", "S")
