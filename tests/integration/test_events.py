@@ -38,6 +38,7 @@ from leasehold.serving.grpc_server import GrpcServer
 from leasehold.wire import events_pb2 as pb
 from leasehold.wire import leases_pb2
 from tests.support.asynchronous import asynchronous, until
+from tests.support.servers import free_port
 
 
 class Reports:
@@ -131,8 +132,8 @@ async def test_two_listeners_in_one_process_have_their_own_events() -> None:
 @asynchronous
 async def test_a_listener_that_is_down_gets_its_events_when_it_is_back() -> None:
     got: list[int] = []
-    server = await serve_listener(lambda event: got.append(event.number))
-    address = server.address
+    address = f"127.0.0.1:{free_port()}"
+    server = await serve_listener(lambda event: got.append(event.number), address)
     async with sending() as source:
         queue = source.queue(server.listener)
         queue.append(b"")
@@ -433,7 +434,7 @@ async def test_calls_reach_a_mailbox_through_any_server_of_a_cluster() -> None:
     async with open_engine("memory:") as engine:
         servers = []
         for _ in range(2):
-            address = await _free_address()
+            address = f"127.0.0.1:{free_port()}"
             servers.append(await Server(engine, address).start(address))
         first, second = servers
         try:
@@ -469,12 +470,3 @@ async def test_calls_reach_a_mailbox_through_any_server_of_a_cluster() -> None:
                 await server.close()
         with pytest.raises((ShardLost, ConnectFailed)):
             await first.rpc.deliver(mailboxes[0].id, [event(1)])
-
-
-async def _free_address() -> str:
-    """Return an address at which nothing listens."""
-    server = GrpcServer({})
-    await server.start(["127.0.0.1:0"])
-    address = str(server.addresses[0])
-    await server.close()
-    return address

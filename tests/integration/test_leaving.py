@@ -9,6 +9,7 @@ import pytest
 import leasehold
 from leasehold.server.app import LeaseholdServer
 from leasehold.server.settings import Settings
+from tests.support.servers import free_port
 
 HOST = "127.0.0.1"
 DEADLINE_S = 60.0
@@ -21,7 +22,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 def test_it_comes_back_where_it_was_with_what_it_had() -> None:
     async def leave_and_return() -> None:
         async with LeaseholdServer(Settings(directory=None)) as server:
-            port = await server.start(HOST, 0)
+            port = await server.start(HOST, free_port())
             async with leasehold.connect(f"{HOST}:{port}") as client:
                 await client.kv.put("greeting", "hello")
                 await server.leave()
@@ -38,7 +39,7 @@ def test_it_comes_back_where_it_was_with_what_it_had() -> None:
 def test_commits_go_on_and_are_not_begun_anew() -> None:
     async def leave_and_return() -> None:
         async with LeaseholdServer(Settings(directory=None)) as server:
-            port = await server.start(HOST, 0)
+            port = await server.start(HOST, free_port())
             costs_s = server.runtime.commit_costs_s
             await server.leave()
             await server.start(HOST, port)

@@ -187,7 +187,7 @@ async def test_another_keyspace_at_the_same_address_stops_the_server(
 ) -> None:
     monkeypatch.setattr(cluster_server, "PROBE_S", 0.05)
     async with LeaseholdServer(tmp_path / "a") as first:
-        port = await first.start("127.0.0.1", 0)
+        port = await first.start("127.0.0.1", free_port())
         server = ClusterServer(on(f"127.0.0.1:{port}"))
         await server.start_on(ANY_PORT)
     async with LeaseholdServer(tmp_path / "b") as second:

@@ -16,7 +16,7 @@ from leasehold.grpc.channel import Channel
 from leasehold.grpc.protocol import RpcError
 from leasehold.wire import leases_pb2 as pb
 from leasehold.wire import rpc_pb2 as rpc
-from tests.support.servers import HOST, RunningServer, leasehold_command, running
+from tests.support.servers import HOST, RunningServer, free_port, leasehold_command, running
 
 PATH = "/leasehold.v1.Leases/"
 HERE = Path(__file__).parent
@@ -68,7 +68,7 @@ def test_the_lease_of_a_holder_that_is_killed_expires() -> None:
 
 
 def test_a_holder_learns_that_its_landlord_was_killed_and_started_again() -> None:
-    with program("v1_landlord.py", f"{HOST}:0") as landlord:
+    with program("v1_landlord.py", f"{HOST}:{free_port()}") as landlord:
         address = landlord.line()
         with program("v1_holder.py", address, "desk") as holder:
             assert holder.line() == "holds it"

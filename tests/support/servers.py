@@ -3,12 +3,18 @@
     with running(etcd_command, directory) as server:
         ... server.endpoint ...
 
-A port that was free may be taken a moment later, by another worker; then the process ends, and is
+A port that was free may be taken a moment later, by another program; then the process ends, and is
 started again on another port, a few times at most. Meanwhile the other server may well answer on
 that port, so health counts only if the socket is our process's: no test may write to a stranger.
+
+Ports that tests choose are outside the range from which the system chooses ports, and each test
+process has some of its own. So the port of a server that is killed is free for its next start.
 """
 
+import contextlib
 import importlib.util
+import itertools
+import random
 import socket
 import subprocess
 import sys
@@ -18,6 +24,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +35,12 @@ STARTS_MAX: Final = 3
 LOG_TAIL_CHARS: Final = 4000
 HOST: Final = "127.0.0.1"
 LISTEN: Final = "0A"  # a state in /proc/net/tcp
+CHOSEN_BY_SYSTEM: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST_PORT: Final = 20_000
+PORTS_OF_PROCESS: Final = 100
+
+_RESERVED: Final[list[socket.socket]] = []
+"""Sockets that no other test process can bind while this one lives."""
 
 Command = Callable[[Path, int], list[str]]
 
@@ -51,11 +64,33 @@ class RunningServer:
 
 
 def free_port() -> int:
-    """Find a free port."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """Find a free port, which neither the system nor another test process chooses for a while."""
+    for port in itertools.islice(_ports_of_process(), PORTS_OF_PROCESS):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            found: int = probe.getsockname()[1]
+            return found
+    raise RuntimeError(f"all {PORTS_OF_PROCESS} ports of this process are in use")
+
+
+@cache
+def _ports_of_process() -> Iterator[int]:
+    """Return the ports of this process, again and again; 0 for any, where none can be reserved."""
+    blocks: list[range] = []
+    if sys.platform == "linux":
+        highest = int(CHOSEN_BY_SYSTEM.read_text().split()[0])
+        ends = range(LOWEST_PORT + PORTS_OF_PROCESS, highest, PORTS_OF_PROCESS)
+        blocks = [range(end - PORTS_OF_PROCESS, end) for end in ends]
+    for block in random.sample(blocks, len(blocks)):
+        reserved = socket.socket(socket.AF_UNIX)
+        try:
+            reserved.bind(f"\0leasehold-tests-{block.start}")  # released when this process ends
+        except OSError:
+            reserved.close()
+            continue
+        _RESERVED.append(reserved)
+        return itertools.cycle(block)
+    return itertools.repeat(0)
 
 
 def etcd_program(name: str) -> str | None:

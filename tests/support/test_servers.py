@@ -1,5 +1,6 @@
 """The helper that starts servers never returns a server that it did not start."""
 
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -40,6 +41,27 @@ def stranger() -> Iterator[int]:
         yield server.server_port
         server.shutdown()
         thread.join()
+
+
+PRINT_PORTS = """
+from tests.support.servers import free_port
+print(*(free_port() for _ in range(20)), flush=True)
+input()
+"""
+
+
+def test_a_chosen_port_stays_free_for_a_server_that_is_started_again() -> None:
+    """Neither the system nor another test process chooses it."""
+    ports = {servers.free_port() for _ in range(20)}
+    assert len(ports) == 20
+    with subprocess.Popen(  # noqa: S603  a constant
+        [sys.executable, "-c", PRINT_PORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert ports.isdisjoint(map(int, other.stdout.readline().split()))
+        other.communicate(b"\n")
+    lowest, highest = map(int, servers.CHOSEN_BY_SYSTEM.read_text().split())
+    assert ports.isdisjoint(range(lowest, highest + 1))
 
 
 def test_a_healthy_server_is_found_and_ended(tmp_path: Path) -> None:
