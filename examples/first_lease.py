@@ -34,7 +34,7 @@ async def main() -> None:
                 await bob.renew()
             except UnknownLease as error:
                 say(f"bob is too late: {error.reason}")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2)
         say(f"desks still taken: {len(landlord)}")
 
 

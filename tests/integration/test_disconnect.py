@@ -127,9 +127,13 @@ async def test_with_a_reset_calls_under_way_are_lost_and_new_ones_work(server: L
         with pytest.raises(leasehold.ConnectionLost):
             await putting
         assert await client.kv.get("greeting") is None
+        server.disconnect(client)
+        put = asyncio.create_task(_put(client, "lost"))
+        (wire,) = server._wires
+        await soon(lambda: wire.held_bytes() > 0)
         server.disconnect(client, 0.2, reset=True)
         with pytest.raises(leasehold.ConnectionLost):
-            await client.kv.put("greeting", "lost")
+            await put
         assert await client.kv.get("greeting") is None
 
 
@@ -143,6 +147,10 @@ async def test_a_new_client_on_a_wire_that_is_cut_gets_no_answer(server: LocalSe
         await soon(lambda: wire.held_bytes() > 0)
         wire.mend()
         await connecting
+
+
+async def _put(client: leasehold.Client, value: str) -> None:
+    await client.kv.put("greeting", value)
 
 
 async def _connected(endpoint: str) -> None:
