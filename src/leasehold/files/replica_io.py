@@ -384,13 +384,16 @@ async def _adopted(store: ReplicaStore, owner: str) -> str:
     Others have no such call: there the one that writes it last wins, and each looks again when the
     other has written it, too.
     """
-    try:
-        if store.appends:
+    if store.appends:
+        try:
             await store.append(OWNER, 0, owner.encode())
             return owner
-        await store.put(OWNER, owner.encode())
-    except FileExistsError:
-        pass  # it may not be written yet
+        except FileExistsError:
+            await asyncio.sleep(ADOPT_S)  # it may not be written yet
+            if found := await _owner(store):
+                return found
+            # The process that has created it was killed before it had written it.
+    await store.put(OWNER, owner.encode())
     await asyncio.sleep(ADOPT_S)
     return await _owner(store)
 

@@ -94,6 +94,17 @@ def test_of_two_keyspaces_that_add_a_new_store_together_one_is_refused(
         assert "it belongs to another keyspace" in (str(refused) if refused else caplog.text)
 
 
+@pytest.mark.parametrize("url", ["/d", "mem://d"])
+def test_a_new_store_whose_owner_was_created_and_never_written_is_added(url: str) -> None:
+    with UpkeepStage([]) as stage:
+        stage.stores.objects[url][OWNER] = b""
+        stage.run(stage.files.configure, add=[url])
+        assert stage.files.failed_stores() == {}
+        assert stage.stores.objects[url][OWNER]
+        stage.write("file", b"data")
+        assert stage.read("file") == b"data"
+
+
 async def _later(write: Callable[..., Awaitable[None]], *args: Any) -> None:
     await asyncio.sleep(ADOPT_S / 2)
     await write(*args)
