@@ -1,6 +1,7 @@
 """The rules of the tree: names, parents, listings, renames, deletes, and the leases below them."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -166,6 +167,37 @@ def test_a_file_is_not_created_in_a_directory_that_is_deleted_meanwhile() -> Non
         a.engine.delay_s = 0.0
         await creating
         assert await b.read("d/x") == b"data"
+
+    play(scene)
+
+
+@pytest.mark.parametrize("how", ["delete", "rename"])
+def test_a_directory_that_gets_an_entry_while_it_is_removed_or_replaced_stays(how: str) -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        for number in range(1, 30):
+            directory, filled = f"d{number}", False
+            await a.files.make_directory(directory)
+            await a.files.make_directory("source")
+            fill_at = len(a.steps) + number
+
+            async def fill(_step: str, path: str = f"{directory}/x", at: int = fill_at) -> None:
+                nonlocal filled
+                if not filled and len(a.steps) + 1 >= at:
+                    filled = True
+                    await b.put(path)
+
+            a.on_step = fill
+            with suppress(DirectoryNotEmpty):
+                if how == "delete":
+                    await a.files.delete(directory)
+                else:
+                    await a.files.rename("source", directory, overwrite=True)
+            a.on_step = None
+            if not filled:
+                assert number > 3, "each call of it was tried"
+                return
+            assert await b.read(f"{directory}/x") == b"data"
 
     play(scene)
 
