@@ -3,12 +3,14 @@
 import asyncio
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import leasehold
 from leasehold.discovery.announced import Registrar
+from leasehold.discovery.registrar_connection import ConnectedRegistrar
 from leasehold.discovery.registrar_search import MAX_ANSWER_BYTES, MAX_ID_CHARS, RealNetwork
 from leasehold.grpc.call_context import CallContext
 from leasehold.grpc.protocol import RpcError
@@ -85,6 +87,17 @@ async def test_a_join_keeps_a_service_registered_with_several_registrars() -> No
             await join.close()
         for server in (first, second):
             assert await printers(server) == []
+
+
+@asynchronous
+async def test_a_join_registers_nothing_at_another_cluster_than_was_found() -> None:
+    """A server may have been replaced, on its address, since its registrar was found."""
+    with LocalServer() as server:
+        found = Registrar("R", endpoints=(server.endpoint,), cluster=f"{1:016x}")
+        with pytest.raises(leasehold.ClusterMismatch):
+            await ConnectedRegistrar.open(found, None)
+        connected = await ConnectedRegistrar.open(replace(found, cluster=""), None)
+        await connected.close()
 
 
 def test_a_server_that_listens_on_loopback_only_announces_nothing_and_says_so() -> None:

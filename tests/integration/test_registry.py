@@ -1,12 +1,15 @@
 """The registry from a client's side: on a Leasehold server, and on an etcd without one."""
 
 import asyncio
+import os
+import shlex
 import ssl
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -544,3 +547,25 @@ async def test_a_command_check_needs_exit_code_0() -> None:
     hanging = check("import time; time.sleep(60)", timeout=0.2)
     assert await hanging.make() == "no answer within 0.2 s"
     assert "No such file" in await CommandCheck(("/does/not/exist",)).make()
+
+
+@asynchronous
+async def test_the_children_of_a_command_check_end_with_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def is_closed() -> bool:
+        try:
+            return os.read(reading, 1) == b""
+        except BlockingIOError:  # a child has it open
+            return False
+
+    with_child = f"exec > {shlex.quote(str(pipe))}; sleep 600 & "
+    try:
+        assert await CommandCheck(("sh", "-c", with_child)).make() == ""
+        await until(is_closed)
+        assert await CommandCheck(("sh", "-c", f"{with_child} wait"), timeout=1.0).make()
+        await until(is_closed)
+    finally:
+        os.close(reading)

@@ -84,7 +84,7 @@ class RealNetwork:
             info.id,
             frozenset(info.groups),
             info.groups_number,
-            _endpoints(_with_scheme(address), info.endpoints[:MAX_ENDPOINTS]),
+            usable_endpoints(_with_scheme(address), info.endpoints[:MAX_ENDPOINTS]),
             info.cluster,
         )
 
@@ -106,7 +106,7 @@ class RealNetwork:
             await self._browser.close()
 
 
-def _endpoints(answered: str, others: Iterable[str]) -> tuple[str, ...]:
+def usable_endpoints(answered: str, others: Iterable[str]) -> tuple[str, ...]:
     """Return the endpoints that may be used from here, the one that has answered first.
 
     An address of loopback that another machine has sent is one of this machine.

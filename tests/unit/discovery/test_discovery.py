@@ -11,7 +11,7 @@ import pytest
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.discovery import Discovery
 from leasehold.discovery.locators import Locator
-from leasehold.discovery.registrar_search import CALL_S
+from leasehold.discovery.registrar_search import CALL_S, usable_endpoints
 from leasehold.discovery.state import ALL_GROUPS, LOCATOR_WAITS_S, NO_GROUPS, DiscoveryEvent
 from leasehold.errors import ConnectFailed, UnsupportedOperation
 from tests.support.fake_network import FakeNetwork, virtually
@@ -66,6 +66,20 @@ async def test_a_registrar_counts_only_if_one_of_its_endpoints_names_the_same_id
         network.announce("R", "e1", "e2", "e3")
         await asyncio.sleep(1)
         assert discovery.registrars() == [Registrar("R")]
+
+
+def test_endpoints_that_mean_another_machine_here_or_differ_in_tls_are_left_out() -> None:
+    """A loopback address in an answer is one of the machine that has sent it."""
+    answered = "http://10.0.0.1:2379"
+    others = [answered, "http://127.0.0.1:2379", "https://10.0.0.1:2380", "http://[::1]:1", "no"]
+    assert usable_endpoints(answered, [*others, "http://10.0.0.2:2379"]) == (
+        answered,
+        "http://10.0.0.2:2379",
+    )
+    over_tls = ["https://10.0.0.1:2380", "http://10.0.0.1:2379"]
+    assert usable_endpoints(over_tls[0], over_tls) == (over_tls[0],)
+    here = ["http://localhost:2379", "http://127.0.0.1:2379"]
+    assert usable_endpoints(here[0], here) == tuple(here)
 
 
 @virtually

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -357,6 +358,25 @@ def test_pages_are_of_one_revision(is_kept: bool) -> None:
         rest = stage.run(stage.service.further, WEB, 1000, page.next, page.revision)
         assert [data[2:38].decode() for data in rest.items] == _ids(5)[3:]
         assert (rest.total, rest.revision, rest.next) == (4, page.revision, "")
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_later_pages_have_what_was_for_use_at_their_revision(is_kept: bool) -> None:
+    with RegistryStage() as stage:
+        failing, *others = [stage.register(web(each)) for each in reversed(_ids(5))]
+        stage.change(failing, lambda each: replace(each, health=Health.FAILING))
+        page = stage.lookup(passing=True)
+        assert (len(page.items), page.total) == (2, 4)
+        stage.change(others[0], lambda each: replace(each, health=Health.FAILING))
+        stage.change(failing, lambda each: replace(each, health=Health.PASSING))
+        stage.lookup()
+        if not is_kept:
+            stage.service._snapshots.clear()
+        further = partial(stage.service.further, passing=True)
+        rest = stage.run(further, WEB, 1000, page.next, page.revision)
+        assert [data[2:38].decode() for data in rest.items] == _ids(5)[2:4]
+        assert rest.total == 4
 
 
 @pytest.mark.usefixtures("small_pages")

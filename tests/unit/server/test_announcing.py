@@ -26,6 +26,8 @@ class FakeAnnouncer:
 
     numbers: ClassVar[list[int]] = []
     errors: ClassVar[list[Exception]] = []
+    goodbyes: ClassVar[list[int]] = []
+    """The number that was announced last, for each server that has stopped."""
 
     def __init__(self, registrar: str, endpoints: list[str], ttl_s: int) -> None:
         assert endpoints == ["http://10.0.0.1:2379"]
@@ -36,7 +38,7 @@ class FakeAnnouncer:
         self.numbers.append(groups_number)
 
     async def close(self) -> None:
-        pass
+        self.goodbyes.append(self.numbers[-1])
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,7 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr("leasehold.discovery.announcements.Announcer", FakeAnnouncer)
     monkeypatch.setattr(FakeAnnouncer, "numbers", [])
     monkeypatch.setattr(FakeAnnouncer, "errors", [])
+    monkeypatch.setattr(FakeAnnouncer, "goodbyes", [])
     return FakeAnnouncer.numbers
 
 
@@ -66,6 +69,14 @@ async def test_groups_of_the_settings_are_announced() -> None:
     async with held_engine() as engine, serving(engine, "a"):
         await asyncio.sleep(1)
     assert FakeAnnouncer.numbers == [1]
+
+
+@virtually
+async def test_a_server_that_stops_sends_a_goodbye() -> None:
+    async with held_engine() as engine, serving(engine, "a"):
+        await asyncio.sleep(1)
+        assert FakeAnnouncer.goodbyes == []
+    assert FakeAnnouncer.goodbyes == [1]
 
 
 @virtually
