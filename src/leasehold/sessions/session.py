@@ -209,15 +209,19 @@ class Session:
                 raise
             if done.succeeded:
                 return done
-            if self._found(done) == epoch:
+            if self._found(done, epoch) == epoch:
                 return TxnResult(done.revision, done.succeeded, done.results[1:])
 
-    def _found(self, done: TxnResult) -> int:
-        """Return the epoch that was found, and store it."""
+    def _found(self, done: TxnResult, epoch: int) -> int:
+        """Return the epoch that a write of `epoch` has found, and store it."""
         pairs = done.results[0].pairs
         if not pairs:
             raise self._gone()
         found: int = pairs[0].mod_revision
+        if found < epoch:  # a member of a cluster with other data: no write could succeed there
+            why = f"the session's key went back from revision {epoch} to {found}"
+            self._give_up(self, HistoryLost(f"{why}: the servers have different data"))
+            raise self.as_expired()
         self._epoch = max(self._epoch, found)
         return found
 
