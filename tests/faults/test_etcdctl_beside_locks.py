@@ -118,7 +118,9 @@ def use_locks(
     name: str, service: Service, diary: Diary, ending: threading.Event, *, is_locking: bool
 ) -> None:
     """Use a lock of ours again and again."""
-    with leasehold.sync.connect(list(service.endpoints), session_ttl=OUR_TTL_S) as client:
+    with leasehold.sync.connect(
+        list(service.endpoints), session_ttl=OUR_TTL_S, name=name
+    ) as client:
         while not ending.is_set():
             using: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
             if is_locking:
@@ -159,20 +161,21 @@ def users(service: Service, diary: Diary, *, is_locking: bool = True) -> Iterato
     assert not any(each.is_alive() for each in threads)
 
 
-def queue_at(endpoint: str) -> tuple[int, list[tuple[bytes, int, float | None]]]:
+def queue_at(endpoint: str) -> tuple[int, list[tuple[bytes, bytes, int, float | None]]]:
     """The revision of a member, and the keys of the lock as that member has them.
 
-    For each key: name, create revision, what is left of the lease in seconds, None without a lease.
+    For each key: its name; its value, which names a client of ours and is empty for an etcdctl; its
+    create revision; and what is left of the lease in seconds, None without a lease.
     """
     with leasehold.sync.connect(endpoint) as client:
         found = client.kv.range(NAME, prefix=True)
-        queue: list[tuple[bytes, int, float | None]] = []
+        queue: list[tuple[bytes, bytes, int, float | None]] = []
         for pair in found.pairs:
             try:
                 left_s: float | None = client.lease_info(pair.lease).remaining
             except leasehold.UnknownLease:
                 left_s = None
-            queue.append((pair.key, pair.create_revision, left_s))
+            queue.append((pair.key, pair.value, pair.create_revision, left_s))
         return found.revision, queue
 
 

@@ -127,14 +127,21 @@ class Cluster:
 
     def _leads(self, member: int) -> bool:
         """Ask a member whether it is the leader."""
-        url = f"http://{self.endpoints[member]}/v3/maintenance/status"
-        request = urllib.request.Request(url, b"{}")
         try:
-            with urllib.request.urlopen(request, timeout=STATUS_S) as answer:  # noqa: S310
-                status = json.load(answer)
+            status = self._status(member)
         except OSError:
             return False
         return bool(status.get("leader") == status["header"]["member_id"])
+
+    def applied_index(self, member: int) -> int:
+        """The number of the last entry of the log that a member has executed."""
+        return int(self._status(member)["raftAppliedIndex"])
+
+    def _status(self, member: int) -> Any:
+        url = f"http://{self.endpoints[member]}/v3/maintenance/status"
+        request = urllib.request.Request(url, b"{}")
+        with urllib.request.urlopen(request, timeout=STATUS_S) as answer:  # noqa: S310
+            return json.load(answer)
 
     def becomes_healthy(self) -> bool:
         """Wait until every member that runs serves; False if one has ended."""
@@ -155,18 +162,41 @@ class Cluster:
     def difference(self) -> str:
         """Return how the keyspaces of two members differ at one revision; empty if they do not.
 
-        Empty also if a member does not answer: then nothing is known.
+        A difference in the last transaction only shows once nothing is under way. Empty also if a
+        member does not answer: then nothing is known.
         """
         try:
-            statuses = self._etcdctl("endpoint", "status")
-            revision = min(each["Status"]["header"]["revision"] for each in statuses)
-            found = self._etcdctl("endpoint", "hashkv", "--rev", str(revision))
+            positions = self._positions()
+            revisions = {endpoint: revision for endpoint, (_, revision) in positions.items()}
+            latest = min(revisions.values())
+            found = self._etcdctl("endpoint", "hashkv", "--rev", str(latest))
+            hashes = {each["Endpoint"]: each["HashKV"]["hash"] for each in found}
+            if len(set(hashes.values())) > 1:
+                return f"the members differ at revision {latest}, by their hashes: {hashes}"
+            is_at_rest = len({place for place, _ in positions.values()}) == 1
+            if is_at_rest and len(set(revisions.values())) > 1 and self._positions() == positions:
+                return f"the members differ after the same transactions, by revision: {revisions}"
         except subprocess.SubprocessError:
-            return ""
-        hashes = {each["Endpoint"]: each["HashKV"]["hash"] for each in found}
-        if len(set(hashes.values())) == 1:
-            return ""
-        return f"the members differ at revision {revision}, by their hashes: {hashes}"
+            pass
+        return ""
+
+    def _positions(self) -> dict[str, tuple[tuple[int, int], int]]:
+        """For each endpoint: its cluster and the last entry of the log that it has executed, and
+        its revision.
+
+        These are not read in one step. They belong together if they are the same a second time.
+        """
+        found = {}
+        for each in self._etcdctl("endpoint", "status"):
+            status = each["Status"]
+            header = status["header"]
+            place = header["cluster_id"], status["raftAppliedIndex"]
+            found[each["Endpoint"]] = place, header["revision"]
+        return found
+
+    def database(self, member: int) -> Path:
+        """The file with the keyspace of a member."""
+        return self._directory / f"data-{member}" / "member" / "snap" / "db"
 
     def _etcdctl(self, *words: str) -> Any:
         program = etcd_program("etcdctl")
