@@ -81,7 +81,7 @@ def test_of_two_keyspaces_that_add_a_new_store_together_one_is_refused(
         slow = Stores(open_slowly, stage.engine, stage.host.clock, stage.sim.random)
         slow.configure(FilesConfig((StoreEntry(store_id(url), url),), keyspace="slow"))
 
-        async def add_both() -> list[Any]:
+        async def add_both() -> tuple[Any, Any]:
             return await asyncio.gather(
                 slow.check_owner(store_id(url), adopt=True),  # sees that it has no owner
                 stage.files.configure(add=[url]),
