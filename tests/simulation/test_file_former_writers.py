@@ -8,6 +8,7 @@ from leasehold.errors import FileNotFound, LeaseExpired, LeaseholdError, Recover
 from leasehold.files.file_keys import OPEN_FILES
 from tests.support.files_stage import (
     APPENDING,
+    HARD_S,
     PIECES,
     FilesStage,
     abandoned,
@@ -85,6 +86,21 @@ def test_close_of_a_former_holder_without_any_bytes_succeeds() -> None:
         assert await b.files.recover("x")
         await file.close()
         assert await b.read("x") == b""
+
+    play(scene)
+
+
+def test_close_of_a_former_holder_fails_until_the_file_is_closed() -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        file = await a.files.create("x")
+        await silent(a, HARD_S + 15)
+        a.wake()
+        with pytest.raises(LeaseExpired):
+            await file.close()
+        assert not await b.files.is_closed("x")
+        assert await b.files.recover("x")
+        await file.close()
 
     play(scene)
 
