@@ -62,6 +62,30 @@ def test_append_or_create_creates_a_file_that_another_client_deletes_meanwhile(n
     play(scene)
 
 
+@pytest.mark.parametrize("number", range(1, CALLS))
+def test_append_opens_the_file_that_has_the_path_when_its_directory_is_exchanged(
+    number: int,
+) -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        await b.put("d/x", b"old")
+
+        async def exchange(_name: str) -> None:
+            if len(a.steps) == number:
+                a.on_step = None
+                await b.files.rename("d", "before")
+                await b.put("d/x", b"new")
+
+        a.on_step = exchange
+        async with a.files.append("d/x") as file:
+            a.on_step = None
+            if len(a.steps) > number:
+                assert file.id == (await b.files.stat("d/x")).id
+        assert await b.files.is_closed("d/x")
+
+    play(scene)
+
+
 @pytest.mark.parametrize("mode", ["xb", "wb", "ab"])
 @pytest.mark.parametrize("number", range(1, 2 * CALLS))
 def test_a_file_that_is_deleted_while_it_is_taken_over_is_created(
