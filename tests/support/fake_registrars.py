@@ -42,6 +42,7 @@ class FakeLease(Lease):
         return self._cookie
 
     async def ask_renew(self, requested: Requested) -> Duration:
+        self._registrar.requested.append(requested)
         await self._registrar.reply("renew")
         self._registrar.check(self._cookie)
         return TERM_S
@@ -94,6 +95,8 @@ class FakeRegistrar:
         self.calls: list[str] = []
         self.times: list[float] = []
         """When the service was registered."""
+        self.requested: list[object] = []
+        """The durations that were requested, also by renewals."""
         self.ids: list[str] = []
         """The ids that it was registered with; empty ones are those that the registrar chooses."""
         self.errors: dict[str, list[BaseException]] = {}
@@ -116,6 +119,7 @@ class FakeRegistrar:
         return self.item
 
     async def register(self, item: Item, duration: DurationLike) -> FakeRegistration:
+        self.requested.append(duration)
         self.times.append(asyncio.get_running_loop().time())
         self.ids.append(item.id)
         await self.reply("register")

@@ -12,7 +12,7 @@ from leasehold.discovery.announced import Registrar
 from leasehold.discovery.discovery import Discovery
 from leasehold.discovery.join import CLOSE_S, MAX_CHANGES, Join
 from leasehold.discovery.state import EventKind
-from leasehold.errors import CallRefused, ConnectionLost, LeaseDenied
+from leasehold.errors import CallRefused, ConnectionLost, LeaseDenied, UnknownLease
 from leasehold.registry.state import (
     MAX_ITEM_BYTES,
     MAX_NAME,
@@ -43,6 +43,8 @@ class World:
         self.network = FakeNetwork()
         self.registrars = {name: FakeRegistrar(name) for name in "RS"}
         self.ids: list[str] = []
+        self.endpoints: list[tuple[str, ...]] = []
+        """Where registrars were connected to."""
         self.discovery = Discovery(["a"], network=self.network)
         for name in self.registrars:
             self.network.serve(name, name)
@@ -56,6 +58,7 @@ class World:
         )
 
     async def connect(self, registrar: Registrar) -> FakeRegistrar:
+        self.endpoints.append(registrar.endpoints)
         return self.registrars[registrar.id]
 
     def announce(self, *names: str) -> None:
@@ -162,6 +165,17 @@ async def test_leases_are_renewed() -> None:
 
 
 @virtually
+async def test_each_lease_is_requested_for_the_duration_of_the_join() -> None:
+    world = World(duration=40.0)
+    world.announce("R")
+    await asyncio.sleep(5 * TERM_S)
+    requested = world.registrars["R"].requested
+    assert len(requested) > 2
+    assert set(requested) == {40.0}
+    await world.close()
+
+
+@virtually
 async def test_a_service_whose_lease_is_unknown_is_registered_again_with_its_changes() -> None:
     world = World()
     world.announce("R")
@@ -172,6 +186,23 @@ async def test_a_service_whose_lease_is_unknown_is_registered_again_with_its_cha
     await asyncio.sleep(TERM_S)
     assert world.tags("R") == ["first", "second"]
     assert world.ids == [id_of("R")]
+    await world.close()
+
+
+@virtually
+async def test_a_service_is_registered_again_at_the_endpoints_that_the_registrar_has_now() -> None:
+    world = World(Item(MINE))
+    world.announce("R")
+    await asyncio.sleep(1)
+    del world.network.at["R"]
+    world.network.serve("R", "moved", number=2)
+    world.network.announce("R", "moved", number=2)
+    await asyncio.sleep(10)
+    world.registrars["R"].errors["health"] = [UnknownLease("the service")]
+    world.join.set_health(Health.FAILING)
+    await asyncio.sleep(1)
+    assert world.registrars["R"].item == Item(MINE, health=Health.FAILING)
+    assert world.endpoints == [("R",), ("moved",)]
     await world.close()
 
 

@@ -7,6 +7,7 @@ import pytest
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.registry import dns_server
 from leasehold.registry.dns_server import NamedLookup
+from leasehold.registry.item_feed import IndexNotReady
 from leasehold.registry.named_items import named_item
 from leasehold.registry.service import RegistryService
 from leasehold.registry.state import Health, Item, ItemVersion, Template
@@ -63,6 +64,17 @@ def test_a_name_is_searched_once_until_the_items_change(searches: Searches) -> N
         stage.cancel(made)
         assert found(stage, lookup, "web") == {"a:1", "b:1"}
         assert stage.service.lookups == 33
+
+
+def test_a_query_is_not_answered_by_an_index_that_is_behind() -> None:
+    with RegistryStage() as stage:
+        lookup = lookup_of(stage)
+        stage.register(service("a:1"))
+        assert found(stage, lookup, "web") == {"a:1"}
+        stage.faulty.is_deaf = True
+        stage.register(service("b:1"))
+        with pytest.raises(IndexNotReady):
+            found(stage, lookup, "web")
 
 
 def test_an_item_whose_lease_has_ended_is_not_found_though_it_was_kept(

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from leasehold import ANY, FOREVER, Compacted, RemoteLandlord, RemoteLease
+from leasehold.engine.time_limits import CallTimeouts
 from leasehold.errors import CallFailed, CallRefused, Closed, ConnectionLost, Status, TooBusy
 from leasehold.events.state import RemoteEvent, Target
+from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.registry.client import Registration, Registry, ServiceEvent
 from leasehold.registry.codecs import service_item, service_template
 from leasehold.registry.item_watch import ObservedChange, Update, changes_between, watch_items
 from leasehold.registry.messages import UNDECODABLE, item_message
+from leasehold.registry.remote_registrar import PATH, RemoteRegistrar
 from leasehold.registry.state import (
     ALL_TRANSITIONS,
     EVERYTHING,
@@ -257,6 +260,38 @@ def test_a_registration_has_the_lease_that_was_granted() -> None:
         assert [request.ttl_ms for _, request in calls.sent[1:]] == [-1, -2]
 
     scene(check)
+
+
+def test_only_calls_that_read_are_sent_again_after_a_lost_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: dict[str, bool] = {}
+
+    async def unary(
+        _: Channel, path: str, _message: bytes, *, idempotent: bool, **__: Any
+    ) -> bytes:
+        sent[path.removeprefix(PATH)] = idempotent
+        return b""
+
+    class Engine:
+        trouble = ""
+
+        def __init__(self) -> None:
+            self.channel = Channel("server.example:1")
+
+    async def main() -> None:
+        engine: Any = Engine()
+        registrar = RemoteRegistrar(engine, CallTimeouts(engine, 10.0), current_host().clock)
+        for method in ("Lookup", "Browse", "Register", "Change", "Notify"):
+            await registrar.call(method, pb.ChangeRequest(), pb.ChangeResponse)
+        await engine.channel.close()
+
+    monkeypatch.setattr(Channel, "unary", unary)
+    run_virtual(main)
+    assert sent == {
+        **dict.fromkeys(("Lookup", "Browse"), True),
+        **dict.fromkeys(("Register", "Change", "Notify"), False),
+    }
 
 
 def test_an_item_under_a_lease_of_the_client_has_no_term_of_its_own() -> None:

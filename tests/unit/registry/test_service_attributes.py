@@ -3,6 +3,7 @@
 import pytest
 
 from leasehold.clock import SYSTEM_CLOCK
+from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.time_limits import CallTimeouts
 from leasehold.registry import service as registry_service
 from leasehold.registry.messages import item_key, template_message
@@ -25,7 +26,7 @@ from leasehold.registry.state import (
     attribute_set,
 )
 from leasehold.wire import registry_pb2 as pb
-from tests.support.registry_stage import A, RegistryStage, about, web, without_progress
+from tests.support.registry_stage import A, B, RegistryStage, about, web, without_progress
 
 NORTH = about(area="north")
 IN_THE_NORTH = Template(attributes=(NORTH,))
@@ -147,15 +148,32 @@ def test_more_attribute_sets_than_an_item_may_have_are_refused() -> None:
         assert stage.stored() == []
 
 
+def scanned(stage: RegistryStage) -> pb.LookupResponse:
+    """Return all items as a client without a registrar finds them."""
+
+    async def scan() -> pb.LookupResponse:
+        timeouts = CallTimeouts(stage.engine, 10.0)
+        scanning = ScanningRegistrar(stage.engine, timeouts, SYSTEM_CLOCK)
+        request = pb.LookupRequest(template=template_message(EVERYTHING), limit=10)
+        return await scanning.call("Lookup", request, pb.LookupResponse)
+
+    return stage.run(scan)
+
+
 def test_a_client_without_a_registrar_does_not_find_the_services_of_servers() -> None:
     with RegistryStage() as stage:
         stage.register(web(A))
         setting(stage, NORTH)
+        assert scanned(stage).total == 1
 
-        async def scan() -> pb.LookupResponse:
-            timeouts = CallTimeouts(stage.engine, 10.0)
-            scanning = ScanningRegistrar(stage.engine, timeouts, SYSTEM_CLOCK)
-            request = pb.LookupRequest(template=template_message(EVERYTHING), limit=10)
-            return await scanning.call("Lookup", request, pb.LookupResponse)
 
-        assert stage.run(scan).total == 1
+def test_a_client_without_a_registrar_does_not_find_items_whose_leases_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with RegistryStage() as stage:
+        ended = {stage.register(web(A)).lease}
+        stage.register(web(B))
+        monkeypatch.setattr(EmbeddedEngine, "has_ended", lambda _, lease: lease in ended)
+        assert len(stage.stored()) == 2
+        found = scanned(stage)
+        assert (found.total, [data[2:38].decode() for data in found.items]) == (1, [B])
