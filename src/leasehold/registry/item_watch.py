@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from leasehold.basics.backoff import Backoff, exponential
-from leasehold.errors import LeaseholdError, TooBusy, is_definite
+from leasehold.errors import LeaseholdError, is_definite
 from leasehold.registry.messages import item_of
 from leasehold.registry.state import Item, Template, Transition
 from leasehold.wire import registry_pb2 as pb
@@ -103,7 +103,7 @@ async def watch_items(
                         _apply(items, change)
                         yield change
         except (LeaseholdError, OSError) as error:
-            if is_definite(error) and not isinstance(error, TooBusy):
+            if is_definite(error):
                 raise
             logger.info("a watch of the registry is begun again: %s", error)
         await asyncio.sleep(backoff.next_s())
