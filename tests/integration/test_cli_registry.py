@@ -251,7 +251,7 @@ def test_a_registration_prints_failed_checks_and_a_lost_registration(
     on_ours: Command, web: str, tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "missing")
-    checked = ("--check", f"exec:test -e {missing}", "--check-interval", "20ms", "--ttl", "2s")
+    checked = ("--check", f"exec:test -e {missing}", "--check-interval", "20ms", "--ttl", "10s")
     with started(on_ours, "register", web, "a:1", *checked, "--json") as process:
         assert process.stdout is not None
         assert process.stderr is not None

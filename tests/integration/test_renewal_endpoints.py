@@ -16,6 +16,8 @@ from tests.support.serve_command import serving
 
 OTHER_HOST = "127.0.0.2"
 POLL_S = 0.02
+TERMS_S = (1.0, 4.0, 16.0)
+"""Of leases that another process is to renew in time; the longer ones are for a busy machine."""
 
 
 @pytest.fixture
@@ -42,7 +44,12 @@ def test_an_endpoint_of_another_host_is_refused_and_never_connected(
 
     @asynchronous
     async def main(endpoint: str) -> None:
-        landlord: Landlord[str] = Landlord(DurationPolicy(60.0, 60.0), name="desks")
+        renewed: list[str] = []
+        landlord: Landlord[str] = Landlord(
+            DurationPolicy(60.0, 60.0),
+            name="desks",
+            on_renewed=lambda resource, _view: renewed.append(resource),
+        )
         async with await serve_landlord(landlord) as served, leasehold.connect(endpoint) as client:
             renewals = await client.renewal_set(60.0)
             for kind in GrantorKind:
@@ -56,13 +63,14 @@ def test_an_endpoint_of_another_host_is_refused_and_never_connected(
                     assert no.value.not_executed
             assert (await renewals.info()).members == 0
             # An endpoint on the list is connected, and the lease renewed, more than once.
-            desk = landlord.grant("desk", 1.0)
-            await renewals.renew_for(desk, FOREVER, 1.0, endpoints=served.address)
-            ends = {desk.expires_at}
-            while len(ends) < 3:
-                before = desk.expires_at
-                await until(lambda before=before: desk.expires_at != before)  # type: ignore[misc]
-                ends.add(desk.expires_at)
+            for term_s in TERMS_S:
+                renewed.clear()
+                desk = landlord.grant("desk", term_s)
+                await renewals.renew_for(desk, FOREVER, term_s, endpoints=served.address)
+                await until(lambda: len(renewed) >= 2 or len(landlord) == 0)
+                if len(renewed) >= 2:
+                    break
+            assert len(renewed) >= 2
             assert not was_connected(elsewhere)
 
     with serving("--data-dir", tmp_path / "data", "--renew-at", "127.0.0.1") as server:

@@ -6,12 +6,13 @@ import sys
 from leasehold import FOREVER, RemoteLandlord, RenewalManager, RenewalNotice
 
 
-async def main(address: str, resource: str) -> None:
-    """Hold a lease of half a second until it is lost, and say why."""
+async def main(address: str, resource: str, term: str = "0.5") -> None:
+    """Hold a lease of so many seconds until it is lost, and say why."""
+    term_s = float(term)
     lost: asyncio.Queue[RenewalNotice] = asyncio.Queue()
     async with RemoteLandlord(address) as remote, RenewalManager(rtt=0.05) as manager:
-        lease = await remote.grant(resource, 0.5)
-        manager.renew_for(lease, FOREVER, 0.5, lost.put_nowait)
+        lease = await remote.grant(resource, term_s)
+        manager.renew_for(lease, FOREVER, term_s, lost.put_nowait)
         print("holds it", flush=True)
         notice = await lost.get()
         print(f"lost: {notice.error!r}", flush=True)

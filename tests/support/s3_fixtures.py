@@ -8,7 +8,8 @@ from typing import Any, Final
 import fsspec
 import pytest
 
-HOST: Final = "127.0.0.1"
+from tests.support.servers import HOST, free_port
+
 BUCKET: Final = "replicas"
 NUMBERS: Final = itertools.count()
 
@@ -18,7 +19,7 @@ class S3Server:
 
     def __init__(self) -> None:
         self._server: Any = None
-        self._port = 0
+        self._port = free_port()
 
     def start(self) -> None:
         """Serve, always on the same port."""
@@ -26,7 +27,6 @@ class S3Server:
 
         self._server = ThreadedMotoServer(HOST, self._port, verbose=False)
         self._server.start()
-        _, self._port = self._server.get_host_and_port()
 
     def stop(self) -> None:
         """Refuse connections."""
