@@ -32,7 +32,7 @@ async def test_another_event_loop_is_refused_and_costs_nothing() -> None:
 @asynchronous
 async def test_a_changed_cluster_id_ends_every_guard_and_every_watch() -> None:
     with LocalServer() as server:
-        async with server.connect(session_ttl=1.0) as a:
+        async with server.connect(session_ttl=9.0) as a:
             lock = a.lock("idle", idle_timeout=60.0)
             async with lock:
                 pass

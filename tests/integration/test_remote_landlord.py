@@ -40,6 +40,7 @@ from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
 from leasehold.landlord import batch_messages
 from leasehold.wire import leases_pb2 as pb
+from tests.support.servers import HOST, free_port
 
 POLICY = DurationPolicy(maximum=60.0, default=5.0)
 PATH = "/leasehold.v1.Leases/"
@@ -409,15 +410,16 @@ def test_a_landlord_that_is_closed_or_away_is_an_indefinite_failure() -> None:
 def test_a_holder_learns_that_its_landlord_was_started_anew() -> None:
     async def main() -> None:
         first = Landlord[str](POLICY, cookies=lambda: 7)
+        address = f"{HOST}:{free_port()}"
         async with (
-            await serve_landlord(first, grant=lambda _: first.grant("x")) as server,
-            RemoteLandlord(server.address) as remote,
+            await serve_landlord(first, address, grant=lambda _: first.grant("x")) as server,
+            RemoteLandlord(address) as remote,
         ):
             lease = await remote.grant("x")
             await server.close()
             second = Landlord[str](POLICY, cookies=lambda: 7)
             second.grant("of somebody else")
-            async with await serve_landlord(second, server.address):
+            async with await serve_landlord(second, address):
                 with pytest.raises(UnknownLease) as unknown:
                     await lease.renew()
                 assert unknown.value.reason is EndReason.UNKNOWN

@@ -262,8 +262,8 @@ def hang(*_):
     began.release()
     time.sleep(600)
 
-healthy = client.lease(1, while_healthy=hang)
-lease = client.lease(1, on_loss=hang)
+healthy = client.lease(3, while_healthy=hang)
+lease = client.lease(3, on_loss=hang)
 client.revoke(lease.id)
 began.acquire()
 began.acquire()

@@ -258,7 +258,7 @@ def test_a_guard_is_released_once_by_however_many_threads(client: leasehold.sync
 
 
 def test_a_lost_lock_is_told_by_the_first_check_in_any_thread(server: LocalServer) -> None:
-    with leasehold.sync.connect(server.endpoint, session_ttl=0.5) as client:
+    with leasehold.sync.connect(server.endpoint, session_ttl=2.0) as client:
         guard = client.lock("x").acquire()
         with server.frozen():
             assert guard.lost.wait(30.0)

@@ -94,7 +94,7 @@ def _is_renewed(client: leasehold.sync.Client, lease: leasehold.sync.HeldLease) 
 def test_a_lease_says_that_it_is_lost_while_the_loop_is_stuck(
     client: leasehold.sync.Client, stuck: Stuck
 ) -> None:
-    with client.lease(1) as lease:
+    with client.lease(2) as lease:
         stuck.begin()
         began = time.monotonic()
         assert lease.lost.wait(WITHIN_S)
