@@ -13,7 +13,7 @@ from benchmarks.lease_core.collector import CollectorMeter, collector
 from leasehold import FOREVER, DurationPolicy, EndReason, Landlord
 from leasehold.leases.lease_clock import MAX_STEP_S
 
-RUN_UP_S = 0.3
+RUN_UP_S = 2.0
 RUN_UP_PER_LEASE_S = 2e-5
 """Both together are allowed for setting the common end, which must be done before it comes."""
 

@@ -305,7 +305,7 @@ def test_a_run_prints_its_tables_and_writes_page_plot_and_figures(tmp_path: Path
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
