@@ -285,6 +285,25 @@ def test_a_lease_that_has_ended_ends_its_files() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_nothing_is_flushed_after_the_end_of_the_lease_even_if_the_file_was_not_taken(
+    call: str,
+) -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        file = await open_file(a)
+        (key,) = stage.keys(HOLDERS).values()
+        await stage.engine.revoke(key.lease)
+        await file.write(b"late")
+        with pytest.raises(LeaseExpired):
+            await getattr(file, call)()
+        assert await b.files.recover("x")
+        assert await b.read("x") == b"flushed"
+        await file.abort()
+
+    play(scene)
+
+
 # The limits, exactly.
 
 
