@@ -226,7 +226,7 @@ MODULES: Final[Mapping[str, Module]] = {
                 base="FileWriterBase",
                 attributes={"id": "str"},
                 by_hand=("close", "abort"),
-                internal=("lost",),
+                internal=("lost", "unlinked"),
             )
         }
     ),

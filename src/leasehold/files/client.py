@@ -352,7 +352,7 @@ class Files:
         soon as the engine answers.
         """
         file_id = await self.tree.delete(path, recursive=recursive)
-        self.holder.lost(file_id, "the file was deleted")
+        self.holder.unlinked(file_id, "the file was deleted")
 
     # Leases.
 

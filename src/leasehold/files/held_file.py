@@ -88,6 +88,11 @@ class HeldFile:
         if self._lost is None:
             self._lost = LeaseExpired(self.path, f"the writer's lease is lost: {why}")
 
+    def unlinked(self, why: str) -> None:
+        """Record that the file was deleted or replaced."""
+        if self._lost is None:
+            self._lost = FileNotFound(self.path, why)
+
     @property
     def is_lost(self) -> bool:
         """Whether the file is lost for this writer."""

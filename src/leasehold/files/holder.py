@@ -67,6 +67,10 @@ class OpenedFile(Protocol):
         """Record that the lease is lost: no further call can succeed."""
         ...
 
+    def unlinked(self, why: str) -> None:
+        """Record that the file was deleted or replaced: no further call can succeed."""
+        ...
+
     async def verify(self) -> None:
         """Raise `LeaseExpired` or `FileNotFound` if the writer has lost the file."""
         ...
@@ -390,10 +394,10 @@ class FileHolder:
             text = f"the writer of {path!r} was garbage-collected without being closed"
             warn_forgotten(text, "the file is recovered at its flushed length")
 
-    def lost(self, file_id: str, why: str) -> None:
+    def unlinked(self, file_id: str, why: str) -> None:
         """Remove a file that this client has deleted or replaced itself."""
         if file := self.files.pop(file_id, None):
-            file.lost(why)
+            file.unlinked(why)
             self._give_up_if_unused()
 
     def _give_up_if_unused(self) -> None:

@@ -136,7 +136,7 @@ class Opener:
             done = await self._create(live, parent, link, record, replaced, config)
             if done is not None:
                 if replaced is not None:
-                    self._holder.lost(replaced.id, "the file was replaced")
+                    self._holder.unlinked(replaced.id, "the file was replaced")
                 return done
         raise conflicted(repr(path), "changed by other clients")
 

@@ -133,6 +133,10 @@ class FileWriter:
         """Record that the lease is lost. Called by the holder."""
         self._file.lost(why)
 
+    def unlinked(self, why: str) -> None:
+        """Record that the file was deleted or replaced. Called by the holder."""
+        self._file.unlinked(why)
+
     # Calls.
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:

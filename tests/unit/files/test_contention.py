@@ -493,6 +493,30 @@ def test_deleting_a_file_under_recovery_ends_it_quietly(caplog: pytest.LogCaptur
     play(scene)
 
 
+@pytest.mark.parametrize("how", ["delete", "replace"])
+@pytest.mark.parametrize("who", ["a", "b"])
+def test_the_former_writer_of_a_deleted_or_replaced_file_gets_file_not_found(
+    who: str, how: str
+) -> None:
+    async def scene(stage: FilesStage) -> None:
+        machines = {name: stage.machine(name) for name in "ab"}
+        for call in ("flush", "close"):
+            file = await open_file(machines["a"])
+            if how == "delete":
+                await machines[who].files.delete("x")
+            else:
+                await (await machines[who].files.create("x", overwrite=True)).close()
+                await machines[who].files.delete("x")
+            await asyncio.sleep(1)
+            if who == "a":
+                assert not stage.keys(HOLDERS), "its lease is given up"
+            with pytest.raises(FileNotFound, match=r"deleted|replaced"):
+                await getattr(file, call)()
+            await file.abort()
+
+    play(scene)
+
+
 def test_the_former_writer_of_a_deleted_file_gives_its_lease_up() -> None:
     async def scene(stage: FilesStage) -> None:
         a, b = stage.machine("a"), stage.machine("b")
