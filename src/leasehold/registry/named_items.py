@@ -25,6 +25,9 @@ from leasehold.registry.state import (
 TAG: Final = "leasehold.Tag"
 METADATA: Final = "leasehold.Metadata"
 
+MAX_FAILURES: Final = 1_000
+"""Services with a name whose failures are remembered; the earliest is forgotten first."""
+
 Strategy: TypeAlias = Literal["round_robin", "random", "least_recently_failed"]
 
 
@@ -140,16 +143,27 @@ def service_of(item: Item, name: str) -> Service:
 class Picker:
     """Chooses one service of several, by earlier choices and failures. Pure."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Iterable[str] = ()) -> None:
+        """`failures` are the ids of services that have failed before, the latest one last."""
         self._last = ""
         self._failures: dict[str, int] = {}
         """The services that have failed, the latest one last, by a number that rises."""
         self._count = 0
+        for each in failures:
+            self.failed(each)
+
+    @property
+    def failures(self) -> Iterable[str]:
+        """The ids of the services that have failed, the latest one last."""
+        return self._failures
 
     def failed(self, service_id: str) -> None:
         """Record that a service has failed."""
         self._count += 1
+        self._failures.pop(service_id, None)
         self._failures[service_id] = self._count
+        if len(self._failures) > MAX_FAILURES:
+            del self._failures[next(iter(self._failures))]
 
     def choose(self, services: Sequence[Service], strategy: Strategy) -> Service | None:
         """Return the next one of the services, or None if there is none."""

@@ -89,16 +89,25 @@ class NamedServices:
             item = await self._registry.one_passing(template, timeout=timeout)
             return None if item is None else service_of(item, name)
         items = await self._registry.passing(template, timeout=timeout)
-        picker = self._pickers.pop((name, tag), None) or Picker()
-        self._pickers[name, tag] = picker  # the one that was used last comes last
-        if len(self._pickers) > MAX_PICKERS:
-            del self._pickers[next(iter(self._pickers))]
+        picker = self._picker(name, tag)
         services = [service_of(item, name) for item in items]
         return picker.choose(services, strategy)
 
+    def _picker(self, name: str, tag: str | None) -> Picker:
+        """Return the picker of a name and a tag; a new one has the failures of that name."""
+        found = self._pickers.pop((name, tag), None)
+        if found is None:
+            of_name = self._pickers.get((name, None))
+            found = Picker(() if of_name is None else of_name.failures)
+        self._pickers[name, tag] = found  # the one that was used last comes last
+        if len(self._pickers) > MAX_PICKERS:
+            del self._pickers[next(iter(self._pickers))]
+        return found
+
     def failed(self, service: Service) -> None:
-        """Record that a service that was picked has failed."""
+        """Record that a service has failed, for all tags with which it is picked."""
         check_service(service)
+        self._picker(service.name, None)  # has the failures for tags that are picked later
         for (name, _), picker in self._pickers.items():
             if name == service.name:
                 picker.failed(service.id)

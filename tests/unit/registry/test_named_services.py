@@ -25,6 +25,7 @@ from leasehold import (
 from leasehold.registry import named_services, registered_service
 from leasehold.registry.codecs import decode_descriptor
 from leasehold.registry.named_items import (
+    MAX_FAILURES,
     Picker,
     ServiceAddress,
     named_item,
@@ -115,6 +116,15 @@ def test_least_recently_failed_avoids_those_that_failed_last() -> None:
     assert choose(A, B) == A  # it failed earlier
     assert choose(B) == B
     assert choose(A, B) == A  # the failure of one that had left is forgotten
+
+
+def test_only_some_failures_are_remembered() -> None:
+    picker = Picker()
+    for number in range(MAX_FAILURES):
+        picker.failed(f"x{number}")
+    picker.failed("x0")
+    picker.failed("a")
+    assert [*picker.failures] == [*(f"x{each}" for each in range(2, MAX_FAILURES)), "x0", "a"]
 
 
 # Kept registered. The engine is in this process, in real time.
@@ -474,6 +484,25 @@ async def test_picking_takes_turns_and_counts_failures(client: Client) -> None:
         assert best == [turns[1], turns[1]]
         with pytest.raises(ValueError, match="strategy must be one of round_robin, random"):
             await client.pick("web", strategy="best")  # type: ignore[arg-type]
+
+
+@on_engine
+async def test_a_failure_counts_however_the_service_was_found_and_for_tags_picked_later(
+    client: Client,
+) -> None:
+    async with (
+        client.register("web", "a:1", tags=["x"]),
+        client.register("web", "b:1", tags=["x"]),
+    ):
+        changes = client.services("web")
+        first, second = sorted(
+            [(await anext(changes)).service for _ in range(2)], key=lambda each: each.id
+        )
+        await changes.aclose()
+        client.report_failure(first)
+        for tag in ("x", None):
+            best = await client.pick("web", tag=tag, strategy="least_recently_failed")
+            assert best == second
 
 
 @on_engine
