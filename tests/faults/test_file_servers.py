@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +17,17 @@ from tests.faults.etcd_calls import EtcdCalls
 from tests.faults.file_judge import CLOSED, FILES, FileJudge
 from tests.faults.many_files import content_of, many_files, path_of
 from tests.support import stopping
-from tests.support.serve_command import command, environment
+from tests.support.serve_command import environment
 from tests.support.servers import etcd_command, etcd_program, running
 
 COUNT: Final = 60
 """Files of each attempt."""
 SIZE_BYTES: Final = 100_000
 ATTEMPTS: Final = 10
-"""A server is stopped so often; one time it must have been recovering a file."""
+"""A server is stopped so often. Its recoveries wait for that, so once is enough, unless the other
+server was at all files first.
+"""
+WAITING: Final = Path(__file__).with_name("waiting_recoverer.py")
 WORKERS: Final = 4
 """Recoveries that must be under way when it is stopped."""
 STORES: Final = 3
@@ -42,14 +46,17 @@ pytestmark = pytest.mark.skipif(
 
 
 @contextmanager
-def _server(etcd: str, stores: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def _server(
+    etcd: str, stores: list[str], log: Path, *program: str | Path
+) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a server on etcd, which looks after files."""
     options = ("--engine", f"etcd://{etcd}", "--listen", "127.0.0.1:0")
     files = ("--file-stores", ",".join(stores), "--files-interval", "100ms")
+    words = program or ("-m", "leasehold")
     with (
         log.open("wb") as output,
         subprocess.Popen(  # noqa: S603  our own command
-            command("serve", *options, *files),
+            [sys.executable, "-W", "error", *words, "serve", *options, *files],
             stdout=subprocess.PIPE,
             stderr=output,
             env=environment(),
@@ -160,7 +167,7 @@ async def _recover(etcd: str, stores: list[str], directory: Path) -> list[str]:
         first = (await client.kv.put("begin", "")).revision
         await client.files.configure(add=stores, soft_limit=SOFT_LIMIT_S, hard_limit=HARD_LIMIT_S)
         with (
-            _server(etcd, stores, directory / "log-a") as killed,
+            _server(etcd, stores, directory / "log-a", WAITING) as killed,
             _server(etcd, stores, directory / "log-b") as other,
         ):
             for attempt in range(ATTEMPTS):
