@@ -241,6 +241,22 @@ def test_what_cannot_be_printed_is_a_line_at_most(
     assert done.stderr.decode() == (f"leasehold: {said}\n" if said else "")
 
 
+@pytest.mark.parametrize("arguments", [("--version",), ("kv", "put", "--help"), ("serve", "-h")])
+@pytest.mark.parametrize(
+    ("streams", "said"),
+    [
+        (">/dev/full", "cannot write to standard output: No space left on device"),
+        (">&-", "cannot print: standard output is closed"),
+    ],
+)
+def test_help_that_cannot_be_printed_is_an_error(
+    on_ours: Command, arguments: tuple[str, ...], streams: str, said: str
+) -> None:
+    done = run(on_ours, *arguments, streams=streams)
+    assert done.returncode == FAILURE
+    assert done.stderr.decode() == f"leasehold: {said}\n"
+
+
 def test_standard_input_that_is_closed_is_told(on_ours: Command) -> None:
     done = run(on_ours, "kv", "put", "a", "-", streams="<&-")
     assert done.returncode == USAGE_ERROR

@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     # The other modules take a while to import. Signals are handled from here on.
+    from leasehold.cli.output import OutputFailedError, print_error
     from leasehold.cli.parser import FAILURE, USAGE_ERROR
 
     given = sys.argv[1:] if argv is None else list(argv)
@@ -75,6 +76,8 @@ def _run(argv: Sequence[str] | None) -> int:
         code: int = arguments.run(arguments)
     except SystemExit as end:  # raised by a parser after it printed help or an error
         code = int(end.code or 0)
+    except OutputFailedError as error:
+        code = print_error(str(error))
     except BrokenPipeError:  # the reader closed the pipe
         code = FAILURE
     return code if _flushed() else FAILURE

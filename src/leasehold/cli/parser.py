@@ -152,6 +152,15 @@ class Parser(argparse.ArgumentParser):
         meant = f"did you mean {near}?" if near else f"choose from {', '.join(action.choices)}"
         self.error(f"unknown command {shown(str(value))}: {meant}")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help or the version. An error of writing is raised, unlike in `argparse`."""
+        if file is sys.stderr:
+            super()._print_message(message, file)
+        else:
+            from leasehold.cli.output import emit_lines
+
+            emit_lines(message.splitlines())
+
     def error(self, message: str) -> NoReturn:
         """Print the error in one line, and the help to read."""
         unknown = next((each for each in self._given if self._is_unknown_option(each)), None)
