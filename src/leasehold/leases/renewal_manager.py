@@ -30,6 +30,7 @@ from leasehold.basics.durations import (
 )
 from leasehold.basics.event_loop import OwnerLoop
 from leasehold.basics.histogram import Histogram
+from leasehold.basics.lease_ids import shown_lease
 from leasehold.basics.timers import ResettableTimer
 from leasehold.clock import SYSTEM_CLOCK, Clock, boottime_of
 from leasehold.errors import Closed
@@ -398,8 +399,12 @@ class RenewalManager:
             tag = departure.terms.tag
             assert isinstance(tag, _Tag)
             if departure.kind is NoticeKind.FAILED:
-                why = departure.error if departure.error is not None else "it ended early"
-                logger.warning("%r is no longer renewed: %r", departure.lease, why)
+                shown = (
+                    f"lease {shown_lease(departure.lease.cookie)} of {departure.lease.grantor!r}"
+                )
+                error = departure.error
+                why = "it ended early" if error is None else repr(error)
+                logger.warning("%s is no longer renewed: %s", shown, why)
             if tag.listener is None:
                 continue
             notice = RenewalNotice(

@@ -122,9 +122,10 @@ def _check_count(count: int, most: int, what: str) -> None:
 
 def _canonical_text(name: str, text: str) -> str:
     try:
-        return canonical(json.loads(text))
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"field {name!r} must have a JSON value: {error}") from None
+    return canonical(value, f"field {name!r}")
 
 
 def set_message(attributes: AttributeSet) -> pb.AttributeSet:
@@ -185,7 +186,9 @@ def item_of(message: pb.ServiceItem) -> Item:
     try:
         health = Health(message.health)
     except ValueError:
-        raise ValueError(f"health of an item must be known, got {message.health}") from None
+        raise ValueError(
+            f"health of an item must be PASSING, FAILING or MAINTENANCE, got {message.health}"
+        ) from None
     return Item(
         check_item_id(message.id) if message.id else "",
         types_of(message.types),

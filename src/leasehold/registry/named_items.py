@@ -111,10 +111,7 @@ def _metadata_sets(metadata: Mapping[str, Any]) -> list[AttributeSet]:
         if not isinstance(name, str):
             raise TypeError(f"metadata must have names of type str, not {name!r}")
         if value is not None:
-            try:
-                canonical(value)
-            except ValueError as error:
-                raise ValueError(f"metadata {name!r} must be a JSON value: {error}") from None
+            canonical(value, f"metadata {name!r}")  # raises
     return [attribute_set(METADATA, metadata)] if metadata else []
 
 

@@ -49,6 +49,9 @@ MAX_GROUPS: Final = 1_000
 MAX_GROUP_CHARS: Final = 256
 """Characters in the name of a group."""
 
+MAX_SHOWN: Final = 100
+"""Characters of a refused value that an error message shows."""
+
 
 class Health(IntEnum):
     """The health of a service, as the process that registered it has found it."""
@@ -112,21 +115,23 @@ class AttributeSet:
         )
 
 
-def canonical(value: Any) -> str:
-    """Return the canonical JSON text of a value.
+def canonical(value: Any, what: str = "a value") -> str:
+    """Return the canonical JSON text of a value, which error messages call `what`.
 
     Raises ValueError for a value that JSON does not have, None included: a field that is None has
     no value.
     """
     if value is None:
-        raise ValueError("a value must not be None: omit the field")
+        raise ValueError(f"{what} must not be None: omit the field")
     try:
         text = json.dumps(
             value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
         )
         text.encode()  # raises for half of a surrogate pair
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be valid UTF-8, got {repr(value)[:MAX_SHOWN]}") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"a value must be a JSON value: {error}") from None
+        raise ValueError(f"{what} must be a JSON value: {error}") from None
     return text
 
 
@@ -266,8 +271,8 @@ def modify_attributes(
     for template, update in zip(templates, updates, strict=True):
         if update is not None and not template.is_kind(update.kind):
             raise ValueError(
-                f"an update must be of the kind of its template or a base of it: {template.kind}, "
-                f"got {update.kind}"
+                f"an update of attribute sets of kind {template.kind} must be of that kind or one "
+                f"of its bases, got {update.kind}"
             )
     changed: list[AttributeSet] = []
     for each in item.attributes:
@@ -339,11 +344,15 @@ def browse_values(items: Iterable[Item], template: Template, index: int, name: s
 
 
 def check_group(name: str) -> None:
-    """Raise ValueError if the name of a group is too long."""
+    """Raise ValueError if the name of a group is too long or cannot be encoded."""
     if len(name) > MAX_GROUP_CHARS:
         raise ValueError(
             f"name of a group must have at most {MAX_GROUP_CHARS} characters, got {len(name):,}"
         )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"name of a group must be valid UTF-8, got {name!r}") from None
 
 
 def check_groups(names: Iterable[str]) -> tuple[str, ...]:

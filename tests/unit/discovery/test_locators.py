@@ -123,3 +123,9 @@ def test_the_name_of_a_group_has_a_maximum_length() -> None:
 def test_of_equal_locators_one_with_tls_is_taken() -> None:
     for texts in (["leasehold://A", "leaseholds://a"], ["leaseholds://a", "leasehold://A"]):
         assert list(map(str, locators_of(texts))) == ["leaseholds://a:2379"]
+
+
+def test_the_name_of_a_group_must_be_utf8() -> None:
+    with pytest.raises(ValueError, match=r"^name of a group must be valid UTF-8, got '") as caught:
+        names_of(["a", "\udcff"])
+    assert not isinstance(caught.value, UnicodeError)

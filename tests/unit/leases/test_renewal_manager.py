@@ -353,6 +353,20 @@ async def test_failures_are_logged_even_with_no_listener(
     assert "full" in record.getMessage()
 
 
+@virtual
+async def test_the_log_of_a_failure_names_the_lease_as_commands_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.grantor.error = LeaseDenied("full")
+    lease = scene.grantor.lease("mine")
+    scene.manager.renew_until(lease, FOREVER)
+    await asyncio.sleep(71.0)
+    assert caplog.messages == [
+        f"lease 'mine' of 'grantor' is no longer renewed: {scene.grantor.error!r}"
+    ]
+
+
 @pytest.mark.parametrize("verb", ["remove", "clear", "cancel"])
 @virtual
 async def test_a_lease_that_is_taken_out_is_left_alone_and_nobody_is_told(verb: str) -> None:

@@ -179,6 +179,13 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         canonical(endless)
 
 
+@pytest.mark.parametrize("value", ["\udcff", ["\udcff"], {"a": "\udcff"}])
+def test_text_that_is_not_utf8_is_refused_in_plain_words(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"^a value must be valid UTF-8, got ") as caught:
+        canonical(value)
+    assert not isinstance(caught.value, UnicodeError)
+
+
 # Transitions.
 
 
@@ -304,7 +311,7 @@ def test_a_template_of_a_base_kind_changes_sets_of_derived_kinds() -> None:
 
 @pytest.mark.parametrize("template", [tag("red"), attribute_set("Location", {})])
 def test_an_update_of_another_or_a_derived_kind_is_refused(template: AttributeSet) -> None:
-    with pytest.raises(ValueError, match="kind of its template or a base of it"):
+    with pytest.raises(ValueError, match="must be of that kind or one of its bases"):
         modify_attributes(ITEM, [template], [room(floor=1)])
 
 

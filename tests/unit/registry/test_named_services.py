@@ -80,7 +80,12 @@ def test_malformed_services_are_refused(arguments: Any, error: type[Exception]) 
         ({"metadata": ["a"]}, TypeError, "metadata must be a mapping of names, not ['a']"),
         ({"metadata": "zone=3"}, TypeError, "metadata must be a mapping of names, not 'zone=3'"),
         ({"metadata": {1: 2}}, TypeError, "metadata must have names of type str, not 1"),
-        ({"metadata": {"a": {1}}}, ValueError, "metadata 'a' must be a JSON value: "),
+        (
+            {"metadata": {"a": {1}}},
+            ValueError,
+            "metadata 'a' must be a JSON value: Object of type ",
+        ),
+        ({"metadata": {"a": "\udcff"}}, ValueError, "metadata 'a' must be valid UTF-8, got '"),
         ({"tags": None}, TypeError, "tags must be a sequence of str, not None"),
         ({"tags": 7}, TypeError, "tags must be a sequence of str, not 7"),
     ],

@@ -95,7 +95,8 @@ def _parsed(option: Option, text: str) -> Any:
         raise ValueError(f"{shown(text)} is too long: write at most {MAX_VALUE_CHARS:,} characters")
     if not is_shown(text):
         raise ValueError(
-            f"{shown(text)} has control characters: leave them out, such as {option.kind.example}"
+            f"{shown(text)} has control characters, or bytes that are not UTF-8: write a value "
+            f"without them, such as {option.kind.example}"
         )
     return option.kind.parse(text)
 
