@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from leasehold.basics.durations import seconds_of
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_term
-from leasehold.cli.connection import finish, print_note, require_leasehold, with_client
+from leasehold.cli.connection import finish_with_client, print_note, require_leasehold
 from leasehold.cli.leased_objects import seconds_json
 from leasehold.cli.output import emit_json, emit_lines, facts
 from leasehold.cli.parser import OK, Commands, add_group, epilog
@@ -68,7 +68,7 @@ def add_command(commands: Commands) -> None:
         ),
     )
     parser.add_argument("service", nargs="?", default="", metavar="SERVICE", help=_SERVICE_HELP)
-    finish(parser, _show)
+    finish_with_client(parser, _show)
     for add in (_add_groups, _add_locators, _add_attributes, _add_lease_bound):
         add(group)
 
@@ -83,7 +83,7 @@ def _add_membership(group: Commands) -> None:
         description='Show the groups of the registrar. The public group is shown as "".',
         epilog=epilog("leasehold admin groups"),
     )
-    finish(parser, _run_membership)
+    finish_with_client(parser, _run_membership)
     parser.set_defaults(change="", groups=[])
     for name, (change, what, example) in _MEMBERSHIP.items():
         parser = group.add_parser(
@@ -98,28 +98,25 @@ def _add_membership(group: Commands) -> None:
             metavar="NAME",
             help='name of a group; "" is the public group',
         )
-        finish(parser, _run_membership)
+        finish_with_client(parser, _run_membership)
         parser.set_defaults(change=change)
 
 
-def _run_membership(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        require_leasehold(client, "leasehold admin")
-        if arguments.change:
-            groups = await getattr(client.admin, arguments.change)(arguments.groups)
-        else:
-            groups = await client.admin.member_groups()
-        if arguments.json:
-            emit_json({"groups": list(groups.names), "groups_number": groups.number})
-        else:
-            emit_lines(map(_shown_group, groups.names))
-            if not groups.number:
-                print_note("note: no groups were ever set: the registrar is not announced")
-            elif not groups.names:
-                print_note("note: the registrar has no groups: only clients of all groups find it")
-        return OK
-
-    return with_client(arguments, work)
+async def _run_membership(client: "Client", arguments: argparse.Namespace) -> int:
+    require_leasehold(client, "leasehold admin")
+    if arguments.change:
+        groups = await getattr(client.admin, arguments.change)(arguments.groups)
+    else:
+        groups = await client.admin.member_groups()
+    if arguments.json:
+        emit_json({"groups": list(groups.names), "groups_number": groups.number})
+    else:
+        emit_lines(map(_shown_group, groups.names))
+        if not groups.number:
+            print_note("note: no groups were ever set: the registrar is not announced")
+        elif not groups.names:
+            print_note("note: the registrar has no groups: only clients of all groups find it")
+    return OK
 
 
 def _shown_group(name: str) -> str:
@@ -259,7 +256,7 @@ def _add_lease_bound(group: Commands) -> None:
         help=f"such as 90m; or {FOREVER_WORD}; or {_DEFAULT_WORD}, for that of the server's "
         "settings",
     )
-    finish(parser, _run_change)
+    finish_with_client(parser, _run_change)
     parser.set_defaults(part="lease_bound")
 
 
@@ -279,21 +276,18 @@ def _bound(text: str) -> "Duration | None":
 
 
 def _finish_edits(parser: argparse.ArgumentParser, part: str) -> None:
-    finish(parser, _run_change)
+    finish_with_client(parser, _run_change)
     parser.set_defaults(part=part, all=False)
 
 
-def _run_change(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        require_leasehold(client, "leasehold admin")
-        service = await _changed(client.admin, arguments)
-        if arguments.json:
-            emit_json(_json(service))
-        else:
-            emit_lines(_lines(service))
-        return OK
-
-    return with_client(arguments, work)
+async def _run_change(client: "Client", arguments: argparse.Namespace) -> int:
+    require_leasehold(client, "leasehold admin")
+    service = await _changed(client.admin, arguments)
+    if arguments.json:
+        emit_json(_json(service))
+    else:
+        emit_lines(_lines(service))
+    return OK
 
 
 async def _changed(admin: "Admin", arguments: argparse.Namespace) -> "AdministeredService":
@@ -310,22 +304,19 @@ async def _changed(admin: "Admin", arguments: argparse.Namespace) -> "Administer
     return await change(arguments.service, arguments.set or ())
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        require_leasehold(client, "leasehold admin")
-        admin = client.admin
-        if arguments.service:
-            services = [await admin.service(arguments.service)]
-        else:
-            services = await admin.services()
-        if arguments.json:
-            emit_json({"services": list(map(_json, services))})
-        else:
-            blocks = ("\n".join(_lines(service)) for service in services)
-            emit_lines("\n\n".join(blocks).splitlines())
-        return OK
-
-    return with_client(arguments, work)
+async def _show(client: "Client", arguments: argparse.Namespace) -> int:
+    require_leasehold(client, "leasehold admin")
+    admin = client.admin
+    if arguments.service:
+        services = [await admin.service(arguments.service)]
+    else:
+        services = await admin.services()
+    if arguments.json:
+        emit_json({"services": list(map(_json, services))})
+    else:
+        blocks = ("\n".join(_lines(service)) for service in services)
+        emit_lines("\n\n".join(blocks).splitlines())
+    return OK
 
 
 def _lines(service: "AdministeredService") -> list[str]:

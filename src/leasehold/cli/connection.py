@@ -91,6 +91,14 @@ def finish(
     parser.set_defaults(run=run)
 
 
+def finish_with_client(
+    parser: argparse.ArgumentParser,
+    work: Callable[["Client", argparse.Namespace], Awaitable[int]],
+) -> None:
+    """Add the options of all client commands, and the work to do once there is a client."""
+    finish(parser, lambda given: with_client(given, lambda client: work(client, given)))
+
+
 class ConnectOptions:
     """The server's address and how to connect to it."""
 

@@ -8,7 +8,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
-from leasehold.cli.connection import RefusedError, finish, with_client
+from leasehold.cli.connection import RefusedError, finish, finish_with_client, with_client
 from leasehold.cli.discovery_views import (
     EXAMPLE,
     LOCATOR_HELP,
@@ -161,7 +161,7 @@ def _add_groups(group: Commands) -> None:
     _add_changes(change, str, "NAME", _GROUP_HELP)
     change.add_argument("--all", action="store_true", help="want all groups")
     change.add_argument("--none", action="store_true", help="want no groups")
-    finish(parser, _groups)
+    finish_with_client(parser, _groups)
 
 
 def _add_changes(
@@ -173,29 +173,25 @@ def _add_changes(
         )
 
 
-def _groups(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = await REGISTRATION.found(client, arguments.id)
-        try:
-            if arguments.add:
-                await found.add_groups(arguments.add)
-            elif arguments.remove:
-                await found.remove_groups(arguments.remove)
-            elif arguments.set or arguments.all or arguments.none:
-                await found.set_groups(None if arguments.all else arguments.set or [])
-        except UnsupportedOperation:
-            raise RefusedError(
-                f"discovery registration {found.id} has all groups: replace them with --set or "
-                "--none"
-            ) from None
-        groups = await found.groups()
-        if arguments.json:
-            emit_json({"id": found.id, "groups": groups})
-        else:
-            emit_lines(group_lines(groups))
-        return OK
-
-    return with_client(arguments, work)
+async def _groups(client: "Client", arguments: argparse.Namespace) -> int:
+    found = await REGISTRATION.found(client, arguments.id)
+    try:
+        if arguments.add:
+            await found.add_groups(arguments.add)
+        elif arguments.remove:
+            await found.remove_groups(arguments.remove)
+        elif arguments.set or arguments.all or arguments.none:
+            await found.set_groups(None if arguments.all else arguments.set or [])
+    except UnsupportedOperation:
+        raise RefusedError(
+            f"discovery registration {found.id} has all groups: replace them with --set or --none"
+        ) from None
+    groups = await found.groups()
+    if arguments.json:
+        emit_json({"id": found.id, "groups": groups})
+    else:
+        emit_lines(group_lines(groups))
+    return OK
 
 
 def _add_locators(group: Commands) -> None:
@@ -217,26 +213,23 @@ def _add_locators(group: Commands) -> None:
     change = parser.add_mutually_exclusive_group()
     _add_changes(change, argument_types.locator, "LOCATOR", LOCATOR_HELP)
     change.add_argument("--none", action="store_true", help="want no locators")
-    finish(parser, _locators)
+    finish_with_client(parser, _locators)
 
 
-def _locators(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = await REGISTRATION.found(client, arguments.id)
-        if arguments.add:
-            await found.add_locators(arguments.add)
-        elif arguments.remove:
-            await found.remove_locators(arguments.remove)
-        elif arguments.set or arguments.none:
-            await found.set_locators(arguments.set or [])
-        locators = list(map(str, await found.locators()))
-        if arguments.json:
-            emit_json({"id": found.id, "locators": locators})
-        else:
-            emit_lines(locators)
-        return OK
-
-    return with_client(arguments, work)
+async def _locators(client: "Client", arguments: argparse.Namespace) -> int:
+    found = await REGISTRATION.found(client, arguments.id)
+    if arguments.add:
+        await found.add_locators(arguments.add)
+    elif arguments.remove:
+        await found.remove_locators(arguments.remove)
+    elif arguments.set or arguments.none:
+        await found.set_locators(arguments.set or [])
+    locators = list(map(str, await found.locators()))
+    if arguments.json:
+        emit_json({"id": found.id, "locators": locators})
+    else:
+        emit_lines(locators)
+    return OK
 
 
 # Discard.
@@ -263,33 +256,26 @@ def _add_discard(group: Commands) -> None:
         metavar="REGISTRAR",
         help="id of the registrar, as `leasehold discovery list ID` prints it",
     )
-    finish(parser, _discard)
+    finish_with_client(parser, _discard)
 
 
-def _discard(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        from leasehold.discovery.announced import Registrar
+async def _discard(client: "Client", arguments: argparse.Namespace) -> int:
+    from leasehold.discovery.announced import Registrar
 
-        found, registrar = (
-            await REGISTRATION.found(client, arguments.id),
-            Registrar(arguments.registrar),
-        )
-        try:
-            is_there = registrar in await found.registrars()
-        except LookupUnmarshalError:
-            is_there = True  # it may be one that cannot be decoded
-        await found.discard(registrar)
-        if arguments.json:
-            emit_json({"discarded": is_there})
-        elif is_there:
-            emit_lines([f"registrar {registrar.id} is discarded"])
-        if not is_there:
-            print_error(
-                f"registrar {registrar.id} is not found by discovery registration {found.id}"
-            )
-        return OK if is_there else NOT_THERE
-
-    return with_client(arguments, work)
+    found = await REGISTRATION.found(client, arguments.id)
+    registrar = Registrar(arguments.registrar)
+    try:
+        is_there = registrar in await found.registrars()
+    except LookupUnmarshalError:
+        is_there = True  # it may be one that cannot be decoded
+    await found.discard(registrar)
+    if arguments.json:
+        emit_json({"discarded": is_there})
+    elif is_there:
+        emit_lines([f"registrar {registrar.id} is discarded"])
+    if not is_there:
+        print_error(f"registrar {registrar.id} is not found by discovery registration {found.id}")
+    return OK if is_there else NOT_THERE
 
 
 # Destroy.

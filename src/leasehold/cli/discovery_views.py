@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
-from leasehold.cli.connection import RefusedError, finish, print_note, with_client
+from leasehold.cli.connection import RefusedError, finish_with_client, print_note
 from leasehold.cli.leased_objects import (
     REGISTRATION,
     REMOVED,
@@ -137,24 +137,21 @@ def _add_list(group: Commands) -> None:
         ),
     )
     REGISTRATION.add_id(parser, "?")
-    finish(parser, _list)
+    finish_with_client(parser, _list)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        if arguments.id is not None:
-            found = await REGISTRATION.found(client, arguments.id)
-            await _list_one(found, is_json=arguments.json)
-            return OK
-        REGISTRATION.check_server(client)
-        infos = await client.discovery_service.registrations()
-        if arguments.json:
-            emit_json({"registrations": list(map(_info_json, infos))})
-        else:
-            emit_lines(table(_HEADS, map(_info_row, infos)))
+async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+    if arguments.id is not None:
+        found = await REGISTRATION.found(client, arguments.id)
+        await _list_one(found, is_json=arguments.json)
         return OK
-
-    return with_client(arguments, work)
+    REGISTRATION.check_server(client)
+    infos = await client.discovery_service.registrations()
+    if arguments.json:
+        emit_json({"registrations": list(map(_info_json, infos))})
+    else:
+        emit_lines(table(_HEADS, map(_info_row, infos)))
+    return OK
 
 
 async def _list_one(found: "DiscoveryRegistration", *, is_json: bool) -> None:

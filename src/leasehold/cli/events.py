@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.connection import finish, print_note, remote, with_client
+from leasehold.cli.connection import finish_with_client, print_note, remote
 from leasehold.cli.leased_objects import (
     MAILBOX,
     REMOVED,
@@ -62,16 +62,13 @@ def _add_create(group: Commands) -> None:
     )
     MAILBOX.add_term(parser)
     parser.add_argument("--print-id-only", action="store_true", help="print only the id")
-    finish(parser, _create)
+    finish_with_client(parser, _create)
 
 
-def _create(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        MAILBOX.check_server(client)
-        MAILBOX.print_created(arguments, await client.mailbox(arguments.term))
-        return OK
-
-    return with_client(arguments, work)
+async def _create(client: "Client", arguments: argparse.Namespace) -> int:
+    MAILBOX.check_server(client)
+    MAILBOX.print_created(arguments, await client.mailbox(arguments.term))
+    return OK
 
 
 # Watch.
@@ -116,20 +113,17 @@ def _add_show(group: Commands) -> None:
         ),
     )
     MAILBOX.add_id(parser)
-    finish(parser, _show)
+    finish_with_client(parser, _show)
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = await (await MAILBOX.found(client, arguments.id)).status()
-        if arguments.json:
-            emit_json(_json(found.id, found.remaining_s, found.events, found.bytes))
-        else:
-            row = _row(found.id, found.remaining_s, found.events, found.bytes)
-            emit_lines(facts(zip((each.lower() for each in _HEADS), row, strict=True)))
-        return OK
-
-    return with_client(arguments, work)
+async def _show(client: "Client", arguments: argparse.Namespace) -> int:
+    found = await (await MAILBOX.found(client, arguments.id)).status()
+    if arguments.json:
+        emit_json(_json(found.id, found.remaining_s, found.events, found.bytes))
+    else:
+        row = _row(found.id, found.remaining_s, found.events, found.bytes)
+        emit_lines(facts(zip((each.lower() for each in _HEADS), row, strict=True)))
+    return OK
 
 
 def _add_list(group: Commands) -> None:
@@ -144,21 +138,18 @@ def _add_list(group: Commands) -> None:
             """
         ),
     )
-    finish(parser, _list)
+    finish_with_client(parser, _list)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        MAILBOX.check_server(client)
-        found = await _all(client, arguments.timeout)
-        values = [(each.id, _seconds(each.remaining_ms), each.events, each.bytes) for each in found]
-        if arguments.json:
-            emit_json({"mailboxes": [_json(*each) for each in values]})
-        else:
-            emit_lines(table(_HEADS, (_row(*each) for each in values)))
-        return OK
-
-    return with_client(arguments, work)
+async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+    MAILBOX.check_server(client)
+    found = await _all(client, arguments.timeout)
+    values = [(each.id, _seconds(each.remaining_ms), each.events, each.bytes) for each in found]
+    if arguments.json:
+        emit_json({"mailboxes": [_json(*each) for each in values]})
+    else:
+        emit_lines(table(_HEADS, (_row(*each) for each in values)))
+    return OK
 
 
 async def _all(client: "Client", timeout_s: float) -> "list[pb.MailboxInfo]":

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id
-from leasehold.cli.connection import finish, print_note, showing_warnings, until_signal, with_client
+from leasehold.cli.connection import (
+    finish,
+    finish_with_client,
+    print_note,
+    showing_warnings,
+    until_signal,
+    with_client,
+)
 from leasehold.cli.output import (
     count,
     emit,
@@ -82,30 +89,27 @@ def _add_get(group: Commands) -> None:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--keys-only", action="store_true", help="print only keys, one per line")
     only.add_argument("--print-value-only", action="store_true", help="print only values")
-    finish(parser, _get)
+    finish_with_client(parser, _get)
 
 
-def _get(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = await client.kv.range(
-            arguments.name,
-            prefix=arguments.prefix,
-            revision=arguments.rev,
-            limit=arguments.limit,
-        )
-        if arguments.json:
-            emit_json(range_json(found, keys_only=arguments.keys_only))
-        elif arguments.keys_only:
-            emit(b"".join(raw_or_shown(pair.key) for pair in found.pairs))
-        elif arguments.print_value_only:
-            emit(b"".join(raw_or_shown(pair.value) for pair in found.pairs))
-        elif found.pairs:
-            emit_lines(pairs_table(found.pairs))
-        if found.more:
-            print_note(f"leasehold: {len(found.pairs)} of {count(found.total, 'key')}")
-        return OK if found.pairs else _missing(arguments)
-
-    return with_client(arguments, work)
+async def _get(client: "Client", arguments: argparse.Namespace) -> int:
+    found = await client.kv.range(
+        arguments.name,
+        prefix=arguments.prefix,
+        revision=arguments.rev,
+        limit=arguments.limit,
+    )
+    if arguments.json:
+        emit_json(range_json(found, keys_only=arguments.keys_only))
+    elif arguments.keys_only:
+        emit(b"".join(raw_or_shown(pair.key) for pair in found.pairs))
+    elif arguments.print_value_only:
+        emit(b"".join(raw_or_shown(pair.value) for pair in found.pairs))
+    elif found.pairs:
+        emit_lines(pairs_table(found.pairs))
+    if found.more:
+        print_note(f"leasehold: {len(found.pairs)} of {count(found.total, 'key')}")
+    return OK if found.pairs else _missing(arguments)
 
 
 def range_json(found: "RangeResult", *, keys_only: bool = False) -> dict[str, Any]:
@@ -192,22 +196,19 @@ def _add_del(group: Commands) -> None:
         ),
     )
     add_del(parser)
-    finish(parser, _del)
+    finish_with_client(parser, _del)
 
 
-def _del(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        previous = arguments.previous
-        done = await client.kv.delete(arguments.name, prefix=arguments.prefix, previous=previous)
-        if arguments.json:
-            emit_json(deleted_json(done, previous=previous))
-        elif done.deleted:
-            if previous:
-                emit_lines(pairs_table(done.previous))
-            emit_lines([f"{count(done.deleted, 'key')} deleted, at revision {done.revision}"])
-        return OK if done.deleted else _missing(arguments)
-
-    return with_client(arguments, work)
+async def _del(client: "Client", arguments: argparse.Namespace) -> int:
+    previous = arguments.previous
+    done = await client.kv.delete(arguments.name, prefix=arguments.prefix, previous=previous)
+    if arguments.json:
+        emit_json(deleted_json(done, previous=previous))
+    elif done.deleted:
+        if previous:
+            emit_lines(pairs_table(done.previous))
+        emit_lines([f"{count(done.deleted, 'key')} deleted, at revision {done.revision}"])
+    return OK if done.deleted else _missing(arguments)
 
 
 def deleted_json(done: "DeleteResult", *, previous: bool) -> dict[str, Any]:

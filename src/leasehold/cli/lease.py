@@ -9,6 +9,7 @@ from leasehold.cli.argument_types import shown_id, shown_term
 from leasehold.cli.connection import (
     error_text,
     finish,
+    finish_with_client,
     lease_service,
     remote,
     with_client,
@@ -167,22 +168,19 @@ def _add_renew(group: Commands) -> None:
         ),
     )
     _add_ids(parser)
-    finish(parser, _renew)
+    finish_with_client(parser, _renew)
 
 
-def _renew(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        ids = list(dict.fromkeys(arguments.ids))
-        renewed = await client.engine.renew_all(ids)
-        lines = [
-            f"lease {shown_id(each)} renewed for {shown_term(renewed.terms[each])}"
-            for each in ids
-            if each in renewed.terms
-        ]
-        done = {each: {"ttl": number(term)} for each, term in renewed.terms.items()}
-        return _print_each(arguments, ids, done, dict(renewed.failures), lines)
-
-    return with_client(arguments, work)
+async def _renew(client: "Client", arguments: argparse.Namespace) -> int:
+    ids = list(dict.fromkeys(arguments.ids))
+    renewed = await client.engine.renew_all(ids)
+    lines = [
+        f"lease {shown_id(each)} renewed for {shown_term(renewed.terms[each])}"
+        for each in ids
+        if each in renewed.terms
+    ]
+    done = {each: {"ttl": number(term)} for each, term in renewed.terms.items()}
+    return _print_each(arguments, ids, done, dict(renewed.failures), lines)
 
 
 # Revoke.
@@ -203,25 +201,22 @@ def _add_revoke(group: Commands) -> None:
         ),
     )
     _add_ids(parser)
-    finish(parser, _revoke)
+    finish_with_client(parser, _revoke)
 
 
-def _revoke(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        ids = list(dict.fromkeys(arguments.ids))
-        done: dict[int, dict[str, Any]] = {}
-        failures: dict[int, Exception] = {}
-        for each in ids:
-            try:
-                await client.revoke(each)
-            except UnknownLease as error:
-                failures[each] = error
-            else:
-                done[each] = {}
-        lines = [f"lease {shown_id(each)} revoked" for each in done]
-        return _print_each(arguments, ids, done, failures, lines)
-
-    return with_client(arguments, work)
+async def _revoke(client: "Client", arguments: argparse.Namespace) -> int:
+    ids = list(dict.fromkeys(arguments.ids))
+    done: dict[int, dict[str, Any]] = {}
+    failures: dict[int, Exception] = {}
+    for each in ids:
+        try:
+            await client.revoke(each)
+        except UnknownLease as error:
+            failures[each] = error
+        else:
+            done[each] = {}
+    lines = [f"lease {shown_id(each)} revoked" for each in done]
+    return _print_each(arguments, ids, done, failures, lines)
 
 
 def _print_each(
@@ -271,16 +266,13 @@ def _add_keep(group: Commands) -> None:
     )
     _add_ids(parser)
     _add_no_revoke(parser)
-    finish(parser, _keep)
+    finish_with_client(parser, _keep)
 
 
-def _keep(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        keeping = _Keeping(client, is_json=arguments.json)
-        await keeping.begin(list(dict.fromkeys(arguments.ids)))
-        return await keeping.go_on(revoke=not arguments.no_revoke)
-
-    return with_client(arguments, work)
+async def _keep(client: "Client", arguments: argparse.Namespace) -> int:
+    keeping = _Keeping(client, is_json=arguments.json)
+    await keeping.begin(list(dict.fromkeys(arguments.ids)))
+    return await keeping.go_on(revoke=not arguments.no_revoke)
 
 
 async def _keep_new(client: "Client", granted: "LeaseInfo", arguments: argparse.Namespace) -> int:

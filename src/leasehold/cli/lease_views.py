@@ -8,6 +8,7 @@ from leasehold.cli import argument_types
 from leasehold.cli.argument_types import ID_DIGITS, shown_id, shown_remaining, shown_term
 from leasehold.cli.connection import (
     finish,
+    finish_with_client,
     lease_service,
     print_note,
     remote,
@@ -60,34 +61,31 @@ def _add_show(group: Commands) -> None:
         ),
     )
     parser.add_argument("id", type=argument_types.lease_id, metavar="ID", help=ID_HELP)
-    finish(parser, _show)
+    finish_with_client(parser, _show)
 
 
-def _show(arguments: argparse.Namespace) -> int:
+async def _show(client: "Client", arguments: argparse.Namespace) -> int:
     from leasehold.engine.remote.leasehold_leases import HolderLease
 
-    async def work(client: "Client") -> int:
-        service = remote(client).lease_service
-        if service is None:
-            lease = HolderLease(await client.lease_info(arguments.id, keys=True), "")
-        else:
-            lease = await service.show(arguments.id)
-        info, keys = lease.info, lease.info.keys or ()
-        if arguments.json:
-            names = [named("key", key) for key in keys]
-            emit_json({**_lease_json(lease), "keys": names, "key_count": info.key_count})
-            return OK
-        shown = [
-            ("lease", shown_id(info.id)),
-            ("ttl", shown_term(info.ttl)),
-            ("remaining", shown_remaining(info.remaining)),
-            *([] if service is None else [("holder", shown_bytes(lease.holder.encode()))]),
-            ("keys", info.key_count),
-        ]
-        emit_lines([*facts(shown), *(f"  {shown_bytes(key)}" for key in keys)])
+    service = remote(client).lease_service
+    if service is None:
+        lease = HolderLease(await client.lease_info(arguments.id, keys=True), "")
+    else:
+        lease = await service.show(arguments.id)
+    info, keys = lease.info, lease.info.keys or ()
+    if arguments.json:
+        names = [named("key", key) for key in keys]
+        emit_json({**_lease_json(lease), "keys": names, "key_count": info.key_count})
         return OK
-
-    return with_client(arguments, work)
+    shown = [
+        ("lease", shown_id(info.id)),
+        ("ttl", shown_term(info.ttl)),
+        ("remaining", shown_remaining(info.remaining)),
+        *([] if service is None else [("holder", shown_bytes(lease.holder.encode()))]),
+        ("keys", info.key_count),
+    ]
+    emit_lines([*facts(shown), *(f"  {shown_bytes(key)}" for key in keys)])
+    return OK
 
 
 def _lease_json(lease: "HolderLease") -> dict[str, Any]:
@@ -122,29 +120,26 @@ def _add_list(group: Commands) -> None:
     )
     _add_filters(parser, "only leases of this holder", "only leases with a key of this prefix")
     parser.add_argument("--limit", type=argument_types.count, metavar="N", help="at most N leases")
-    finish(parser, _list)
+    finish_with_client(parser, _list)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        listed: list[dict[str, Any]] = []
-        left: int | None = arguments.limit
-        heads = [fixed_row(_LIST_HEADS, _LIST_WIDTHS)]
-        async for page in _pages(client, arguments):
-            some = page[:left]
-            if arguments.json:
-                listed += map(_lease_json, some)
-            else:
-                emit_lines([*heads, *map(_list_row, some)])
-                heads = []
-            left = None if left is None else left - len(some)
-            if left == 0:
-                break
+async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+    listed: list[dict[str, Any]] = []
+    left: int | None = arguments.limit
+    heads = [fixed_row(_LIST_HEADS, _LIST_WIDTHS)]
+    async for page in _pages(client, arguments):
+        some = page[:left]
         if arguments.json:
-            emit_json({"leases": listed})
-        return OK
-
-    return with_client(arguments, work)
+            listed += map(_lease_json, some)
+        else:
+            emit_lines([*heads, *map(_list_row, some)])
+            heads = []
+        left = None if left is None else left - len(some)
+        if left == 0:
+            break
+    if arguments.json:
+        emit_json({"leases": listed})
+    return OK
 
 
 async def _pages(

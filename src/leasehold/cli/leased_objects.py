@@ -16,6 +16,7 @@ from leasehold.cli.connection import (
     Work,
     error_text,
     finish,
+    finish_with_client,
     require_leasehold,
     until_signal,
     with_client,
@@ -141,19 +142,16 @@ class ObjectKind(Generic[T_co]):
         )
         self.add_id(parser)
         self.add_term(parser)
-        finish(parser, self._renew)
+        finish_with_client(parser, self._renew)
 
-    def _renew(self, arguments: argparse.Namespace) -> int:
-        async def work(client: "Client") -> int:
-            found = await self.found(client, arguments.id)
-            try:
-                await found.lease.renew(arguments.term)
-            except UnknownLease:
-                raise NoSuchObject(self.service, arguments.id) from None
-            self._print_term(arguments, found, "renewed")
-            return OK
-
-        return with_client(arguments, work)
+    async def _renew(self, client: "Client", arguments: argparse.Namespace) -> int:
+        found = await self.found(client, arguments.id)
+        try:
+            await found.lease.renew(arguments.term)
+        except UnknownLease:
+            raise NoSuchObject(self.service, arguments.id) from None
+        self._print_term(arguments, found, "renewed")
+        return OK
 
     # Watch.
 
@@ -194,30 +192,27 @@ class ObjectKind(Generic[T_co]):
             epilog=epilog(example, NOT_THERE),
         )
         self.add_id(parser, "+")
-        finish(parser, self._destroy)
+        finish_with_client(parser, self._destroy)
 
-    def _destroy(self, arguments: argparse.Namespace) -> int:
+    async def _destroy(self, client: "Client", arguments: argparse.Namespace) -> int:
         ids = list(dict.fromkeys(arguments.id))
 
-        async def work(client: "Client") -> int:
-            failures: dict[str, LeaseholdError] = {}
-            for each in ids:
-                try:
-                    await self._end(client, each)
-                except (NoSuchObject, CallRefused) as error:
-                    failures[each] = error
-                else:
-                    if not arguments.json:
-                        emit_lines([f"{self.name} {each} has ended"])
-            if arguments.json:
-                errors = {each: {"error": error_text(error)} for each, error in failures.items()}
-                emit_json({"ended": [{"id": each, **errors.get(each, {})} for each in ids]})
-            for failure in failures.values():
-                print_error(error_text(failure))
-            missing = all(isinstance(each, NoSuchObject) for each in failures.values())
-            return OK if not failures else NOT_THERE if missing else FAILURE
-
-        return with_client(arguments, work)
+        failures: dict[str, LeaseholdError] = {}
+        for each in ids:
+            try:
+                await self._end(client, each)
+            except (NoSuchObject, CallRefused) as error:
+                failures[each] = error
+            else:
+                if not arguments.json:
+                    emit_lines([f"{self.name} {each} has ended"])
+        if arguments.json:
+            errors = {each: {"error": error_text(error)} for each, error in failures.items()}
+            emit_json({"ended": [{"id": each, **errors.get(each, {})} for each in ids]})
+        for failure in failures.values():
+            print_error(error_text(failure))
+        missing = all(isinstance(each, NoSuchObject) for each in failures.values())
+        return OK if not failures else NOT_THERE if missing else FAILURE
 
     async def _end(self, client: "Client", object_id: str) -> None:
         found = await self.found(client, object_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
-from leasehold.cli.connection import finish, with_client
+from leasehold.cli.connection import finish_with_client
 from leasehold.cli.output import emit_json, emit_lines, number, print_error, shown_bytes, table
 from leasehold.cli.parser import DENIED, NOT_THERE, OK, Commands, add_group, epilog
 from leasehold.errors import LeaseholdError
@@ -102,35 +102,32 @@ def _add_grant(group: Commands) -> None:
         help="name to record as the grantor (default: host name and process id)",
     )
     parser.add_argument("--print-id-only", action="store_true", help="print only the lease id")
-    finish(parser, _grant)
+    finish_with_client(parser, _grant)
 
 
-def _grant(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        permit = await client.permits.grant(
-            arguments.subject,
-            arguments.resource,
-            arguments.rights,
-            arguments.ttl,
-            lease=arguments.lease,
-            granted_by=arguments.by,
+async def _grant(client: "Client", arguments: argparse.Namespace) -> int:
+    permit = await client.permits.grant(
+        arguments.subject,
+        arguments.resource,
+        arguments.rights,
+        arguments.ttl,
+        lease=arguments.lease,
+        granted_by=arguments.by,
+    )
+    if arguments.print_id_only:
+        emit_lines([shown_id(permit.lease)])
+    elif arguments.json:
+        emit_json(_json(permit))
+    else:
+        term_s = await _term_s(client, permit, arguments.ttl)
+        term = "" if term_s is None else f", in {shown_term(term_s)}"
+        emit_lines(
+            [
+                f"{_shown(permit.subject)} has on {_shown(permit.resource)}: {_rights(permit)}",
+                f"until lease {shown_id(permit.lease)} ends{term} unless it is renewed",
+            ]
         )
-        if arguments.print_id_only:
-            emit_lines([shown_id(permit.lease)])
-        elif arguments.json:
-            emit_json(_json(permit))
-        else:
-            term_s = await _term_s(client, permit, arguments.ttl)
-            term = "" if term_s is None else f", in {shown_term(term_s)}"
-            emit_lines(
-                [
-                    f"{_shown(permit.subject)} has on {_shown(permit.resource)}: {_rights(permit)}",
-                    f"until lease {shown_id(permit.lease)} ends{term} unless it is renewed",
-                ]
-            )
-        return OK
-
-    return with_client(arguments, work)
+    return OK
 
 
 async def _term_s(client: "Client", permit: "Permit", asked_s: float | None) -> float | None:
@@ -161,24 +158,21 @@ def _add_check(group: Commands) -> None:
     )
     _add_names(parser)
     parser.add_argument("right", type=_RIGHT, metavar="RIGHT", help="the right, such as read")
-    finish(parser, _check)
+    finish_with_client(parser, _check)
 
 
-def _check(arguments: argparse.Namespace) -> int:
+async def _check(client: "Client", arguments: argparse.Namespace) -> int:
     subject, resource, right = arguments.subject, arguments.resource, arguments.right
 
-    async def work(client: "Client") -> int:
-        is_allowed = await client.permits.check(subject, resource, right, cache=False)
-        shown = f"the right {_shown(right)} on {_shown(resource)}"
-        if arguments.json:
-            emit_json({"allowed": is_allowed})
-        elif is_allowed:
-            emit_lines([f"{_shown(subject)} has {shown}"])
-        if not is_allowed:
-            print_error(f"{_shown(subject)} does not have {shown}")
-        return OK if is_allowed else DENIED
-
-    return with_client(arguments, work)
+    is_allowed = await client.permits.check(subject, resource, right, cache=False)
+    shown = f"the right {_shown(right)} on {_shown(resource)}"
+    if arguments.json:
+        emit_json({"allowed": is_allowed})
+    elif is_allowed:
+        emit_lines([f"{_shown(subject)} has {shown}"])
+    if not is_allowed:
+        print_error(f"{_shown(subject)} does not have {shown}")
+    return OK if is_allowed else DENIED
 
 
 # Revoke.
@@ -201,23 +195,20 @@ def _add_revoke(group: Commands) -> None:
         ),
     )
     _add_names(parser)
-    finish(parser, _revoke)
+    finish_with_client(parser, _revoke)
 
 
-def _revoke(arguments: argparse.Namespace) -> int:
+async def _revoke(client: "Client", arguments: argparse.Namespace) -> int:
     subject, resource = arguments.subject, arguments.resource
 
-    async def work(client: "Client") -> int:
-        was_there = await client.permits.revoke(subject, resource)
-        if arguments.json:
-            emit_json({"revoked": was_there})
-        elif was_there:
-            emit_lines([f"the permit of {_shown(subject)} for {_shown(resource)} is revoked"])
-        if not was_there:
-            print_error(f"{_shown(subject)} has no permit for {_shown(resource)}")
-        return OK if was_there else NOT_THERE
-
-    return with_client(arguments, work)
+    was_there = await client.permits.revoke(subject, resource)
+    if arguments.json:
+        emit_json({"revoked": was_there})
+    elif was_there:
+        emit_lines([f"the permit of {_shown(subject)} for {_shown(resource)} is revoked"])
+    if not was_there:
+        print_error(f"{_shown(subject)} has no permit for {_shown(resource)}")
+    return OK if was_there else NOT_THERE
 
 
 # List.
@@ -238,19 +229,16 @@ def _add_list(group: Commands) -> None:
     )
     parser.add_argument("--subject", type=_SUBJECT, metavar="NAME", help="only of this subject")
     parser.add_argument("--resource", type=_RESOURCE, metavar="NAME", help="only for this resource")
-    finish(parser, _list)
+    finish_with_client(parser, _list)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        permits = await client.permits.list(arguments.subject, arguments.resource)
-        if arguments.json:
-            emit_json({"permits": [_json(each) | _remaining_json(each) for each in permits]})
-        else:
-            emit_lines(table(_HEADS, map(_row, permits)))
-        return OK
-
-    return with_client(arguments, work)
+async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+    permits = await client.permits.list(arguments.subject, arguments.resource)
+    if arguments.json:
+        emit_json({"permits": [_json(each) | _remaining_json(each) for each in permits]})
+    else:
+        emit_lines(table(_HEADS, map(_row, permits)))
+    return OK
 
 
 def _remaining_json(permit: "Permit") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from leasehold.cli import argument_types
 from leasehold.cli.connection import (
     RefusedError,
     finish,
+    finish_with_client,
     print_note,
     showing_warnings,
     until_signal,
@@ -284,29 +285,26 @@ def _add_lookup(group: Commands) -> None:
     parser.add_argument(
         "--print-endpoint-only", action="store_true", help="print only the endpoints"
     )
-    finish(parser, _lookup)
+    finish_with_client(parser, _lookup)
 
 
-def _lookup(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        template = _template_of(arguments)
-        if arguments.passing:
-            items: list[Item | None] = list(await client.registry.passing(template))
-            total = len(items)
-            items = items[: arguments.max]
-        else:
-            most = MAX_LISTED if arguments.max is None else arguments.max
-            found = await client.registry.lookup(template, most)
-            items, total = found.items, found.total
-        if arguments.json:
-            emit_json({"items": [item_json(item) for item in items], "total": total})
-        elif arguments.print_endpoint_only:
-            emit_lines([item.endpoint for item in items if item is not None])
-        else:
-            emit_lines(table(_HEADS, map(item_row, items)))
-        return OK if total else NOT_THERE
-
-    return with_client(arguments, work)
+async def _lookup(client: "Client", arguments: argparse.Namespace) -> int:
+    template = _template_of(arguments)
+    if arguments.passing:
+        items: list[Item | None] = list(await client.registry.passing(template))
+        total = len(items)
+        items = items[: arguments.max]
+    else:
+        most = MAX_LISTED if arguments.max is None else arguments.max
+        found = await client.registry.lookup(template, most)
+        items, total = found.items, found.total
+    if arguments.json:
+        emit_json({"items": [item_json(item) for item in items], "total": total})
+    elif arguments.print_endpoint_only:
+        emit_lines([item.endpoint for item in items if item is not None])
+    else:
+        emit_lines(table(_HEADS, map(item_row, items)))
+    return OK if total else NOT_THERE
 
 
 # Watch.
@@ -399,26 +397,23 @@ def _add_browse(group: Commands) -> None:
     what.add_argument(
         "--values", type=_field_of_kind, metavar="KIND:FIELD", help="list the values of a field"
     )
-    finish(parser, _browse)
+    finish_with_client(parser, _browse)
 
 
-def _browse(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        template = _template_of(arguments)
-        found: list[Any]
-        if arguments.kinds:
-            found = await client.registry.attribute_kinds(template)
-        elif arguments.values is None:
-            found = await client.registry.types(template, arguments.prefix)
-        else:
-            found = await _values(client, template, *arguments.values)
-        if arguments.json:
-            emit_json({"found": found})
-        else:
-            emit_lines(each if isinstance(each, str) else json.dumps(each) for each in found)
-        return OK
-
-    return with_client(arguments, work)
+async def _browse(client: "Client", arguments: argparse.Namespace) -> int:
+    template = _template_of(arguments)
+    found: list[Any]
+    if arguments.kinds:
+        found = await client.registry.attribute_kinds(template)
+    elif arguments.values is None:
+        found = await client.registry.types(template, arguments.prefix)
+    else:
+        found = await _values(client, template, *arguments.values)
+    if arguments.json:
+        emit_json({"found": found})
+    else:
+        emit_lines(each if isinstance(each, str) else json.dumps(each) for each in found)
+    return OK
 
 
 async def _values(client: "Client", template: "Template", kind: str, field: str) -> list[Any]:

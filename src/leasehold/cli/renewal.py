@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.durations import FOREVER
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_term, term_or_forever
-from leasehold.cli.connection import ConnectOptions, finish, remote, with_client
+from leasehold.cli.connection import ConnectOptions, finish, finish_with_client, remote, with_client
 from leasehold.cli.leased_objects import MAILBOX, REGISTRATION, RENEWAL_SET
 from leasehold.cli.output import emit_json, emit_lines, print_error
 from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
@@ -59,16 +59,13 @@ def _add_create(group: Commands) -> None:
     )
     RENEWAL_SET.add_term(parser)
     parser.add_argument("--print-id-only", action="store_true", help="print only the id")
-    finish(parser, _create)
+    finish_with_client(parser, _create)
 
 
-def _create(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        RENEWAL_SET.check_server(client)
-        RENEWAL_SET.print_created(arguments, await client.renewal_set(arguments.term))
-        return OK
-
-    return with_client(arguments, work)
+async def _create(client: "Client", arguments: argparse.Namespace) -> int:
+    RENEWAL_SET.check_server(client)
+    RENEWAL_SET.print_created(arguments, await client.renewal_set(arguments.term))
+    return OK
 
 
 # Renew.

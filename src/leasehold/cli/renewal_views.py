@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.basics.durations import seconds_of
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_term
-from leasehold.cli.connection import finish, print_note, with_client
+from leasehold.cli.connection import finish_with_client, print_note
 from leasehold.cli.leased_objects import (
     MAILBOX,
     RENEWAL_SET,
@@ -56,24 +56,21 @@ def _add_list(group: Commands) -> None:
         ),
     )
     RENEWAL_SET.add_id(parser, "?")
-    finish(parser, _list)
+    finish_with_client(parser, _list)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        if arguments.id is not None:
-            found = await RENEWAL_SET.found(client, arguments.id)
-            await _list_members(found, is_json=arguments.json)
-            return OK
-        RENEWAL_SET.check_server(client)
-        infos = await client.renewal_sets()
-        if arguments.json:
-            emit_json({"sets": list(map(_set_json, infos))})
-        else:
-            emit_lines(table(_SET_HEADS, map(_set_row, infos)))
+async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+    if arguments.id is not None:
+        found = await RENEWAL_SET.found(client, arguments.id)
+        await _list_members(found, is_json=arguments.json)
         return OK
-
-    return with_client(arguments, work)
+    RENEWAL_SET.check_server(client)
+    infos = await client.renewal_sets()
+    if arguments.json:
+        emit_json({"sets": list(map(_set_json, infos))})
+    else:
+        emit_lines(table(_SET_HEADS, map(_set_row, infos)))
+    return OK
 
 
 def _set_row(info: "SetInfo") -> tuple[Any, ...]:
