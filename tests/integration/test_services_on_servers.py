@@ -26,7 +26,7 @@ from leasehold.leases.lease_codec import name_to_bytes
 from leasehold.server import cluster_server
 from leasehold.server.app import LeaseholdServer
 from leasehold.server.cluster_server import ClusterServer
-from leasehold.server.engine_services import MakeServices, ServiceHost
+from leasehold.server.engine_services import EngineService, MakeServices, ServiceHost
 from leasehold.server.leases.service_leases import ServiceLeases
 from leasehold.server.pages import Exposition
 from leasehold.server.settings import RemoteEndpoints, Settings
@@ -39,7 +39,7 @@ ANY_PORT = [TcpAddress("127.0.0.1", 0)]
 Server = LeaseholdServer | ClusterServer
 
 
-class NotesService:
+class NotesService(EngineService):
     """Stores what it gets under its own lease, and notes when it was started and closed."""
 
     def __init__(self, host: ServiceHost) -> None:

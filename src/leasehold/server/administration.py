@@ -10,7 +10,7 @@ has no watch.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -39,9 +39,8 @@ from leasehold.grpc.routes import Method
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.messages import set_message
 from leasehold.registry.own_services import SERVICES, service_attributes, service_id
-from leasehold.server.engine_services import ServiceHost
+from leasehold.server.engine_services import EngineService, ServiceHost
 from leasehold.server.joining import ServiceJoins
-from leasehold.server.leases.service_leases import ServiceLeases
 from leasehold.server.pages import Exposition
 from leasehold.services.forwarding import completed, methods_of
 from leasehold.services.shared_value import CALL_S, SharedValue, Stored
@@ -77,7 +76,7 @@ class _Service:
             policy.maximum = default if bound is None else bound
 
 
-class AdministrationService:
+class AdministrationService(EngineService):
     """Changes the configuration of services, and applies it."""
 
     def __init__(
@@ -97,10 +96,6 @@ class AdministrationService:
     def methods(self) -> Mapping[str, Method]:
         """The methods, by path."""
         return methods_of(SERVICE, {"Show": self._show, "Change": self._change})
-
-    def leases(self) -> Iterable[ServiceLeases]:
-        """Return nothing: it grants none."""
-        return ()
 
     def metrics(self, out: Exposition) -> None:
         """Add the number of registrations to a scrape."""

@@ -8,9 +8,10 @@ a service may use those before it.
 import asyncio
 import logging
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from leasehold.basics.addresses import Address
 from leasehold.engine.interface import Engine
@@ -51,28 +52,27 @@ class ServiceHost:
             self.address = str(advertise)
 
 
-class EngineService(Protocol):
-    """A service on an engine. Implemented by packages below this one."""
+class EngineService(ABC):
+    """A service on an engine. By default it has no methods, no leases and no metrics."""
 
     def methods(self) -> Mapping[str, Method]:
         """The methods, by path."""
-        ...
+        return {}
 
     def leases(self) -> Iterable[ServiceLeases]:
-        """The leases that it grants, if any."""
-        ...
+        """The leases that it grants."""
+        return ()
 
+    @abstractmethod
     async def start(self) -> None:
         """Begin to work. The server serves already; calls of the service may come earlier."""
-        ...
 
+    @abstractmethod
     async def close(self) -> None:
         """Stop. The engine still answers."""
-        ...
 
-    def metrics(self, out: Exposition) -> None:
+    def metrics(self, out: Exposition) -> None:  # noqa: B027  there may be none
         """Add the metrics of the service to a scrape."""
-        ...
 
 
 MakeServices = Callable[[ServiceHost], Sequence[EngineService]]

@@ -4,29 +4,17 @@ Files need no calls of their own: clients use the engine and the stores. A serve
 one replica store closes files whose writers are gone, removes deleted data and repairs blocks.
 """
 
-from collections.abc import Iterable, Mapping
-
 from leasehold.files.service import FilesService
-from leasehold.grpc.routes import Method
-from leasehold.server.engine_services import ServiceHost
-from leasehold.server.leases.service_leases import ServiceLeases
+from leasehold.server.engine_services import EngineService, ServiceHost
 from leasehold.server.pages import Exposition
 
 
-class FileUpkeep:
+class FileUpkeep(EngineService):
     """Runs `FilesService` while the server serves, if stores are set."""
 
     def __init__(self, host: ServiceHost) -> None:
         self._host = host
         self._service: FilesService | None = None
-
-    def methods(self) -> Mapping[str, Method]:
-        """Return nothing: it serves none."""
-        return {}
-
-    def leases(self) -> Iterable[ServiceLeases]:
-        """Return nothing: it grants none."""
-        return ()
 
     async def start(self) -> None:
         """Begin, if there are stores."""

@@ -60,7 +60,7 @@ class DnsAddressError(OSError):
     """The address for DNS cannot be used."""
 
 
-class StandardServices:
+class StandardServices(EngineService):
     """Mailboxes, renewal, registry and discovery of one server."""
 
     def __init__(self, host: ServiceHost) -> None:

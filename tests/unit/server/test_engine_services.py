@@ -14,7 +14,7 @@ from leasehold.grpc.routes import Answer, Exchange, Method
 from leasehold.leases.lease import Outcome
 from leasehold.leases.lease_codec import name_to_bytes
 from leasehold.server import engine_services
-from leasehold.server.engine_services import EngineServices, ServiceHost
+from leasehold.server.engine_services import EngineService, EngineServices, ServiceHost
 from leasehold.server.leases.service_leases import ServiceLeases
 from leasehold.server.pages import Exposition
 from leasehold.server.settings import Settings
@@ -44,7 +44,7 @@ class DemoLeases:
         return 5.0 if cookie == "set" else UnknownLease(cookie, EndReason.EXPIRED)
 
 
-class DemoService:
+class DemoService(EngineService):
     """A service that records what happens to it."""
 
     def __init__(self, name: str, seen: list[str], failing: str = "", grantor: str = "") -> None:
