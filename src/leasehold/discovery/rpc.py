@@ -5,8 +5,7 @@ lease of a registration is renewed and cancelled with `leasehold.v1.Leases`, lik
 service.
 """
 
-import asyncio
-from functools import partial
+from collections.abc import Iterable
 from typing import Any, Final
 
 from leasehold.basics.durations import check_positive, from_wire_ms, to_wire_ms
@@ -18,7 +17,7 @@ from leasehold.events.listeners import CallbackPolicy, target_message, target_of
 from leasehold.grpc.call_context import CallContext
 from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Method
-from leasehold.services.forwarding import Forwarder, Handler, completed, is_forwarded, methods_of
+from leasehold.services.forwarding import Forwarder, Handler, methods_of
 from leasehold.wire import discovery_pb2 as pb
 
 SERVICE: Final = "leasehold.v1.Discovery"
@@ -43,7 +42,6 @@ class DiscoveryRpc:
         self._service = service
         self._forwarder = forwarder
         self._callbacks = callbacks
-        self._running: set[asyncio.Task[Any]] = set()
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
@@ -54,29 +52,14 @@ class DiscoveryRpc:
             "ChangeLocators": (pb.ChangeLocatorsRequest, self.change_locators),
             "Discard": (pb.DiscardRequest, self.discard),
         }
-        handlers: dict[str, Handler] = {
-            name: partial(self._on_registration, kind, handler)
+        calls = self._forwarder
+        handlers = {
+            name: calls.at_owner(kind, "registration", calls.to_end(handler))
             for name, (kind, handler) in on_registrations.items()
         }
-        handlers["Register"] = self._register_anywhere
+        handlers["Register"] = calls.anywhere(calls.to_end(self.register))
         handlers["List"] = self.list_all
         return methods_of(SERVICE, handlers)
-
-    async def _on_registration(
-        self, kind: type[Any], handler: Handler, message: bytes, context: CallContext
-    ) -> bytes:
-        """Execute a call on a registration where it is served."""
-        request = parse(kind.FromString, message)
-        execute = partial(self._execute, handler)
-        return await self._forwarder.call(request.registration, message, context, execute)
-
-    async def _register_anywhere(self, message: bytes, context: CallContext) -> bytes:
-        execute = partial(self._execute, self.register)
-        return await self._forwarder.call_any(message, context, execute)
-
-    async def _execute(self, handler: Handler, message: bytes, context: CallContext) -> bytes:
-        """Execute a call to its end, even if the client has gone."""
-        return await completed(handler(message, context), self._running)
 
     async def register(self, message: bytes, context: CallContext) -> bytes:
         """Make a registration."""
@@ -161,16 +144,16 @@ class DiscoveryRpc:
         """Return a page of the registrations of all servers, in the order of their ids."""
         request = parse(pb.ListDiscoveriesRequest.FromString, message)
         self._forwarder.check_operator(context, "registrations of the discovery service")
-        found = [
+        own = (
             self._info(record.state)
             for record in self._service.records
             if record.id > request.after and record.state is not None
-        ]
-        if not is_forwarded(context):
-            for shard in self._forwarder.others().values():
-                answer = await self._forwarder.pass_on(shard, context.path, message, context)
-                found += pb.ListDiscoveriesResponse.FromString(answer).registrations
-        found.sort(key=lambda info: info.id)
+        )
+
+        def others(answer: bytes) -> Iterable[pb.DiscoveryInfo]:
+            return pb.ListDiscoveriesResponse.FromString(answer).registrations
+
+        found = await self._forwarder.listed(message, context, own, others)
         page = pb.ListDiscoveriesResponse()
         size_bytes = 0
         for info in found:

@@ -3,7 +3,7 @@
 Any server takes a call. One for a mailbox of another server's shard is passed on to that server.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from leasehold.basics.durations import check_positive, from_wire_ms, to_wire_ms
@@ -14,7 +14,7 @@ from leasehold.grpc.call_context import CallContext
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.routes import Method
-from leasehold.services.forwarding import Forwarder, Handler, is_forwarded, methods_of
+from leasehold.services.forwarding import Forwarder, Handler, methods_of
 from leasehold.services.leased_record import LeasedRecord
 from leasehold.services.shards import Shards
 from leasehold.wire import events_pb2 as pb
@@ -35,15 +35,17 @@ class MailboxRpc:
 
     def methods(self) -> dict[str, Method]:
         """The methods of both services, by path."""
+        calls = self._forwarder
         mailboxes: dict[str, Handler] = {
-            "Create": self.create,
-            "Read": self.read,
-            "Acknowledge": self.acknowledge,
-            "Show": self.show,
+            "Create": calls.anywhere(self.create),
+            "Read": calls.at_owner(pb.ReadMailboxRequest, "mailbox", self.read),
+            "Acknowledge": calls.at_owner(pb.AcknowledgeRequest, "mailbox", self.acknowledge),
+            "Show": calls.at_owner(pb.ShowMailboxRequest, "mailbox", self.show),
             "List": self.list_all,
         }
+        notify = calls.at_owner(pb.NotifyRequest, "listener", self.notify)
         return methods_of("leasehold.v1.Mailboxes", mailboxes) | methods_of(
-            "leasehold.v1.Listener", {"Notify": self.notify}
+            "leasehold.v1.Listener", {"Notify": notify}
         )
 
     async def deliver(self, mailbox: str, events: Sequence[RemoteEvent]) -> None:
@@ -58,65 +60,45 @@ class MailboxRpc:
         except RpcError as error:
             raise as_ours(error, len(message)) from error
 
-    # The methods: each finds the server, and is then executed by the method below it.
+    # The methods, at the server of the mailbox.
 
-    async def notify(self, message: bytes, context: CallContext) -> bytes:
+    async def notify(self, message: bytes, _context: CallContext) -> bytes:
         """Store events in a mailbox."""
         request = parse(pb.NotifyRequest.FromString, message)
+        await self._service.deliver(request.listener, list(map(event_of, request.events)))
+        return pb.NotifyResponse().SerializeToString()
 
-        async def execute(_message: bytes, _context: CallContext) -> bytes:
-            await self._service.deliver(request.listener, list(map(event_of, request.events)))
-            return pb.NotifyResponse().SerializeToString()
-
-        return await self._forwarder.call(request.listener, message, context, execute)
-
-    async def create(self, message: bytes, context: CallContext) -> bytes:
+    async def create(self, message: bytes, _context: CallContext) -> bytes:
         """Create a mailbox."""
         request = parse(pb.CreateMailboxRequest.FromString, message)
         requested = check_positive(from_wire_ms(request.ttl_ms), "ttl_ms")
+        mailbox, granted = await self._service.create(requested)
+        return pb.CreateMailboxResponse(
+            id=mailbox, ttl_ms=to_wire_ms(granted), grantor=self._records.grantor
+        ).SerializeToString()
 
-        async def execute(_message: bytes, _context: CallContext) -> bytes:
-            mailbox, granted = await self._service.create(requested)
-            return pb.CreateMailboxResponse(
-                id=mailbox, ttl_ms=to_wire_ms(granted), grantor=self._records.grantor
-            ).SerializeToString()
-
-        return await self._forwarder.call_any(message, context, execute)
-
-    async def read(self, message: bytes, context: CallContext) -> bytes:
+    async def read(self, message: bytes, _context: CallContext) -> bytes:
         """Return events after a position."""
         request = parse(pb.ReadMailboxRequest.FromString, message)
+        mails = await self._service.read(
+            request.mailbox, request.after, request.limit, request.wait_ms / 1000.0
+        )
+        answer = pb.ReadMailboxResponse()
+        for mail in mails:
+            event = StoredMail.FromString(mail.value).event
+            answer.events.add(position=mail.position, event=event)
+        return answer.SerializeToString()
 
-        async def execute(_message: bytes, _context: CallContext) -> bytes:
-            mails = await self._service.read(
-                request.mailbox, request.after, request.limit, request.wait_ms / 1000.0
-            )
-            answer = pb.ReadMailboxResponse()
-            for mail in mails:
-                event = StoredMail.FromString(mail.value).event
-                answer.events.add(position=mail.position, event=event)
-            return answer.SerializeToString()
-
-        return await self._forwarder.call(request.mailbox, message, context, execute)
-
-    async def acknowledge(self, message: bytes, context: CallContext) -> bytes:
+    async def acknowledge(self, message: bytes, _context: CallContext) -> bytes:
         """Drop events up to a position."""
         request = parse(pb.AcknowledgeRequest.FromString, message)
+        await self._service.acknowledge(request.mailbox, request.position)
+        return pb.AcknowledgeResponse().SerializeToString()
 
-        async def execute(_message: bytes, _context: CallContext) -> bytes:
-            await self._service.acknowledge(request.mailbox, request.position)
-            return pb.AcknowledgeResponse().SerializeToString()
-
-        return await self._forwarder.call(request.mailbox, message, context, execute)
-
-    async def show(self, message: bytes, context: CallContext) -> bytes:
+    async def show(self, message: bytes, _context: CallContext) -> bytes:
         """Return the state of a mailbox."""
         request = parse(pb.ShowMailboxRequest.FromString, message)
-
-        async def execute(_message: bytes, _context: CallContext) -> bytes:
-            return self._info(self._records.find(request.mailbox)).SerializeToString()
-
-        return await self._forwarder.call(request.mailbox, message, context, execute)
+        return self._info(self._records.find(request.mailbox)).SerializeToString()
 
     def _info(self, record: LeasedRecord[MailboxState]) -> pb.MailboxInfo:
         return pb.MailboxInfo(
@@ -131,12 +113,12 @@ class MailboxRpc:
         """Return a page of the mailboxes of all servers, in the order of their ids."""
         request = parse(pb.ListMailboxesRequest.FromString, message)
         self._forwarder.check_operator(context, "mailboxes")
-        found = [self._info(record) for record in self._records if record.id > request.after]
-        if not is_forwarded(context):
-            for shard in self._forwarder.others().values():
-                answer = await self._forwarder.pass_on(shard, context.path, message, context)
-                found += pb.ListMailboxesResponse.FromString(answer).mailboxes
-        found.sort(key=lambda info: info.id)
+        own = (self._info(record) for record in self._records if record.id > request.after)
+
+        def others(answer: bytes) -> Iterable[pb.MailboxInfo]:
+            return pb.ListMailboxesResponse.FromString(answer).mailboxes
+
+        found = await self._forwarder.listed(message, context, own, others)
         page = found[:MAX_LISTED]
         has_more = len(found) > MAX_LISTED
         return pb.ListMailboxesResponse(

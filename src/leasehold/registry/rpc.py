@@ -6,8 +6,7 @@ renewed and cancelled with `leasehold.v1.Leases`, all in one batch.
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from leasehold.basics.callbacks import ignore
 from leasehold.basics.durations import WIRE_FOREVER_MS, Requested, from_wire_ms, to_wire_ms
@@ -27,7 +26,7 @@ from leasehold.registry.service import Page, RegistryService
 from leasehold.registry.state import Template
 from leasehold.registry.storage import ItemStorage, cookie_of, is_item_cookie
 from leasehold.registry.watch_streams import ItemWatches
-from leasehold.services.forwarding import Forwarder, Handler, completed, methods_of
+from leasehold.services.forwarding import Forwarder, Handler, methods_of
 from leasehold.services.record_leases import RecordLeases
 from leasehold.wire import registry_pb2 as pb
 
@@ -90,23 +89,19 @@ class RegistryRpc:
         self._callbacks = callbacks
         self._endpoints = endpoints
         self.watches = ItemWatches(service)
-        self._running: set[asyncio.Task[Any]] = set()
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
+        calls = self._forwarder
         handlers: dict[str, Handler] = {
             "Describe": self.describe,
-            "Register": partial(self._execute, self.register),
+            "Register": calls.to_end(self.register),
             "Lookup": self.lookup,
-            "Change": partial(self._execute, self.change),
+            "Change": calls.to_end(self.change),
             "Browse": self.browse,
-            "Notify": self._notify_anywhere,
+            "Notify": calls.anywhere(calls.to_end(self.notify)),
         }
         return {**methods_of(SERVICE, handlers), f"/{SERVICE}/Watch": self.watches.method()}
-
-    async def _execute(self, handler: Handler, message: bytes, context: CallContext) -> bytes:
-        """Execute a change to its end, even if the client has gone."""
-        return await completed(handler(message, context), self._running)
 
     async def describe(self, message: bytes, _context: CallContext) -> bytes:
         """Return the registrar's id, groups and endpoints."""
@@ -164,11 +159,6 @@ class RegistryRpc:
         cookie = f"{check_item_id(request.id)}.{request.registration}"
         await self._service.storage.change(cookie, change)
         return pb.ChangeResponse().SerializeToString()
-
-    async def _notify_anywhere(self, message: bytes, context: CallContext) -> bytes:
-        """Register a listener at a server that serves such registrations."""
-        execute = partial(self._execute, self.notify)
-        return await self._forwarder.call_any(message, context, execute)
 
     async def notify(self, message: bytes, context: CallContext) -> bytes:
         """Register a listener for the changes of items that match a template."""

@@ -4,8 +4,6 @@ A call for a set of another server is passed on to that server (`services.forwar
 a set is renewed and cancelled with `leasehold.v1.Leases`, like every lease of a service.
 """
 
-import asyncio
-from functools import partial
 from typing import Any, Final
 
 from leasehold.basics.durations import (
@@ -28,13 +26,7 @@ from leasehold.renewal.live_set import LiveSet
 from leasehold.renewal.service import RenewalService
 from leasehold.renewal.state import Member, SetEvent
 from leasehold.renewal.stored import to_ms
-from leasehold.services.forwarding import (
-    Forwarder,
-    Handler,
-    completed,
-    is_forwarded,
-    methods_of,
-)
+from leasehold.services.forwarding import Forwarder, Handler, methods_of
 from leasehold.wire import renewal_pb2 as pb
 
 SERVICE: Final = "leasehold.v1.Renewal"
@@ -58,7 +50,6 @@ class RenewalRpc:
         self._forwarder = forwarder
         self._callbacks = callbacks
         self._clock = clock
-        self._running: set[asyncio.Task[Any]] = set()
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
@@ -70,28 +61,14 @@ class RenewalRpc:
             "SetListener": (pb.SetListenerRequest, self.set_listener),
             "ClearListener": (pb.ClearListenerRequest, self.clear_listener),
         }
-        handlers: dict[str, Handler] = {
-            name: partial(self._on_set, kind, handler) for name, (kind, handler) in on_sets.items()
+        calls = self._forwarder
+        handlers = {
+            name: calls.at_owner(kind, "set", calls.to_end(handler))
+            for name, (kind, handler) in on_sets.items()
         }
-        handlers["CreateSet"] = self._create_anywhere
+        handlers["CreateSet"] = calls.anywhere(calls.to_end(self.create_set))
         handlers["ListSets"] = self.list_sets
         return methods_of(SERVICE, handlers)
-
-    async def _on_set(
-        self, kind: type[Any], handler: Handler, message: bytes, context: CallContext
-    ) -> bytes:
-        """Execute a call on a set where it is served."""
-        request = parse(kind.FromString, message)
-        execute = partial(self._execute, handler)
-        return await self._forwarder.call(request.set, message, context, execute)
-
-    async def _create_anywhere(self, message: bytes, context: CallContext) -> bytes:
-        execute = partial(self._execute, self.create_set)
-        return await self._forwarder.call_any(message, context, execute)
-
-    async def _execute(self, handler: Handler, message: bytes, context: CallContext) -> bytes:
-        """Execute a call to its end, even if the client has gone."""
-        return await completed(handler(message, context), self._running)
 
     async def create_set(self, message: bytes, _context: CallContext) -> bytes:
         """Create a set."""
@@ -189,16 +166,14 @@ class RenewalRpc:
         """Return a page of the sets of all servers, in the order of their ids."""
         request = parse(pb.ListSetsRequest.FromString, message)
         self._forwarder.check_operator(context, "renewal sets")
-        found = [
+        own = (
             self._info(record.state)
             for record in self._service.records
             if record.id > request.after
-        ]
-        if not is_forwarded(context):
-            for shard in self._forwarder.others().values():
-                answer = await self._forwarder.pass_on(shard, context.path, message, context)
-                found += pb.ListSetsResponse.FromString(answer).sets
-        found.sort(key=lambda info: info.id)
+        )
+        found = await self._forwarder.listed(
+            message, context, own, lambda answer: pb.ListSetsResponse.FromString(answer).sets
+        )
         page = found[:SETS_PER_PAGE]
         return pb.ListSetsResponse(
             sets=page, next=page[-1].id if len(found) > SETS_PER_PAGE else ""

@@ -13,8 +13,10 @@ cluster. Clients cannot read these ids, so a client cannot claim the address of 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
+from operator import attrgetter
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -32,7 +34,7 @@ from leasehold.errors import (
 from leasehold.grpc.call_context import CallContext, Metadata, encode_metadata
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import REFUSED, detail_of
-from leasehold.grpc.protocol import RpcError
+from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.retries import Prepare
 from leasehold.grpc.routes import Answer, Exchange, Method
 from leasehold.services.shards import Shards
@@ -113,7 +115,36 @@ class Forwarder:
         self._calls: dict[str, int] = {}
         """The number of calls under way, by address."""
         self._closing: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[bytes]] = set()
         self._is_closed = False
+
+    # Handlers.
+
+    def at_owner(self, kind: type[Any], field: str, handler: Handler) -> Handler:
+        """Return a handler that answers where an object is served.
+
+        `kind` is the class of the request, and `field` the name of its field with the id.
+        """
+
+        async def answer(message: bytes, context: CallContext) -> bytes:
+            request = parse(kind.FromString, message)
+            return await self.call(getattr(request, field), message, context, handler)
+
+        return answer
+
+    def anywhere(self, handler: Handler) -> Handler:
+        """Return a handler that answers at any server with a shard, such as to create an object."""
+        return partial(self.call_any, handler=handler)
+
+    def to_end(self, handler: Handler) -> Handler:
+        """Return a handler that executes a call to its end, even if the client has gone."""
+
+        async def answer(message: bytes, context: CallContext) -> bytes:
+            return await completed(handler(message, context), self._running)
+
+        return answer
+
+    # Calls.
 
     async def call(
         self, object_id: str, message: bytes, context: CallContext, handler: Handler
@@ -144,8 +175,25 @@ class Forwarder:
                 shards.setdefault(address, shard)
         return shards
 
+    async def listed(
+        self,
+        message: bytes,
+        context: CallContext,
+        own: Iterable[T],
+        others: Callable[[bytes], Iterable[T]],
+    ) -> list[T]:
+        """Return the objects that all servers list for a call, in the order of their ids.
+
+        `own` are those of this server; `others` returns those in the answer of another one.
+        """
+        found = list(own)
+        if not is_forwarded(context):
+            for shard in self.others().values():
+                found += others(await self.pass_on(shard, context.path, message, context))
+        return sorted(found, key=attrgetter("id"))
+
     async def call_any(self, message: bytes, context: CallContext, handler: Handler) -> bytes:
-        """Answer a call that any server with a shard can answer, such as to create an object."""
+        """Answer a call that any server with a shard can answer."""
         if self._shards.all_owned:
             return await handler(message, context)
         others = [number for number in range(self._shards.count) if self._address(number)]
