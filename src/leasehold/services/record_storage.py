@@ -286,6 +286,7 @@ class RecordStorage:
 
         If `compares` do not hold, the result has not `succeeded`, and no results.
         """
+        backoff = Backoff(RETRIES, self._random)
         while True:
             record.check()
             epoch = record.epoch
@@ -294,6 +295,7 @@ class RecordStorage:
                 return done
             if record.refused(done, epoch):
                 return TxnResult(done.revision, succeeded=False, results=[])
+            await self._wait_for_newer(record, epoch, backoff)
 
     async def write_together(self, records: Sequence[StoredRecord], steps: Sequence[Step]) -> bool:
         """Execute a transaction if all records are served here; return whether they are.
@@ -328,6 +330,16 @@ class RecordStorage:
                 record.epoch = done.revision
                 return
             record.refused(done, epoch)
+            await self._wait_for_newer(record, epoch, backoff)
+
+    async def _wait_for_newer(self, record: StoredRecord, epoch: int, backoff: Backoff) -> None:
+        """Wait if a write of this epoch was refused, and an older one was found.
+
+        A member of an etcd cluster that has skipped a transaction (etcd's issue 13766) refuses all
+        writes until the record has another epoch there, or another member answers.
+        """
+        if record.epoch == epoch:
+            await asyncio.sleep(backoff.next_s())
 
     # Reading.
 
