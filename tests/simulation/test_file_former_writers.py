@@ -135,6 +135,22 @@ def test_close_of_a_former_holder_fails_if_another_writer_has_appended() -> None
     play(scene)
 
 
+def test_close_of_a_former_holder_fails_if_another_writer_has_written_as_many_bytes() -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b = stage.machine("a"), stage.machine("b")
+        file = await a.files.create("x")
+        await file.write(b"ours")
+        assert await b.files.recover("x"), "its block is dropped, because nothing was flushed"
+        async with b.files.append("x") as other:
+            await other.write(b"them")
+        with pytest.raises(LeaseExpired):
+            await file.close()
+        assert await b.read("x") == b"them"
+        await file.abort()
+
+    play(scene)
+
+
 @pytest.mark.parametrize("call", ["flush", "close"])
 @pytest.mark.parametrize("end", ["taken over", "deleted", "replaced", "tree", "renamed onto"])
 def test_nothing_a_former_holder_writes_is_visible(end: str, call: str) -> None:
