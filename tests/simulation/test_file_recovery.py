@@ -24,6 +24,7 @@ from tests.support.files_stage import (
     FilesStage,
     abandoned,
     last_object,
+    open_file,
     play,
     settled,
 )
@@ -305,6 +306,28 @@ def test_without_any_valid_replica_the_file_stays_locked_and_is_retried_with_bac
             stage.stores.corrupt(url, name)  # the byte is as it was
         assert await b.files.recover("x")
         assert await b.read("x") == b"flushed"
+
+    play(scene)
+
+
+def test_others_may_retry_a_failed_recovery_while_its_process_recovers_another_file() -> None:
+    async def scene(stage: FilesStage) -> None:
+        a, b, c = (stage.machine(name) for name in "abc")
+        slow, file = await open_file(a, "slow"), await open_file(a)
+        a.stop()
+        b.hanging = {last_object(stage, url, slow) for url in APPENDING}
+        recovering = asyncio.ensure_future(b.files.recover("slow"))  # keeps the lease of b's keys
+        damaged = [(url, last_object(stage, url, file)) for url in APPENDING]
+        for url, name in damaged:
+            stage.stores.corrupt(url, name)
+        assert not await b.files.recover("x")
+        for url, name in damaged:
+            stage.stores.corrupt(url, name)  # the same byte again: as it was
+        assert await c.files.recover("x")
+        assert not recovering.done()
+        b.hanging.clear()
+        assert not await recovering
+        await settled(c, "slow")
 
     play(scene)
 
