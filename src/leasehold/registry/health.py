@@ -438,8 +438,16 @@ class HealthMonitor:
             self._count_failures(why)
             self._report()
             # The wait has jitter, so that the checks of many services do not coincide.
-            await asyncio.sleep(interval_s * self._random.uniform(0.9, 1.1))
-            self._report()  # the time to withdraw it may have come
+            await self._wait_until(self._now() + interval_s * self._random.uniform(0.9, 1.1))
+
+    async def _wait_until(self, next_at: float) -> None:
+        """Wait for the next check; the time to withdraw the service may come before."""
+        at = 0.0
+        while at < next_at:
+            now, withdrawn_at = self._now(), self._state.withdrawn_at
+            at = withdrawn_at if now < withdrawn_at < next_at else next_at
+            await asyncio.sleep(at - now)
+            self._report()
 
     def _count_failures(self, why: str) -> None:
         """Have a service reported that was to be failing only until its first checks."""

@@ -187,7 +187,14 @@ def test_a_monitor_withdraws_and_brings_back() -> None:
         (FAILING, True),
         (PASSING, False),
     ]
-    assert 600.0 <= changes[1][0] - changes[0][0] <= 612.0
+    assert 599.999 <= changes[1][0] - changes[0][0] <= 612.0  # sums are rounded
+
+
+def test_a_service_is_withdrawn_in_time_however_seldom_it_is_checked() -> None:
+    changes = monitored("-----", 14_400.0, interval=3600.0)
+    failing_at, withdrawn_at = (at for at, _, _ in changes)
+    assert changes[1][1:] == (FAILING, True)
+    assert withdrawn_at - failing_at == pytest.approx(600.0)
 
 
 @pytest.mark.parametrize(
