@@ -260,9 +260,9 @@ def test_health_is_answered_on_the_same_port(tmp_path: Path) -> None:
 
 
 def test_it_starts_in_under_a_second(tmp_path: Path) -> None:
-    """A second of an idle processor is 90 units of cost. Best of three."""
+    """A second of an idle processor is 90 units of cost. Best of nine: other work adds to it."""
     costs = []
-    for number in range(3):
+    for number in range(9):
         with untraced(), serving("--data-dir", tmp_path / str(number)) as server:
             costs.append(relative(_cpu_s(server.process.pid)))
         if min(costs) < 90:
