@@ -321,7 +321,7 @@ def test_a_start_without_the_cluster_fails_with_the_reason() -> None:
 def test_a_server_on_another_server_of_this_kind_is_refused(pair: Pair) -> None:
     ended = run("serve", "--engine", f"etcd://{pair.endpoint}", "--listen", "127.0.0.1:0")
     assert ended.returncode == 1
-    assert f"is itself a server on etcd://{pair.etcd}" in ended.stderr
+    assert f"is a Leasehold server, whose own engine is etcd://{pair.etcd}" in ended.stderr
 
 
 def test_a_data_directory_with_an_engine_is_refused(tmp_path: Path) -> None:

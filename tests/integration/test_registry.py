@@ -457,8 +457,8 @@ async def answering(answer: bytes) -> AsyncIterator[int]:
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", ""),
         (b"HTTP/1.0 204\r\n\r\n", ""),
-        (b"HTTP/1.1 503 Busy\r\n\r\n", "status 503"),
-        (b"HTTP/1.1 302 Found\r\n\r\n", "status 302"),
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "HTTP status 503"),
+        (b"HTTP/1.1 302 Found\r\n\r\n", "HTTP status 302"),
         (b"SSH-2.0-x\r\n", "answer must begin with an HTTP/1.1 status"),
         (b"", "answer must begin with an HTTP/1.1 status"),
         (b"x" * 100_000, "chunk"),
@@ -529,7 +529,7 @@ async def test_a_grpc_check_asks_the_health_service() -> None:
     try:
         address = str(served.addresses[0])
         assert await GrpcCheck(address).make() == ""
-        assert await GrpcCheck(address, "bad").make() == "status NOT_SERVING"
+        assert await GrpcCheck(address, "bad").make() == "health status NOT_SERVING"
         assert await GrpcCheck(address, "unknown").make()
     finally:
         await served.close()

@@ -198,7 +198,7 @@ class LeaseManagerMachine(RuleBasedStateMachine):
     def reassign(self, holder: str, file: int, step: float) -> None:
         now, current = self.time(step), self.model.holder_of(file)
         if current is None:
-            with pytest.raises(ValueError, match="in no lease"):
+            with pytest.raises(ValueError, match="does not belong to a lease"):
                 self.manager.reassign(file, holder, now)
             return
         count = self.manager.count

@@ -202,7 +202,7 @@ class _Line:
         self._host = host
         self._connection: Connection | None = None
 
-    def saw_cluster(self, _cluster_id: int) -> None:
+    def check_cluster_id(self, _cluster_id: int) -> None:
         return
 
     def hang_up(self, _why: str) -> None:

@@ -149,8 +149,8 @@ class RemoteDiscovery:
             )
             if cluster != own:
                 raise ValueError(
-                    f"listener must be a mailbox of cluster {own}, as the discovery service is, "
-                    f"not of {cluster}"
+                    f"listener must be a mailbox of cluster {own}, that of the discovery service, "
+                    f"not of cluster {cluster}"
                 )
 
     async def _register(
@@ -192,7 +192,9 @@ class RemoteDiscovery:
         Raises ValueError if it is an event of another service.
         """
         if event.service.rpartition("/")[2] != "discovery":
-            raise ValueError(f"event must be one of the discovery service, not of {event.service}")
+            raise ValueError(
+                f"event must come from the discovery service, not from {event.service}"
+            )
         now = self._clock.boottime()
         lease = RemoteLease(self._landlord, event.service, event.source, 0.0, now)
         return RegistrarEvent.of(DiscoveryRegistration(self, lease, event.number), event)

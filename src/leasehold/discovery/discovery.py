@@ -194,7 +194,7 @@ class Discovery:
 
     def _check(self) -> None:
         if self._is_closed:
-            raise RuntimeError("this discovery was closed")
+            raise RuntimeError("the Discovery was closed: create another one")
         self._owner.check()
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ def groups_message(groups: Iterable[str] | None) -> pb.GroupNames:
 def groups_in(message: pb.GroupNames) -> Groups:
     """Return the wanted groups of a message. ValueError: names and all groups, or a long name."""
     if message.all and message.names:
-        raise ValueError("groups must be all or have names, not both")
+        raise ValueError("groups must have `all` or `names`, not both")
     return groups_of(None if message.all else message.names)
 
 

@@ -261,7 +261,7 @@ class Join:
 
     def _check(self) -> None:
         if self._is_closed:
-            raise RuntimeError("this join was closed")
+            raise RuntimeError("the Join was closed: create another one")
 
     async def close(self) -> None:
         """Cancel all leases, and wait for that at most `CLOSE_S`. Later changes raise errors."""
@@ -288,7 +288,11 @@ class Join:
             for task in late:
                 task.cancel()
             if late:
-                logger.warning("%d registrations were not cancelled: no answer", len(late))
+                logger.warning(
+                    "%d registrations were not cancelled, and will expire: no answer within %g s",
+                    len(late),
+                    CLOSE_S,
+                )
                 await asyncio.wait(late)
         self._manager.close()
         if self._is_own:

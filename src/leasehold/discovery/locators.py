@@ -132,7 +132,7 @@ def changed_groups(groups: Groups, change: Change, given: Iterable[str] | None) 
     names = names_of(given)
     if groups is None:
         raise UnsupportedOperation(
-            f"groups cannot be {change.value} all groups: set the wanted ones by their names"
+            f"groups cannot be {change.value} all groups: set the names of the wanted groups"
         )
     return groups | names if change is Change.ADD else groups - names
 

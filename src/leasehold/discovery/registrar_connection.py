@@ -92,4 +92,6 @@ class ConnectedRegistrar:
 
 
 def _no_callbacks() -> Callbacks:
-    raise CallRefused("this connection is for registrations only")
+    raise CallRefused(
+        "the connection of a Join sends no events of the registry: use `Client.registry`"
+    )

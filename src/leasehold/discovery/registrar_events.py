@@ -90,11 +90,11 @@ class RegistrarEvent(Generic[S]):
         """
         several: Any = registrars
         if not isinstance(several, Iterable):
-            raise TypeError(f"registrars must be several Registrar, not {registrars!r}")
+            raise TypeError(f"registrars must be a collection of Registrar, not {registrars!r}")
         given = list(several)
         for each in given:
             if not isinstance(each, Registrar):
-                raise TypeError(f"registrars must be Registrar, not {each!r}")
+                raise TypeError(f"registrars must contain only Registrar, not {each!r}")
         if not given:
             raise ValueError("an event must have at least one registrar")
         self._init(source, number, handback, _encoded(given), is_discarded=is_discarded)

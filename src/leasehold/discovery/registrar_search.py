@@ -205,7 +205,7 @@ class RegistrarSearch:
     async def _first_answer(self, call: Call) -> Registrar | Exception:
         """Call all endpoints, and return the first answer of the right registrar, or an error."""
         tasks = {self._loop.create_task(self._describe(each)) for each in call.endpoints}
-        error: Exception = ValueError("another registrar has answered")
+        error: Exception = ValueError(f"the answer is not from registrar {call.registrar}")
         try:
             async with asyncio.timeout(CALL_S):
                 for answer in asyncio.as_completed(tasks):
@@ -228,7 +228,11 @@ class RegistrarSearch:
         except Exception as error:  # noqa: BLE001  another host can send anything
             logger.debug("no registrar answers at %s: %r", endpoint, error)
             return error
-        return registrar if registrar.id else ValueError(f"{endpoint} is not a registrar")
+        return (
+            registrar
+            if registrar.id
+            else ValueError(f"{endpoint} has answered without the id of a registrar")
+        )
 
     async def close(self) -> None:
         """End all calls, and leave the network. The state does not change any more."""

@@ -120,7 +120,7 @@ class DiscoveryRpc:
         request = parse(pb.ChangeGroupsRequest.FromString, message)
         change, groups = _change_of(request.change), groups_of(groups_in(request.groups))
         if groups is None and change is not Change.SET:
-            raise ValueError("groups must be named to be added or removed, not all")
+            raise ValueError("all groups can only be set, neither added nor removed")
         await self._service.change_groups(request.registration, change, groups)
         return pb.ChangeGroupsResponse().SerializeToString()
 
@@ -136,7 +136,7 @@ class DiscoveryRpc:
         """Drop a registrar from a registration."""
         request = parse(pb.DiscardRequest.FromString, message)
         if not request.registrar:
-            raise ValueError("registrar must be the id of a registrar")
+            raise ValueError("registrar must not be empty: give the id of a registrar")
         await self._service.discard(request.registration, request.registrar)
         return pb.DiscardResponse().SerializeToString()
 

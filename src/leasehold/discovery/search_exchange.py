@@ -95,7 +95,9 @@ class SearchExchange:
             except OVER:
                 return
             except (LeaseholdError, OSError) as error:
-                logger.info("the search of this server is not stored yet: %s", error)
+                logger.info(
+                    "the registrars that this server has found are not stored yet: %s", error
+                )
                 await asyncio.sleep(backoff.next_s())
                 self._changed.set()
             else:
@@ -118,7 +120,12 @@ class SearchExchange:
             )
             size_bytes += message.ByteSize()
             if size_bytes > MAX_VALUE_BYTES:
-                logger.warning("registrar %s and later ones are not shared: too many", registrar)
+                logger.warning(
+                    "registrar %s and later ones are not shared with other servers: "
+                    "more than %d bytes",
+                    registrar,
+                    MAX_VALUE_BYTES,
+                )
                 break
             shared.registrars.append(message)
         return shared.SerializeToString()
@@ -139,9 +146,16 @@ class SearchExchange:
             except OVER:
                 return
             except (LeaseholdError, OSError) as error:
-                logger.info("the watch of other servers has ended, and is made again: %s", error)
+                logger.info(
+                    "the watch of registrars that other servers have found was interrupted and is "
+                    "started again: %s",
+                    error,
+                )
             except Exception:
-                logger.exception("the watch of other servers has failed, and is made again")
+                logger.exception(
+                    "the watch of registrars that other servers have found has failed and is "
+                    "started again"
+                )
             await asyncio.sleep(backoff.next_s())
 
     async def _read_all(self) -> int:

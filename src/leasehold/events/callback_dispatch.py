@@ -230,7 +230,9 @@ class Callbacks:
         if self._mailbox is not mailbox:
             return
         count = len(self._callbacks)
-        logger.error("%r has ended, and %d callbacks with it: %s", mailbox, count, error)
+        logger.error(
+            "%r has ended, so %d callbacks receive no more events: %s", mailbox, count, error
+        )
         self._stop()
         self._callbacks.clear()
 

@@ -403,7 +403,9 @@ class ListenerService:
         request = parse(pb.NotifyRequest.FromString, message)
         callback = self._callbacks.get(request.listener)
         if callback is None:
-            raise RpcError(Status.NOT_FOUND, f"listener {request.listener!r} is unknown here")
+            raise RpcError(
+                Status.NOT_FOUND, f"listener {request.listener!r} is not served by this process"
+            )
         return self._notified(callback, list(map(event_of, request.events)))
 
     async def _notified(self, callback: EventCallback, events: Sequence[RemoteEvent]) -> Answer:
@@ -415,7 +417,7 @@ class ListenerService:
             except NoSuchObject:
                 raise
             except Exception as error:
-                logger.exception("a listener failed; event %d will come again", event.number)
+                logger.exception("a listener failed; event %d will be sent again", event.number)
                 text = f"the listener failed: {type(error).__name__}: {error}"
                 raise RpcError(Status.UNKNOWN, text) from error
         return pb.NotifyResponse().SerializeToString(), 0

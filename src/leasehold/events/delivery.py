@@ -235,7 +235,11 @@ class EventSender:
         dropped = queue.retry(now if due_at is None else max(now, due_at))
         if dropped:
             self.events_expired += before - len(queue)
-            logger.warning("events up to %d were given up: %r", dropped, queue)
+            logger.warning(
+                "events up to number %d are given up: no call for them was answered in time: %r",
+                dropped,
+                queue,
+            )
             self._start(_Call(delivery, None, dropped, is_reporting=True))
         else:
             self._schedule(delivery)
@@ -329,14 +333,16 @@ class NotServed(LeaseholdError):
 def _check_source(queue: EventQueue) -> None:
     """Raise if another server may serve the source by now: this one may have been stopped."""
     if not queue.may_send():
-        raise NotServed(f"{queue.source} has ended, or is not served here any more")
+        raise NotServed(f"{queue.source} has ended, or is now served by another server")
 
 
 async def _reported(report: Awaitable[None]) -> None:
     try:
         await report
     except Exception:
-        logger.exception("the outcome of a delivery could not be stored; it may be repeated")
+        logger.exception(
+            "the outcome of a delivery could not be stored; its events may be sent again"
+        )
 
 
 def _is_final(error: Exception) -> bool:

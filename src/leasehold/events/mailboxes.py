@@ -257,13 +257,13 @@ class MailboxService:
         """Wait until events arrive, or the mailbox ends."""
         if len(state.readers) >= self.limits.readers:
             raise TooBusy(
-                f"mailbox {mailbox} has {self.limits.readers} calls that wait for its events; "
-                "read it with fewer"
+                f"mailbox {mailbox} has {self.limits.readers} waiting calls already, the maximum; "
+                "read it from fewer places"
             )
         if self.waiting_readers >= self.limits.all_readers:
             raise TooBusy(
-                f"{self.limits.all_readers:,} calls wait for events of mailboxes of this server; "
-                "read without waiting, or later"
+                f"mailboxes of this server have {self.limits.all_readers:,} waiting calls already, "
+                "the maximum; read without waiting, or retry later"
             )
         reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         state.readers.add(reader)

@@ -149,7 +149,7 @@ class Files:
         removed, dropped = set(map(normal_url, remove)), set(map(normal_url, drop))
         if twice := (set(added) & (removed | dropped)) | (removed & dropped):
             raise ValueError(
-                f"store {min(twice)} must be added, removed or dropped, not two of these"
+                f"store {min(twice)} is in two of add, remove and drop: name it in one of them"
             )
         for url in added:
             store = self._open_store(store_id(url), url)  # ValueError if it cannot be used

@@ -221,7 +221,11 @@ class Collector:
         try:
             trash = decode_trash(pair.value)
         except UndecodableValue as error:
-            logger.error("%r is left alone: %s", pair.key.decode(errors="replace"), error)
+            logger.error(
+                "the data of deleted file %r is not deleted: %s",
+                pair.key.decode(errors="replace"),
+                error,
+            )
             return False
         file_id, _, replaced = id_in(pair.key, TRASH).partition("/")
         if trash.is_directory:
@@ -332,7 +336,11 @@ class Collector:
         try:
             block = decode_block(pair.value)
         except UndecodableValue as error:  # its objects are found as orphans
-            logger.error("a block of deleted file %s is deleted: %s", file_id, error)
+            logger.error(
+                "a block of deleted file %s cannot be decoded; its objects are deleted later: %s",
+                file_id,
+                error,
+            )
             block = Block(0)
         left = await self._delete_replicas(block.replicas, config)
         step: Step
@@ -351,7 +359,10 @@ class Collector:
         """Delete the objects that were replaced by others of the same block."""
         number = replaced.partition("-")[0]
         if not number.isdecimal():
-            logger.error("%r is left alone: it names no block", pair.key.decode(errors="replace"))
+            logger.error(
+                "replaced data of a file is not deleted: key %r has no block number",
+                pair.key.decode(errors="replace"),
+            )
             return
         if (await self._ns.range(repair_key(file_id, int(number)))).pairs:
             return  # the block has too few replicas: those that it had before may be needed
@@ -359,7 +370,7 @@ class Collector:
         try:
             used = _named(stored.pairs, ())
         except UndecodableValue as error:
-            logger.error("replaced data of file %s is left alone: %s", file_id, error)
+            logger.error("replaced data of file %s is not deleted: %s", file_id, error)
             return
         unused = [
             each
@@ -432,7 +443,7 @@ class Collector:
         try:
             page = await self._stores.call(store, listed)
         except StoreFailed as error:
-            logger.warning("unreferenced objects cannot be looked for now: %s", error)
+            logger.warning("a store cannot be searched for unreferenced objects now: %s", error)
             this.begins_at = now + ROUND_S
             return False
         for each in page:
@@ -476,7 +487,7 @@ class Collector:
                 return not trash  # otherwise it is next, once the trash entry is gone
             return _is_superseded(decode_record(record[0].value), parsed.stamp)
         except UndecodableValue as error:
-            logger.error("objects of file %s are left alone: %s", parsed.file, error)
+            logger.error("objects of file %s are not deleted: %s", parsed.file, error)
             return False
 
 

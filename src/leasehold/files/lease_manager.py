@@ -188,7 +188,9 @@ class LeaseManager(Generic[F]):
         """
         current = self._by_file.get(file)
         if current is not None and current.holder != holder:
-            raise ValueError(f"file {file!r} is in the lease of another holder, {current.holder!r}")
+            raise ValueError(
+                f"file {file!r} belongs to the lease of another holder, {current.holder!r}"
+            )
         now = self._advance(now)
         lease = current or self._leases.get(holder) or _ManagedLease(holder, now)
         if current is None:
@@ -230,7 +232,7 @@ class LeaseManager(Generic[F]):
         """
         current = self._by_file.get(file)
         if current is None:
-            raise ValueError(f"file {file!r} is in no lease")
+            raise ValueError(f"file {file!r} does not belong to a lease")
         now = self._advance(now)
         lease = self._leases.get(holder) or _ManagedLease(holder, now)
         if lease is not current:

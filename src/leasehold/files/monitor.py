@@ -147,9 +147,9 @@ class Monitor:
             except Closed:
                 return
             except (LeaseholdError, OSError) as error:
-                logger.warning("a pass over open files failed: %s", error)
+                logger.warning("the check of open files failed, and is repeated: %s", error)
             except Exception:
-                logger.exception("a pass over open files failed")
+                logger.exception("the check of open files failed, and is repeated")
             await asyncio.sleep(0 if is_work_left else self._interval_s)
 
     # A pass.

@@ -322,7 +322,9 @@ class Namespace:
                 return None
             links.append(link)
             if len(links) > MAX_CHAIN:
-                raise UndecodableValue(f"the directories above file {file_id} are a cycle")
+                raise UndecodableValue(
+                    f"file {file_id} has more than {MAX_CHAIN:,} directories above it"
+                )
             each = record.parent
         return Chain(tuple(reversed(links)))
 

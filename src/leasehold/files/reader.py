@@ -76,7 +76,7 @@ class FileReader:
                 break
             after = page.pairs[-1].key + b"\0"
         if len(blocks) < record.blocks:
-            raise FileDamaged(self.path, f"block {len(blocks)} has no key")
+            raise FileDamaged(self.path, f"the key of block {len(blocks)} is missing")
         del blocks[record.blocks + is_open :]
         self._stores.configure(await self._config(_stores_of(blocks)))
         # Together, and only now: a call above may fail, and the reader is used further.

@@ -194,7 +194,7 @@ class Repairer:
         for error in report.errors:
             logger.warning("%s", error)
         if report.more_errors:
-            logger.warning("and %d more errors of the repair", report.more_errors)
+            logger.warning("%d more errors of the repair were not logged", report.more_errors)
         if found.more:
             return True
         if self._is_second_half:

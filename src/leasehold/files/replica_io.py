@@ -108,8 +108,8 @@ class Stores:
             if not self.may_use(entry.url):
                 if entry.id not in self._errors:
                     logger.warning(
-                        "store %s is not in --file-stores of this server, which neither reads it "
-                        "nor copies blocks to it",
+                        "store %s is not in --file-stores of this server: this server neither "
+                        "reads it nor copies blocks to it",
                         entry.url,
                     )
                 self._errors[entry.id] = "it is not in --file-stores of this server"

@@ -156,7 +156,7 @@ async def _repeat(make_pass: Callable[[], Awaitable[bool]], interval_s: float) -
         except Closed:
             return
         except (LeaseholdError, OSError) as error:
-            logger.warning("a pass over files failed: %s", error)
+            logger.warning("upkeep of files failed, and is repeated: %s", error)
         except Exception:
-            logger.exception("a pass over files failed")
+            logger.exception("upkeep of files failed, and is repeated")
         await asyncio.sleep(PAUSE_S if is_work_left else interval_s)

@@ -173,9 +173,9 @@ async def only_message(call: Conversation) -> bytes:
     """Return the message of a call that has one; raise if there is none, or a second one."""
     message = await call.receive()
     if message is None:
-        raise RpcError(Status.INTERNAL, "a unary call without a message")
+        raise RpcError(Status.INTERNAL, "unary calls have one request, got none")
     if await call.receive() is not None:
-        raise RpcError(Status.INTERNAL, "a second message in a unary call")
+        raise RpcError(Status.INTERNAL, "unary calls have one request, got two")
     return message
 
 

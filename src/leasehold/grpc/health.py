@@ -152,7 +152,10 @@ class HealthWatcher:
     def message_received(self, message: bytes) -> None:
         """Handle the only request: which service."""
         if self._service is not None:
-            raise RpcError(Status.INTERNAL, "a second message in a server-streaming call")
+            raise RpcError(
+                Status.INTERNAL,
+                "server-streaming calls have one request, got two",
+            )
         self._service = _named(message)
         self._health.add(self, self._service)
         self.send_status()
@@ -160,7 +163,7 @@ class HealthWatcher:
     def ended(self) -> None:
         """Do nothing: the client only has its request to send."""
         if self._service is None:
-            raise RpcError(Status.INTERNAL, "a server-streaming call without a message")
+            raise RpcError(Status.INTERNAL, "server-streaming calls have one request, got none")
 
     def relieved(self) -> None:
         """Send the status if it changed while there was no room."""

@@ -242,7 +242,7 @@ class ServerCall(AnsweringStream):
             self.handler.message_received(message)
         elif self.head.call is not None:
             if self.head.is_unary and self.exchanges > 1:
-                raise RpcError(Status.INTERNAL, "a second message in a unary call")
+                raise RpcError(Status.INTERNAL, "unary calls have one request, got two")
             self.carrier.check_room()
             call = self.head.call
             answer = call(message, self.context) if self.head.reads_context else call(message)
@@ -264,7 +264,7 @@ class ServerCall(AnsweringStream):
             except Exception as error:  # noqa: BLE001  every failure is sent to the client
                 self.fail(error)
         elif self.head.is_unary and self.exchanges == 0:
-            self.end(RpcError(Status.INTERNAL, "a unary call without a message"))
+            self.end(RpcError(Status.INTERNAL, "unary calls have one request, got none"))
         else:
             self.end()
 

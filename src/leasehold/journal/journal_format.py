@@ -215,7 +215,7 @@ def check_header(path: Path, header: bytes) -> int:
     """Return the format version in the header of a file; raise if it is not a journal of ours."""
     if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
         raise ForeignJournal(
-            f"{path} is not a journal (not even a SQLite database): "
+            f"{path} is not a journal, because it is not a SQLite database: "
             "move it away, or choose another directory"
         )
     application_id, version = (

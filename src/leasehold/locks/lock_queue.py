@@ -320,7 +320,12 @@ class LockEntry(QueueEntry):
                 if len(steps) == 1 or not (is_refused or isinstance(error, NoSpace)):
                     raise
                 name = text_of(self.queue.name)
-                logger.warning("cannot keep the %d acquisitions of %r: %s", total, name, error)
+                logger.warning(
+                    "the number of acquisitions (%d) of lock %r cannot be stored: %s",
+                    total,
+                    name,
+                    error,
+                )
                 total = 0  # the delete alone needs no space, and no other permission
                 continue
             if done.succeeded or not self.find(done.results[0].pairs):

@@ -158,7 +158,7 @@ class Registry:
             raise TypeError(f"item must be an Item, as service_item returns it, not {item!r}")
         requested = check_positive(duration)
         if lease is not None and requested is not ANY:
-            raise ValueError("duration must not be given with a lease: the item ends with that")
+            raise ValueError("duration must not be given with lease: the item ends with the lease")
         number = 0 if lease is None else number_of(lease)
         request = pb.RegisterRequest(
             item=item_message(item), ttl_ms=to_wire_ms(requested), lease=number
@@ -372,7 +372,7 @@ class Registry:
     ) -> EventRegistration[str, RemoteLease]:
         if isinstance(self._calls, ScanningRegistrar):
             raise CallRefused(
-                "events of the registry require a Leasehold server: use `watch` instead"
+                "events of the registry require a Leasehold server: use `watch` on an etcd cluster"
             )
         request.listener.CopyFrom(
             services_pb2.ListenerTarget(endpoint=target.endpoint, id=target.id)
@@ -388,7 +388,7 @@ class Registry:
         Raises ValueError if it is an event of another service.
         """
         if event.service.rpartition("/")[2] != "registry":
-            raise ValueError(f"event must be one of the registry, not of {event.service}")
+            raise ValueError(f"event must come from the registry, not from {event.service}")
         try:
             payload = pb.ItemEvent.FromString(event.payload)
         except DecodeError as error:
@@ -492,8 +492,8 @@ def _message_of(template: Template) -> pb.ItemTemplate:
 def _transitions(transitions: Transition | Iterable[Transition]) -> Transition:
     given: Any = [transitions] if isinstance(transitions, Transition) else transitions
     if not isinstance(given, Iterable) or not all(isinstance(each, int) for each in given):
-        raise TypeError(f"transitions must be a Transition or several of them, not {given!r}")
+        raise TypeError(f"transitions must be a Transition or a set of them, not {given!r}")
     chosen = reduce(or_, map(Transition, given), Transition(0))
     if not chosen or int(chosen) & ~int(ALL_TRANSITIONS):
-        raise ValueError(f"transitions must be a non-empty set of transitions, got {transitions!r}")
+        raise ValueError(f"transitions must be one or more of Transition, got {transitions!r}")
     return chosen

@@ -178,7 +178,7 @@ def _decode_fields(kind: type[Any], data: bytes) -> Any:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"fields must be JSON: {error}") from None
+        raise ValueError(f"fields must be a JSON object: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError(f"fields must be a JSON object, got {type(fields).__name__}")
     # A later version of the class may have further fields.
@@ -215,7 +215,10 @@ def decode_descriptor(descriptor: Descriptor) -> Any:
     """
     codec = _BY_NAME.get(descriptor.type)
     if codec is None:
-        raise ValueError(f"type {descriptor.type!r} of a descriptor is not registered here")
+        raise ValueError(
+            f"descriptor type {descriptor.type!r} is not registered in this process: import the "
+            "module that calls register_type for it"
+        )
     if codec.encoding != descriptor.encoding:
         raise ValueError(
             f"descriptor of type {descriptor.type!r} must be encoded as {codec.encoding!r}, got "

@@ -229,7 +229,7 @@ class HttpCheck(HealthCheck):
                 raise CheckFailed(f"answer must begin with an HTTP/1.1 status, got {line[:64]!r}")
             status = int(words[1])
             if not 200 <= status < 300:
-                raise CheckFailed(f"status {status}")
+                raise CheckFailed(f"HTTP status {status}")
         finally:
             writer.transport.abort()  # an orderly end of TLS would wait for the other side
 
@@ -281,7 +281,7 @@ class GrpcCheck(HealthCheck):
         if status != HealthCheckResponse.SERVING:
             names = HealthCheckResponse.DESCRIPTOR.enum_types_by_name["ServingStatus"]
             shown = names.values_by_number.get(status)
-            raise CheckFailed(f"status {status if shown is None else shown.name}")
+            raise CheckFailed(f"health status {status if shown is None else shown.name}")
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ class ItemIndex:
         all changes of the revision. Raises ValueError if the version is of another item.
         """
         if version is not None and version.item.id != item_id:
-            raise ValueError(f"a version of item {item_id!r} was expected, got {version.item.id!r}")
+            raise ValueError(f"version must be of item {item_id!r}, got one of {version.item.id!r}")
         part = _part(item_id)
         versions = self._versions[part]
         before = versions.get(item_id)

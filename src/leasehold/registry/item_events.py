@@ -387,7 +387,11 @@ class ItemEvents:
         """End a registration whose listener is unknown or refuses its events."""
         record = self._by_queue.get(queue)
         if record is not None:
-            logger.warning("registration %s for events ends: %s", record.id, error)
+            logger.warning(
+                "registration %s for events ends, because its listener refused them: %s",
+                record.id,
+                error,
+            )
             await self.records.cancel(record.id)
 
     # Progress.
@@ -411,7 +415,7 @@ class ItemEvents:
         try:
             await self._feed.fresh()
         except (LeaseholdError, OSError) as error:
-            logger.info("progress of listeners is not written now: %s", error)
+            logger.info("progress of listeners is not stored yet: %s", error)
             return set()
         return {
             registration.queue
@@ -441,7 +445,7 @@ class ItemEvents:
         outcomes = await asyncio.gather(*map(write, list(queues)), return_exceptions=True)
         for error in outcomes:
             if isinstance(error, Exception):
-                logger.info("the progress of a listener is not written yet: %s", error)
+                logger.info("progress of a listener is not stored yet: %s", error)
 
     async def _write(self, record: Record, registration: Registration, progress: Progress) -> None:
         writes_before = self._own_writes

@@ -105,7 +105,7 @@ async def watch_items(
         except (LeaseholdError, OSError) as error:
             if is_definite(error):
                 raise
-            logger.info("a watch of the registry is begun again: %s", error)
+            logger.info("a watch of the registry was interrupted and is started again: %s", error)
         await asyncio.sleep(backoff.next_s())
 
 

@@ -124,7 +124,7 @@ def _canonical_text(name: str, text: str) -> str:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"field {name!r} must have a JSON value: {error}") from None
+        raise ValueError(f"field {name!r} must be a JSON value: {error}") from None
     return canonical(value, f"field {name!r}")
 
 

@@ -285,7 +285,9 @@ class RegisteredService:
 
     def _health_changed(self, health: Health, is_withdrawn: bool) -> None:
         if is_withdrawn:
-            logger.warning("service %s is withdrawn: its checks fail", self._shown)
+            logger.warning(
+                "service %s is not registered any more, until its checks pass", self._shown
+            )
         elif health is Health.FAILING:
             logger.warning("service %s is failing: %s", self._shown, self._monitor.last_error)
         elif health is Health.PASSING and self._item.health is Health.FAILING:
@@ -369,7 +371,7 @@ class RegisteredService:
         found = await self._registry.lookup(service_template(id=self._former_id))
         if found is not None and not self._is_replaced:
             logger.warning(
-                "service %s was registered by another process, too, which has it until it ends",
+                "service %s is now registered by another process, and here again when that ends",
                 self._shown,
             )
         self._is_replaced = found is not None

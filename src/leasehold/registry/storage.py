@@ -332,7 +332,7 @@ class ItemStorage:
         version = await self._read(cookie)
         if not version.ttl_s:
             raise LeaseDenied(
-                "the item ends with a lease of its client: renew that lease",
+                "the item has no lease of its own: renew the lease that it was registered with",
                 lease=cookie,
                 requested=requested,
             )

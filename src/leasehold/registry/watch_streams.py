@@ -113,7 +113,10 @@ class ItemWatchStream:
     def message_received(self, message: bytes) -> None:
         """Handle the only request."""
         if self._request is not None:
-            raise RpcError(Status.INTERNAL, "a second message in a server-streaming call")
+            raise RpcError(
+                Status.INTERNAL,
+                "server-streaming calls have one request, got two",
+            )
         request = parse(pb.WatchItemsRequest.FromString, message)
         try:
             if not request.HasField("template"):
@@ -122,7 +125,7 @@ class ItemWatchStream:
         except ValueError as error:
             raise RpcError(Status.INVALID_ARGUMENT, str(error), detail=REFUSED) from None
         if self._watches.count >= MAX_WATCHES:
-            raise TooBusy(f"there are {MAX_WATCHES:,} watches of items of this server already")
+            raise TooBusy(f"this server has {MAX_WATCHES:,} watches of items already, the maximum")
         self._request = request
         self._watches.count += 1
         self._beginning = asyncio.get_running_loop().create_task(self._begin())
@@ -130,7 +133,7 @@ class ItemWatchStream:
     def ended(self) -> None:
         """Do nothing: the client only has its request to send."""
         if self._request is None:
-            raise RpcError(Status.INTERNAL, "a server-streaming call without a message")
+            raise RpcError(Status.INTERNAL, "server-streaming calls have one request, got none")
 
     def relieved(self) -> None:
         """Send the messages that waited for room."""

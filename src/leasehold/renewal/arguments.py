@@ -25,7 +25,7 @@ def check_leased(duration: DurationLike, object_id: str | None, what: str) -> Re
         raise TypeError(f"id must be a str, not {object_id!r}")
     if duration is not ANY:
         raise ValueError(
-            f"duration is for a new {what}: for an existing one, renew the lease of the {what}"
+            f"duration applies only to a new {what}: renew the lease of an existing one instead"
         )
     return ANY
 

@@ -168,7 +168,9 @@ class RenewalCalls:
                 return RenewalFailure(
                     source, event, partial(self._failed_lease, event), partial(_error_of, event)
                 )
-        raise ValueError(f"event of a renewal set must be of kind 1 or 2, got {event.kind}")
+        raise ValueError(
+            f"event kind must be 1 (expiration warning) or 2 (renewal failure), got {event.kind}"
+        )
 
     def _warned_lease(self, event: RemoteEvent) -> Lease:
         payload = _payload(pb.WarningPayload, event)

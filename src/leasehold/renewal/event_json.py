@@ -24,7 +24,9 @@ def payload_as_json(event: RemoteEvent) -> dict[str, Any]:
                 return _failure_as_json(pb.FailurePayload.FromString(event.payload))
     except DecodeError as error:
         raise ValueError(f"event {event.number} cannot be decoded: {error}") from None
-    raise ValueError(f"event of a renewal set must be of kind 1 or 2, got {event.kind}")
+    raise ValueError(
+        f"event kind must be 1 (expiration warning) or 2 (renewal failure), got {event.kind}"
+    )
 
 
 def _warning_as_json(payload: pb.WarningPayload) -> dict[str, Any]:

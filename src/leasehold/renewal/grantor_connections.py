@@ -93,14 +93,18 @@ class OwnServices(GrantorConnection):
 
     async def renew(self, wants: Wants) -> Sequence[Outcome]:
         if self._renew is None:
-            raise CallRefused("this process cannot renew leases of the services of its cluster")
+            raise CallRefused(
+                "this process does not renew the leases of its cluster's own services"
+            )
         named = [(lease.cookie, requested) for lease, requested in wants]
         checks = {lease.cookie: lease.may_send for lease, _ in wants}
         return await self._renew(wants[0][0].grantor, named, lambda cookie: checks[cookie]())
 
     async def cancel(self, leases: Sequence[ReferencedLease]) -> Sequence[Outcome]:
         if self._cancel is None:
-            raise CallRefused("this process cannot cancel leases of the services of its cluster")
+            raise CallRefused(
+                "this process does not cancel the leases of its cluster's own services"
+            )
         return await self._cancel(leases[0].grantor, [lease.cookie for lease in leases])
 
 

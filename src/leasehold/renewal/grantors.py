@@ -193,7 +193,7 @@ class UndecodableLease(Lease):
 
     async def ask_renew(self, requested: Requested) -> Duration:
         del requested
-        raise CallFailed(f"the lease reference cannot be used here: {self._why}")
+        raise CallFailed(f"the lease reference cannot be used on this server: {self._why}")
 
     async def ask_cancel(self) -> None:
         await self.ask_renew(ANY)
@@ -420,8 +420,8 @@ def _addresses(reference: LeaseReference) -> _Addresses:
 def _check_endpoints(reference: LeaseReference) -> None:
     if not reference.endpoints:
         raise ValueError(
-            f"reference of a lease of {reference.grantor!r} must have endpoints: it is not a lease "
-            "of the cluster of this renewal service"
+            f"lease reference must have endpoints, because its grantor {reference.grantor!r} is "
+            "not the cluster of this renewal service"
         )
 
 

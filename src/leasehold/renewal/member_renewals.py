@@ -135,7 +135,9 @@ class MemberRenewals:
         lease = self._grantors.lease(
             member.reference, duration_of(left_s), set_id=live.record.id, may_send=may_send
         )
-        logger.warning("set %s has a member that cannot be used: %r", live.record.id, lease)
+        logger.warning(
+            "renewal set %s has a lease that cannot be renewed: %r", live.record.id, lease
+        )
         return lease
 
     def _begin(self, live: LiveSet, member: Member, lease: Lease, due_at: float) -> None:

@@ -219,7 +219,9 @@ def _remaining_of(remaining_ms: int) -> Duration | None:
 def _duration_of_ms(milliseconds: int) -> Duration:
     duration = from_wire_ms(milliseconds)
     if duration is ANY:
-        raise ValueError("a remaining time and a term must be a length of time, not -1 (any)")
+        raise ValueError(
+            "remaining_ms and term_ms must be at least 0, or -2 (no end), not -1 (any)"
+        )
     return duration
 
 

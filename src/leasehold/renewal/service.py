@@ -195,7 +195,7 @@ class RenewalService:
                 return
             if len(live.state.members) >= self.limits.members:
                 raise TooBusy(
-                    f"renewal set {set_id} must have at most {self.limits.members:,} members"
+                    f"renewal set {set_id} has {self.limits.members:,} leases already, the maximum"
                 )
             term_s = UNKNOWN_TERM_S if term is None else seconds_of(term)
             left_s = UNKNOWN_TERM_S if remaining is None else seconds_of(remaining)
@@ -339,7 +339,9 @@ class RenewalService:
                     return
                 except Exception as error:  # noqa: BLE001  it must continue
                     logger.warning(
-                        "set %s: members that left are not stored: %r", live.record.id, error
+                        "renewal set %s: the removal of leases is not stored yet: %r",
+                        live.record.id,
+                        error,
                     )
                     await asyncio.sleep(backoff.next_s())
         finally:

@@ -211,7 +211,8 @@ class ClusterServer:
                 await asyncio.sleep(backoff.next_s())
         if inner := self.engine.server.engine:
             raise ConnectFailed(
-                f"{self.engine.address} is itself a server on {inner}: write --engine {inner}"
+                f"{self.engine.address} is a Leasehold server, whose own engine is {inner}: "
+                f"use --engine {inner}"
             )
         while not self._probe.latency_s.count:  # a member without a leader answers only some calls
             await self._probe.probe()

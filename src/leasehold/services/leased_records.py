@@ -148,7 +148,7 @@ class LeasedRecords(Generic[T]):
         """
         requested = check_positive(requested)
         if len(self.table) >= self.max_records:
-            raise TooBusy(f"{self.name}: {self.max_records:,} objects, the maximum; retry later")
+            raise TooBusy(f"service {self.name} has {self.max_records:,} objects, the maximum")
         record = self._new_record()
         record.state = self._owner.load(record, {})
         self._reaper.enter()
@@ -321,7 +321,7 @@ class LeasedRecords(Generic[T]):
         """
         if record.recovery is not None:  # that of an earlier caller, which was cancelled
             await asyncio.shield(record.recovery)
-            lost = ConnectionLost("the state was read again after a write without an answer")
+            lost = ConnectionLost("an earlier write had no answer: retry this one")
             lost.not_executed = True
             raise lost
         try:
@@ -392,7 +392,7 @@ class LeasedRecords(Generic[T]):
         try:
             callback(*args)
         except Exception:
-            logger.exception("service %s has failed in a callback", self.name)
+            logger.exception("a callback of service %s has failed", self.name)
 
     def reap(self, budget: int) -> bool:
         """Run the expiry step, bounded. For the reaper."""

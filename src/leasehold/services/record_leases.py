@@ -131,7 +131,7 @@ class RecordLeases:
             except LeaseholdError as error:
                 return error
             except Exception as error:
-                logger.exception("%s could not renew %s", self.grantor, cookie)
+                logger.exception("the renewal of lease %s of %s failed", cookie, self.grantor)
                 return error
 
 
@@ -165,7 +165,8 @@ class RecordsRpc:
         leases = self._leases.get(request.grantor)
         if leases is None:
             raise RpcError(
-                Status.INVALID_ARGUMENT, f"no service of this server grants as {request.grantor!r}"
+                Status.INVALID_ARGUMENT,
+                f"no service of this server is the grantor {request.grantor!r}",
             )
         outcomes = Outcomes()
         outcomes.extend(await leases.renew_here(wants_in(request)))

@@ -63,7 +63,9 @@ class RecordRecovery(Generic[T]):
                 except (LeaseholdError, OSError) as error:
                     if isinstance(error, (ShardLost, *OVER)):
                         return
-                    logger.warning("a write of %r is in doubt: %s", record, error)
+                    logger.warning(
+                        "whether a write of %r was executed is not known yet: %s", record, error
+                    )
                     await asyncio.sleep(backoff.next_s())
                     continue
                 return

@@ -81,7 +81,7 @@ class RecordRemoval:
                 backoff = Backoff(REVOKE_RETRIES, self._random)
                 await retry_until_answered(lambda: self._storage.collect(key), backoff)
         except (LeaseholdError, OSError) as error:
-            logger.warning("keys below %r are left for a later collection: %s", key, error)
+            logger.warning("keys below %r are not deleted yet: %s", key, error)
         finally:
             self._keys.discard(key)
 
@@ -99,7 +99,7 @@ class RecordRemoval:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("service %s has failed in the background", self.service, exc_info=error)
+            logger.error("a background task of service %s has failed", self.service, exc_info=error)
 
     async def close(self) -> None:
         """Wait a while for the tasks, then cancel them."""

@@ -257,7 +257,7 @@ class KeptLease(Lease):
         with _JeopardyTimer(self.engine, leases):
             renewed = await self.engine.renew_all([lease.id for lease in leases])
         outcomes: dict[int, Outcome] = {**renewed.terms, **renewed.failures}
-        missing = CallFailed("the answer has no outcome for this lease")
+        missing = CallFailed("the answer of the server has no outcome for this lease")
         return [outcomes.get(lease.id, missing) for lease in leases]
 
     async def ask_cancel(self) -> None:

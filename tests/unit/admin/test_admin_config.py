@@ -77,11 +77,13 @@ def test_all_groups_and_no_groups_are_different() -> None:
 
 @pytest.mark.parametrize("operation", ["ADD", "REMOVE"])
 def test_adding_to_all_groups_and_removing_from_them_are_unsupported(operation: str) -> None:
-    with pytest.raises(UnsupportedOperation, match="all groups: set the wanted ones"):
+    with pytest.raises(
+        UnsupportedOperation, match="all groups: set the names of the wanted groups"
+    ):
         groups(ALL, operation, "a")
     with pytest.raises(ValueError, match="all groups can only be set"):
         changed(NOTHING, operation, groups=discovery_pb2.GroupNames(all=True))
-    with pytest.raises(ValueError, match="all or have names, not both"):
+    with pytest.raises(ValueError, match="groups must have `all` or `names`, not both"):
         changed(NOTHING, groups=discovery_pb2.GroupNames(all=True, names=["a"]))
 
 

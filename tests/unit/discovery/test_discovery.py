@@ -177,7 +177,7 @@ async def test_the_last_error_at_each_undiscovered_locator_is_returned() -> None
         assert errors == {HERE: "cannot connect to here:2379", THERE: "no answer within 5 s"}
         network.serve("", "here:2379")
         await asyncio.sleep(LOCATOR_WAITS_S[1])
-        assert "is not a registrar" in str(discovery.locator_errors()[HERE])
+        assert "has answered without the id of a registrar" in str(discovery.locator_errors()[HERE])
         network.serve("R", "here:2379")
         await asyncio.sleep(LOCATOR_WAITS_S[2])
         assert list(discovery.locator_errors()) == [THERE]
@@ -219,7 +219,9 @@ async def test_groups_are_added_set_and_removed() -> None:
 @virtually
 async def test_add_and_remove_on_all_groups_are_unsupported(name: str) -> None:
     async with Discovery(ALL_GROUPS, network=FakeNetwork()) as discovery:
-        with pytest.raises(UnsupportedOperation, match="all groups: set the wanted ones by"):
+        with pytest.raises(
+            UnsupportedOperation, match="all groups: set the names of the wanted groups"
+        ):
             getattr(discovery, name)(["a"])
         with pytest.raises(TypeError):
             getattr(discovery, name)(None)

@@ -382,7 +382,7 @@ def test_cancelling_a_registration_that_has_ended_raises_no_such_object() -> Non
 
 def test_an_event_of_another_service_is_refused() -> None:
     async def check(calls: Calls, registration: DiscoveryRegistration) -> None:
-        with pytest.raises(ValueError, match="event must be one of the discovery service"):
+        with pytest.raises(ValueError, match="event must come from the discovery service"):
             calls.event(RemoteEvent("0000000000000007/renewal", "n", 1, 1, b"", b""))
 
     scene(check)

@@ -282,7 +282,7 @@ async def test_a_mailbox_that_has_ended_is_reported_and_another_one_is_made(stag
     with messages_logged() as logged:
         stage.mailbox.end()
         await asyncio.sleep(1)
-    assert ["has ended, and 1 callbacks with it" in each for each in logged] == [True]
+    assert ["has ended, so 1 callbacks receive no more events" in each for each in logged] == [True]
     await stage.callbacks.target()
     stage.callbacks.set(KEY, stage.note)
     assert len(stage.mailboxes) == 2

@@ -531,7 +531,7 @@ async def test_nothing_is_sent_for_a_source_that_is_not_served_here_any_more() -
     queue.append(b"")
     await asyncio.sleep(0.5)
     assert stage.calls == []
-    assert queue.last_error == "NotServed: s has ended, or is not served here any more"
+    assert queue.last_error == "NotServed: s has ended, or is now served by another server"
     is_served = True
     stage.connecting_s = 2.0  # it may end while the connection is made
     await asyncio.sleep(1)

@@ -263,7 +263,7 @@ def test_a_listener_gets_its_events_in_order() -> None:
 
 
 def test_an_unknown_listener_is_not_found() -> None:
-    with pytest.raises(RpcError, match="listener 'x' is unknown here") as refused:
+    with pytest.raises(RpcError, match="listener 'x' is not served by this process") as refused:
         ListenerService({}).notify(notify_message("x", [EVENT]))
     assert refused.value.status is Status.NOT_FOUND
 

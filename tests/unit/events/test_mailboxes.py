@@ -318,12 +318,12 @@ async def test_waiting_readers_are_limited_for_each_mailbox_and_for_the_server(
     second, _ = await service.create(600.0)
     reading = [asyncio.ensure_future(service.read(first, wait_s=50.0)) for _ in range(2)]
     await asyncio.sleep(0.1)
-    with pytest.raises(TooBusy, match="has 2 calls that wait"):
+    with pytest.raises(TooBusy, match="has 2 waiting calls already"):
         await service.read(first, wait_s=1.0)
     assert await service.read(first) == []
     reading.append(asyncio.ensure_future(service.read(second, wait_s=50.0)))
     await asyncio.sleep(0.1)
-    with pytest.raises(TooBusy, match="3 calls wait for events of mailboxes of this server"):
+    with pytest.raises(TooBusy, match="mailboxes of this server have 3 waiting calls already"):
         await service.read(second, wait_s=1.0)
     reading[0].cancel()
     await asyncio.sleep(0.1)

@@ -37,7 +37,7 @@ async def test_a_block_without_a_key_is_damage_and_no_bytes_are_left_out(
         info = await client.files.stat("d/x")
         async with client.files.open("d/x") as before:
             await client.kv.delete(block_key(info.id, number))
-            with pytest.raises(FileDamaged, match=f"'d/x': block {number} has no key"):
+            with pytest.raises(FileDamaged, match=f"'d/x': the key of block {number} is missing"):
                 await client.files.open("d/x")
             with pytest.raises(FileDamaged):
                 await before.refresh()

@@ -301,7 +301,7 @@ def test_a_file_that_waits_for_a_retry_is_in_no_lease(bench: Bench) -> None:
     bench.check(LATE)
     bench.manager.remove("anna", "a")
     assert len(bench.errors) == 2
-    with pytest.raises(ValueError, match="'a' is in no lease"):
+    with pytest.raises(ValueError, match="'a' does not belong to a lease"):
         bench.manager.reassign("a", "bob", LATE)
     assert (bench.manager.count, bench.manager.retrying) == (1, 1)
 

@@ -61,7 +61,7 @@ def test_a_file_of_another_holder_is_refused_and_nothing_changes(bench: Bench) -
     manager = bench.manager
     manager.add("anna", "a", 0.0)
     manager.add("bob", "b", 1.0)
-    with pytest.raises(ValueError, match="'a' is in the lease of another holder, 'anna'"):
+    with pytest.raises(ValueError, match="'a' belongs to the lease of another holder, 'anna'"):
         manager.add("bob", "a", 9.0)
     with pytest.raises(ValueError, match="another holder"):
         manager.add("carl", "a", 9.0)
@@ -168,7 +168,7 @@ def test_reassigning_a_file_to_its_own_holder_only_renews(bench: Bench) -> None:
 def test_reassigning_a_file_without_a_lease_is_refused_and_nothing_changes(
     manager: LeaseManager[str],
 ) -> None:
-    with pytest.raises(ValueError, match="'a' is in no lease"):
+    with pytest.raises(ValueError, match="'a' does not belong to a lease"):
         manager.reassign("a", "anna", 0.0)
     assert manager.by_holder("anna") is None
     assert manager.count == 0

@@ -370,7 +370,7 @@ def test_without_space_the_lock_is_free_and_the_count_is_lost(
         assert await counts(a, "x") == {"x": 1}
 
     play(scene)
-    assert "cannot keep the 3 acquisitions of 'x'" in caplog.text
+    assert "the number of acquisitions (3) of lock 'x' cannot be stored" in caplog.text
 
 
 def test_a_counter_is_removed() -> None:

@@ -34,7 +34,10 @@ def test_a_refused_counter_costs_the_count_and_no_other_lock(
         assert (await a.count_acquisitions("x")).counts == {"x": 1}
 
     play(scene)
-    assert "cannot keep the 3 acquisitions of 'x': permission denied" in caplog.text
+    assert (
+        "the number of acquisitions (3) of lock 'x' cannot be stored: permission denied"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("error", [TooBusy("busy"), ConnectFailed("the server restarts")])

@@ -125,7 +125,9 @@ def _decode_complex(data: bytes) -> complex:
 
 
 def test_an_unknown_type_cannot_be_decoded_and_is_never_imported() -> None:
-    with pytest.raises(ValueError, match=r"'os\.path' of a descriptor is not registered"):
+    with pytest.raises(
+        ValueError, match=r"descriptor type 'os\.path' is not registered in this process"
+    ):
         decode_descriptor(Descriptor("os.path", "json", b"{}"))
     with pytest.raises(ValueError, match="not registered"):  # the class exists here
         decode_descriptor(Descriptor(f"{HERE}.Device", "json", b"{}"))

@@ -76,7 +76,7 @@ def test_apply_returns_the_versions_before_and_after() -> None:
 
 def test_a_version_of_another_item_is_refused_and_changes_nothing() -> None:
     index = ItemIndex()
-    with pytest.raises(ValueError, match="was expected"):
+    with pytest.raises(ValueError, match="version must be of item"):
         index.apply(A, version(B), 1)
     assert (len(index), index.last_change) == (0, 0)
 

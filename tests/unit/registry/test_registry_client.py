@@ -104,7 +104,7 @@ def test_a_missing_item_and_a_negative_duration_are_refused() -> None:
                 await registry.register(service_item(), duration)
             with pytest.raises(ValueError, match="duration"):
                 await registry.notify(WEB, ALL_TRANSITIONS, print, b"", duration)
-        with pytest.raises(ValueError, match="must not be given with a lease"):
+        with pytest.raises(ValueError, match="must not be given with lease"):
             await registry.register(service_item(), 3, lease=7)
         assert calls.sent == []
 
@@ -157,7 +157,7 @@ def test_transitions_must_be_a_non_empty_set() -> None:
 @pytest.mark.parametrize("wrong", [None, 8, 3.5, "MATCH_MATCH", [None], ["x"]])
 def test_transitions_of_a_wrong_type_are_refused(wrong: Any) -> None:
     async def check(registry: OneRegistry, calls: Calls) -> None:
-        text = "transitions must be a Transition or several of them, not "
+        text = "transitions must be a Transition or a set of them, not "
         with pytest.raises(TypeError, match=re.escape(text + repr(wrong))):
             await registry.notify(WEB, wrong, print)
         assert calls.sent == []
@@ -337,7 +337,7 @@ def test_lengths_and_kinds_of_updates_must_agree() -> None:
         calls.sent.clear()
         with pytest.raises(ValueError, match="same length"):
             await made.modify_attributes([attribute_set("k", {})], [])
-        with pytest.raises(ValueError, match="of the kind"):
+        with pytest.raises(ValueError, match="must be of that kind or one of its bases"):
             await made.modify_attributes([attribute_set("k", {})], [attribute_set("l", {})])
         assert calls.sent == []
 
@@ -423,7 +423,7 @@ def test_an_event_has_a_transition_an_id_and_the_new_state() -> None:
         resync = registry.event(event(pb.ItemEvent()))
         assert resync.is_resync
         assert (resync.id, resync.item) == ("", None)
-        with pytest.raises(ValueError, match="event must be one of the registry"):
+        with pytest.raises(ValueError, match="event must come from the registry"):
             registry.event(event(pb.ItemEvent(), "0/renewal"))
 
     scene(check)

@@ -270,7 +270,7 @@ def test_a_stored_reference_that_cannot_be_used_fails_indefinitely(stored: bytes
     async def scene() -> None:
         lease = make().lease(stored, 10.0, set_id="s")
         assert isinstance(lease, UndecodableLease)
-        with pytest.raises(CallFailed, match="cannot be used here"):
+        with pytest.raises(CallFailed, match="cannot be used on this server"):
             await lease.renew()
         assert lease != make().lease(stored, 10.0, set_id="s")
 
@@ -545,7 +545,9 @@ async def test_a_lease_for_a_holder_equals_others_and_can_be_cancelled(
     own = grantors.lease_of(LeaseReference(OWN, 3), 10.0)
     await own.cancel()
     assert engine.revoked == [3]
-    with pytest.raises(CallRefused, match="cannot renew leases of the services"):
+    with pytest.raises(
+        CallRefused, match="does not renew the leases of its cluster's own services"
+    ):
         await grantors.lease_of(LeaseReference(f"{OWN}/mailboxes", "m"), 10.0).renew()
 
 

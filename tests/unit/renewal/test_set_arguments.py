@@ -303,7 +303,7 @@ def test_the_number_of_members_is_limited() -> None:
         set_id = stage.create()
         stage.add(set_id, stage.place.lease("a"))
         stage.add(set_id, stage.place.lease("b"))
-        with pytest.raises(TooBusy, match="2 members"):
+        with pytest.raises(TooBusy, match="has 2 leases already, the maximum"):
             stage.add(set_id, stage.place.lease("c"))
         assert stage.members(set_id) == ["a", "b"]
         stage.add(set_id, stage.place.lease("a"), 10.0)  # it is a member

@@ -467,7 +467,7 @@ def test_the_method_between_servers_renews_only_what_is_served_there() -> None:
         assert (failure.place, failure.status) == (0, Status.UNAVAILABLE)
         assert calls.made == []
         for changes, text in (
-            ({"grantor": "other"}, "no service of this server grants as 'other'"),
+            ({"grantor": "other"}, "no service of this server is the grantor 'other'"),
             ({"cookies": [b"x"]}, "invalid cookie"),
             ({"ttls_ms": [1]}, "one term for each of 2"),
         ):

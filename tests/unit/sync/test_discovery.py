@@ -174,7 +174,7 @@ def test_after_close_every_call_raises_runtime_error(
 ) -> None:
     discovery.close()
     discovery.close()
-    with pytest.raises(RuntimeError, match="this discovery was closed"):
+    with pytest.raises(RuntimeError, match="the Discovery was closed"):
         call(discovery)
 
 
@@ -191,7 +191,7 @@ def test_a_join_takes_a_blocking_discovery_and_does_not_close_it(discovery: Disc
     item = Item("", (ServiceType("printer"),))
     with Join(item, discovery=discovery) as join:
         assert join.discovery is discovery
-    with pytest.raises(RuntimeError, match="this join was closed"):
+    with pytest.raises(RuntimeError, match="the Join was closed"):
         join.registrars()
     assert discovery.registrars() is not None
 
@@ -205,7 +205,7 @@ def test_a_join_refuses_an_async_discovery(discovery: Discovery) -> None:
 def test_a_join_closes_its_own_discovery() -> None:
     with Join(Item("", (ServiceType("printer"),))) as join:
         assert join.discovery.locators() == []
-    with pytest.raises(RuntimeError, match="this discovery was closed"):
+    with pytest.raises(RuntimeError, match="the Discovery was closed"):
         join.discovery.locators()
 
 

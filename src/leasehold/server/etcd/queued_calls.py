@@ -65,14 +65,14 @@ class SingleRequestCall:
     def message_received(self, message: bytes) -> None:
         """Receive the request."""
         if self._message is not None:
-            raise RpcError(Status.INTERNAL, "a second message in a unary call")
+            raise RpcError(Status.INTERNAL, "unary calls have one request, got two")
         self._message = message
 
     def ended(self) -> None:
         """Begin: the request is complete."""
         message, self._message = self._message, b""
         if message is None:
-            raise RpcError(Status.INTERNAL, "a unary call without a message")
+            raise RpcError(Status.INTERNAL, "unary calls have one request, got none")
         if self._store.is_busy:
             self._entering = self._queues.spawn(self._begin_later(message))
         else:

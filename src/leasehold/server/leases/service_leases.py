@@ -53,7 +53,7 @@ async def outcomes_of(grantors: Grantors, request: RenewAllRequest | RevokeAllRe
     wants = wants_in(request)
     found = await leases.renew_all(wants)
     if len(found) != len(wants):
-        raise CallFailed(f"{leases.grantor} gave {len(found)} outcomes for {len(wants)} leases")
+        raise CallFailed(f"{leases.grantor} returned {len(found)} outcomes for {len(wants)} leases")
     outcomes = Outcomes()
     outcomes.extend(found)
     return outcomes
