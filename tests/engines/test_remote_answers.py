@@ -29,7 +29,7 @@ from leasehold import (
 )
 from leasehold.engine.remote import etcd_messages
 from leasehold.engine.remote.caller import AGAIN, History, decoded
-from leasehold.engine.remote.error_mapping import About, about_txn, is_useless, refusal_of
+from leasehold.engine.remote.error_mapping import CallArguments, about_txn, is_useless, refusal_of
 from leasehold.engine.remote.server_version import ServerInfo
 from leasehold.errors import (
     STATUS_IS_DEFINITE,
@@ -46,7 +46,7 @@ from leasehold.testing.simulation import run_virtual
 from leasehold.wire import rpc_pb2 as pb
 from tests.engines.scripted import RANGE, ScriptedChannel
 
-ABOUT = About(b"key", 5, 9, 200, 128)
+ABOUT = CallArguments(b"key", 5, 9, 200, 128)
 
 # Refusals.
 
@@ -126,7 +126,7 @@ def test_an_error_of_a_part_of_a_call_does_not_show_that_the_call_was_not_execut
 
 def test_a_key_that_is_too_long_for_the_details_is_taken_from_the_request() -> None:
     key = b"k" * 100_000
-    error = refusal_of(_over_the_wire(UnknownKey(key)), About(key=key))
+    error = refusal_of(_over_the_wire(UnknownKey(key)), CallArguments(key=key))
     assert (type(error), error.args) == (UnknownKey, (key,))
 
 
@@ -202,8 +202,8 @@ def test_a_text_without_a_meaning_is_as_definite_as_its_status(status: Status) -
 def test_a_transaction_is_about_what_may_be_missing() -> None:
     inner = Txn([], [Put(b"kept", None)], [Range(b"r", revision=7)])
     txn = Txn([], [Put(b"a", b""), Delete(b"b"), Put(b"c", b"", 9)], [inner])
-    assert about_txn(txn) == About(b"kept", 9, 7)
-    assert about_txn(Txn()) == About()
+    assert about_txn(txn) == CallArguments(b"kept", 9, 7)
+    assert about_txn(Txn()) == CallArguments()
 
 
 @pytest.mark.parametrize(
@@ -296,11 +296,11 @@ class Told:
 
 def test_a_changed_cluster_id_is_history_lost_for_good() -> None:
     told = Told()
-    told.history.saw(7, 10)
+    told.history.check_answer(7, 10)
     with pytest.raises(HistoryLost, match="cluster id changed from 7 to 8"):
-        told.history.saw_cluster(8)
+        told.history.check_cluster_id(8)
     assert len(told.losses) == 1
-    for again in (told.history.check, lambda: told.history.saw(7, 11)):
+    for again in (told.history.check, lambda: told.history.check_answer(7, 11)):
         with pytest.raises(HistoryLost):
             again()
     assert len(told.losses) == 1
@@ -308,10 +308,10 @@ def test_a_changed_cluster_id_is_history_lost_for_good() -> None:
 
 def test_a_revision_below_one_already_seen_is_history_lost() -> None:
     told = Told()
-    told.history.saw(7, 10)
+    told.history.check_answer(7, 10)
     floor = told.history.floor
     with pytest.raises(HistoryLost, match="revision went back from 10 to 9"):
-        told.history.saw(7, 9, floor)
+        told.history.check_answer(7, 9, floor)
     assert len(told.losses) == 1
 
 
@@ -319,23 +319,23 @@ def test_answers_to_calls_under_way_at_once_may_come_in_any_order() -> None:
     told = Told()
     floors = [told.history.floor for _ in range(3)]  # all are sent, then all are answered
     for revision, floor in zip((12, 10, 11), floors, strict=True):
-        told.history.saw(7, revision, floor)
+        told.history.check_answer(7, revision, floor)
     assert told.history.floor == 12
     assert not told.losses
 
 
 def test_an_answer_that_does_not_say_its_cluster_says_nothing_of_history() -> None:
     told = Told()
-    told.history.saw(7, 10)
-    told.history.saw_cluster(0)
+    told.history.check_answer(7, 10)
+    told.history.check_cluster_id(0)
     assert (told.history.cluster_id, told.losses) == (7, [])
 
 
 def test_events_count_as_seen() -> None:
     told = Told()
-    told.history.saw(7, 10)
-    told.history.rise(20)
-    told.history.rise(15)
+    told.history.check_answer(7, 10)
+    told.history.record_revision(20)
+    told.history.record_revision(15)
     assert told.history.floor == 20
 
 

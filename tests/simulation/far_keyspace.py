@@ -121,7 +121,7 @@ class FarKeyspace(Engine):
                 except OSError:  # a TimeoutError is one
                     await asyncio.sleep(RECONNECT_S)
                     continue
-                self._history.saw(answer.cluster_id, answer.revision, floor)
+                self._history.check_answer(answer.cluster_id, answer.revision, floor)
                 self._connection = answer.result
 
     async def _send(self, name: str, *args: Any, **named: Any) -> Answer:
@@ -154,9 +154,9 @@ class FarKeyspace(Engine):
                     raise ConnectionLost(f"{name}: {error}") from error
             else:
                 if answer.revision:
-                    self._history.saw(answer.cluster_id, answer.revision, floor)
+                    self._history.check_answer(answer.cluster_id, answer.revision, floor)
                 else:
-                    self._history.saw_cluster(answer.cluster_id)
+                    self._history.check_cluster_id(answer.cluster_id)
                 return answer.result
 
     def _lost(self, connection: int, error: OSError) -> None:

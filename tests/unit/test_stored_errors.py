@@ -110,8 +110,11 @@ def test_an_unknown_method_costs_no_memory() -> None:
 @pytest.mark.slow
 def test_a_lost_history_costs_no_memory() -> None:
     history = History(lambda _: None)
-    history.saw_cluster(1)
-    assert grown_bytes(raises_again(lambda: history.saw_cluster(2), HistoryLost)) < MAX_GROWTH_BYTES
+    history.check_cluster_id(1)
+    assert (
+        grown_bytes(raises_again(lambda: history.check_cluster_id(2), HistoryLost))
+        < MAX_GROWTH_BYTES
+    )
     assert grown_bytes(raises_again(history.check, HistoryLost)) < MAX_GROWTH_BYTES
 
 

@@ -153,7 +153,7 @@ class ClientLock:
                 waiter.future.set_result(ownership.give(waiter.options))
                 is_given = True
         self._update_wanted()
-        self._context.sessions.look_by(ownership.options.idle_s)
+        self._context.sessions.check_idle_within(ownership.options.idle_s)
         if is_given:
             return
         if ownership.options.cache and not (self._successors and ownership.options.recall):

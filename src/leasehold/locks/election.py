@@ -128,7 +128,7 @@ class Observation:
             assert self._loop is not None, "it was begun"
             post(self._loop, watch.cancel)
 
-    def tell_again(self) -> None:
+    def return_again(self) -> None:
         """Return the last leader again: it has not reached the caller."""
         self._told = None
 

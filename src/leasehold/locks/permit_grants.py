@@ -222,7 +222,7 @@ class PermitGrants:
     def _end_unused_later(self, permit: Permit) -> None:
         """Revoke the lease of a deleted permit, if it has no other use."""
         if permit.own_lease:
-            self._keeper.see_to(self._end_unused(permit))
+            self._keeper.run_cleanup(self._end_unused(permit))
 
     async def _end_unused(self, permit: Permit) -> None:
         if not permit.own_lease:
@@ -282,7 +282,7 @@ class PermitGrants:
             if self._settling.get(key) is task:
                 del self._settling[key]
 
-        task = self._settling[key] = self._keeper.see_to(settle())
+        task = self._settling[key] = self._keeper.run_cleanup(settle())
         task.add_done_callback(done)
 
     async def _settled(self, key: bytes) -> None:
@@ -314,7 +314,7 @@ class PermitExtension:
         self._is_due = True
         if not self._is_moving and self._permits:
             self._is_moving = True
-            self._keeper.see_to(self._follow())
+            self._keeper.run_cleanup(self._follow())
 
     async def _follow(self) -> None:
         """Extend the permits until none is left to extend; retry while the lease is held."""

@@ -109,14 +109,14 @@ class WatchSubscription:
 
     # Used by `WatchSubscriptions`.
 
-    def lives_in(self, home: "SharedWatch") -> None:
+    def set_home(self, home: "SharedWatch") -> None:
         """Use a watch that has not passed the position."""
         assert self.home is None
         assert self._position >= home.next_revision
         self.home = home
         home.add(self)
 
-    def moves_to(self, target: "SharedWatch") -> None:
+    def move_to(self, target: "SharedWatch") -> None:
         """Use another watch, as soon as that can continue."""
         assert self.home is not None
         assert self.target is None
@@ -335,7 +335,7 @@ def _ours(error: Exception) -> LeaseholdError:
     return LeaseholdError(f"a watch has failed: {error!r}")
 
 
-class Cooling:
+class FailedPrefixes:
     """Prefixes at which a shared watch has failed, each with a pause."""
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -34,7 +34,7 @@ from leasehold.locks.shared_watch import (
     MAX_ALONE,
     WHOLE,
     WHOLE_FROM,
-    Cooling,
+    FailedPrefixes,
     SharedWatch,
     WatchSubscription,
     call,
@@ -70,7 +70,7 @@ class WatchSubscriptions:
         """Subscriptions without a group, by all prefixes above them."""
         self._homeless: dict[WatchSubscription, None] = {}
         """Subscriptions without a watch, which get one soon."""
-        self._cooling = Cooling(lambda: asyncio.get_running_loop().time())
+        self._failed_prefixes = FailedPrefixes(lambda: asyncio.get_running_loop().time())
         self._compacted = 0
         """The oldest revision that can be watched, as far as known."""
         self._is_to_arrange = False
@@ -144,11 +144,11 @@ class WatchSubscriptions:
         for place in places_above(prefix):
             count = len(self._alone.get(place, ()))
             if place == WHOLE:
-                if count > MAX_ALONE and not self._cooling.is_refused(place):
+                if count > MAX_ALONE and not self._failed_prefixes.is_refused(place):
                     return place  # whatever else happens there: the watches of a stream are limited
-                if count > WHOLE_FROM and place not in self._cooling:
+                if count > WHOLE_FROM and place not in self._failed_prefixes:
                     return place
-            elif count > GROUP_FROM and place not in self._cooling:
+            elif count > GROUP_FROM and place not in self._failed_prefixes:
                 return place
         return None
 
@@ -168,14 +168,14 @@ class WatchSubscriptions:
     def _join(self, subscription: WatchSubscription, group: SharedWatch) -> None:
         if subscription.home is None:
             if subscription.next_revision >= group.next_revision:
-                subscription.lives_in(group)
+                subscription.set_home(group)
                 return
             self._open_own(subscription)
-        subscription.moves_to(group)
+        subscription.move_to(group)
 
     def _open_own(self, subscription: WatchSubscription) -> None:
         own = self._open(subscription.prefix, subscription.next_revision)
-        subscription.lives_in(own)
+        subscription.set_home(own)
 
     def _open(self, place: bytes, start: int) -> SharedWatch:
         watch = SharedWatch(self._engine, place, start, self._passed, self._ended)
@@ -218,7 +218,7 @@ class WatchSubscriptions:
         is_too_much = group.others > OTHERS_EACH * group.size
         is_room = len(self._alone.get(WHOLE, ())) + group.size <= MAX_ALONE
         if is_mostly_others and is_too_much and is_room:
-            self._cooling.add(group.place)
+            self._failed_prefixes.add(group.place)
             self._dissolve(group)
 
     def _dissolve(self, group: SharedWatch) -> list[WatchSubscription]:
@@ -244,7 +244,7 @@ class WatchSubscriptions:
         if self._groups.get(watch.place) is watch:
             lost = self._dissolve(watch)
             if isinstance(error, CallRefused):
-                self._cooling.add_refused(watch.place)
+                self._failed_prefixes.add_refused(watch.place)
                 lost = []
             elif isinstance(error, Compacted):
                 lost = [each for each in lost if each.next_revision < error.revision]

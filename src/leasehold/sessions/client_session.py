@@ -211,7 +211,7 @@ class Sessions:
         if self._timer is None and self._current is not None:
             self._look_in(self.ttl_s)
 
-    def look_by(self, seconds: float) -> None:
+    def check_idle_within(self, seconds: float) -> None:
         """Schedule a check for idle entries within this time."""
         if self._current is None:
             return

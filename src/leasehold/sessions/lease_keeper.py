@@ -281,7 +281,7 @@ class Keeper:
         async with self._turns:
             await end_one(self.engine, lease, LOST_S, self.random, may_come=may_come)
 
-    def see_to(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+    def run_cleanup(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Run a cleanup in the background; closing waits for it, for a while."""
         return self._start(work)
 

@@ -179,11 +179,11 @@ class Observation(LoopIterator[Leader]):
             raise Closed("this observation was cancelled") from None
 
     async def _undo(self, _leader: Leader) -> None:
-        self._observation.tell_again()
+        self._observation.return_again()
 
-    def tell_again(self) -> None:
+    def return_again(self) -> None:
         """Return the last leader again in the next call."""
-        self._thread.post(self._observation.tell_again)
+        self._thread.post(self._observation.return_again)
 
     def cancel(self) -> None:
         """End the observation, and all iterations over it."""

@@ -16,7 +16,7 @@ from leasehold.locks.shared_watch import (
     COOL_MAX_S,
     COOL_S,
     GROUP_FROM,
-    Cooling,
+    FailedPrefixes,
     WatchSubscription,
     places_above,
 )
@@ -609,7 +609,7 @@ def _pairs() -> Iterator[tuple[int, int]]:
 
 def test_places_that_are_left_alone_are_forgotten_when_there_are_too_many() -> None:
     now = 0.0
-    cooling = Cooling(lambda: now)
+    cooling = FailedPrefixes(lambda: now)
     for number in range(2_000):
         cooling.add(b"%d/" % number)
     assert len(cooling._pauses) <= 1_000

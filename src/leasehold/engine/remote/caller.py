@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.timers import task_limits
-from leasehold.engine.remote.error_mapping import NOTHING, About, is_useless, refusal_of
+from leasehold.engine.remote.error_mapping import NOTHING, CallArguments, is_useless, refusal_of
 from leasehold.errors import CallFailed, CallRefused, ClusterMismatch, HistoryLost, Status, fresh
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.protocol import RpcError
@@ -70,7 +70,7 @@ class History:
         if self.lost is not None:
             raise fresh(self.lost)
 
-    def saw_cluster(self, cluster_id: int) -> None:
+    def check_cluster_id(self, cluster_id: int) -> None:
         """Check the id in an answer, 0 if it has none; raise `HistoryLost`."""
         if not cluster_id or cluster_id == self.cluster_id:
             self.check()
@@ -86,17 +86,17 @@ class History:
             )
         self.cluster_id, self._first_address = cluster_id, address
 
-    def saw(self, cluster_id: int, revision: int, floor: int = 0) -> None:
+    def check_answer(self, cluster_id: int, revision: int, floor: int = 0) -> None:
         """Check the header of a linearizable call that was sent at a floor; raise `HistoryLost`."""
-        self.saw_cluster(cluster_id)
+        self.check_cluster_id(cluster_id)
         if revision < floor:
             self._lose(
                 f"revision went back from {floor} to {revision}: the server has lost acknowledged "
                 "changes; connect again to continue with the remaining data"
             )
-        self.rise(revision)
+        self.record_revision(revision)
 
-    def rise(self, revision: int) -> None:
+    def record_revision(self, revision: int) -> None:
         """Record a revision that certainly exists, such as that of an event."""
         if revision > self.floor:
             self.floor = revision
@@ -166,7 +166,7 @@ class Caller:
         request: Message | bytes,
         kind: type[M],
         *,
-        about: About = NOTHING,
+        about: CallArguments = NOTHING,
         idempotent: bool = False,
         linearizable: bool = False,
     ) -> M:
@@ -205,7 +205,7 @@ class Caller:
         method: str,
         request: Message | bytes,
         kind: type[M],
-        about: About,
+        about: CallArguments,
         *,
         idempotent: bool,
         linearizable: bool,
@@ -235,9 +235,9 @@ class Caller:
         answer = decoded(kind, message, method)
         header: pb.ResponseHeader = answer.header  # type: ignore[attr-defined]
         if linearizable:
-            self.history.saw(header.cluster_id, header.revision, floor)
+            self.history.check_answer(header.cluster_id, header.revision, floor)
         else:
-            self.history.saw_cluster(header.cluster_id)
+            self.history.check_cluster_id(header.cluster_id)
         return answer
 
     async def _refused(
@@ -245,7 +245,7 @@ class Caller:
         error: RpcError,
         method: str,
         body: bytes,
-        about: About,
+        about: CallArguments,
         *,
         idempotent: bool,
         is_settling: bool,

@@ -33,7 +33,7 @@ _OVERDUE: Final = "request timed out"
 """The start of the message of one that may have lost the others; a single one is just slow."""
 
 
-class About(NamedTuple):
+class CallArguments(NamedTuple):
     """The arguments of a call, as far as the error for its refusal needs them."""
 
     key: bytes = b""
@@ -48,10 +48,12 @@ class About(NamedTuple):
         return {name: value for name, value in zip(names, self, strict=True) if value}
 
 
-NOTHING: Final = About()
+NOTHING: Final = CallArguments()
 
 
-def refusal_of(error: RpcError, about: About = NOTHING, request_bytes: int = 0) -> Exception:
+def refusal_of(
+    error: RpcError, about: CallArguments = NOTHING, request_bytes: int = 0
+) -> Exception:
     """Return the error of ours for the status of a server: by its details, or by etcd's text.
 
     `request_bytes` is the size of the request, or 0 if that is not known.
@@ -63,7 +65,7 @@ def refusal_of(error: RpcError, about: About = NOTHING, request_bytes: int = 0) 
     return as_ours(error, request_bytes, about.fields())
 
 
-def _named(text: str, about: About) -> Exception | None:
+def _named(text: str, about: CallArguments) -> Exception | None:
     match text:
         case "requested lease not found":
             return UnknownLease(about.lease)
@@ -88,14 +90,14 @@ def _named(text: str, about: About) -> Exception | None:
     return None
 
 
-def about_txn(txn: Txn) -> About:
+def about_txn(txn: Txn) -> CallArguments:
     """Return the subject of a transaction: of each kind, the first thing that may not exist."""
     steps = list(_steps((*txn.success, *txn.failure)))
     puts = [step for step in steps if isinstance(step, Put)]
     kept = (put.key for put in puts if put.value is None or put.lease is None)
     leases = (put.lease for put in puts if put.lease)
     revisions = (step.revision for step in steps if isinstance(step, Range) and step.revision)
-    return About(next(kept, b""), next(leases, 0), next(revisions, 0))
+    return CallArguments(next(kept, b""), next(leases, 0), next(revisions, 0))
 
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[Step]:

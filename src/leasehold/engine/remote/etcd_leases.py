@@ -27,7 +27,7 @@ from leasehold.basics.callbacks import ignore
 from leasehold.basics.durations import NEVER
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.remote.caller import HAS_LEADER, Caller, decoded
-from leasehold.engine.remote.error_mapping import About
+from leasehold.engine.remote.error_mapping import CallArguments
 from leasehold.engine.remote.send_ledger import SendLedger
 from leasehold.engine.values import LeaseInfo, Renewed, by_end
 from leasehold.errors import CallFailed, Closed, ConnectionLost, LeaseholdError, UnknownLease, fresh
@@ -207,7 +207,7 @@ class KeepAlives:
     async def _read(self, call: StreamingCall) -> None:
         while (body := await call.receive()) is not None:
             answer = decoded(pb.LeaseKeepAliveResponse, body, METHOD)
-            self._caller.history.saw_cluster(answer.header.cluster_id)
+            self._caller.history.check_cluster_id(answer.header.cluster_id)
             renewal = self._ledger.answered(answer.ID)
             self.answered_at = asyncio.get_running_loop().time()
             if answer.ID in self._waiting:
@@ -239,7 +239,7 @@ class EtcdLeases:
         """Grant a lease."""
         request = pb.LeaseGrantRequest(TTL=round(ttl_s), ID=lease)
         granted = await self._caller.ask(
-            _PATH + "LeaseGrant", request, pb.LeaseGrantResponse, about=About(lease=lease)
+            _PATH + "LeaseGrant", request, pb.LeaseGrantResponse, about=CallArguments(lease=lease)
         )
         term_s = float(granted.TTL)
         return LeaseInfo(granted.ID, term_s, term_s, None, 0)
@@ -258,7 +258,7 @@ class EtcdLeases:
             _PATH + "LeaseRevoke",
             pb.LeaseRevokeRequest(ID=lease),
             pb.LeaseRevokeResponse,
-            about=About(lease=lease),
+            about=CallArguments(lease=lease),
         )
         revision: int = answer.header.revision
         return revision
@@ -269,7 +269,7 @@ class EtcdLeases:
             _PATH + "LeaseTimeToLive",
             pb.LeaseTimeToLiveRequest(ID=lease, keys=True),
             pb.LeaseTimeToLiveResponse,
-            about=About(lease=lease),
+            about=CallArguments(lease=lease),
             idempotent=True,
         )
         if found.TTL < 0:

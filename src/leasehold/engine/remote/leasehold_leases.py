@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from leasehold.basics.durations import to_wire_ms
 from leasehold.engine.remote.caller import Caller, decoded
-from leasehold.engine.remote.error_mapping import About, refusal_of
+from leasehold.engine.remote.error_mapping import CallArguments, refusal_of
 from leasehold.engine.values import LeaseInfo, Renewed, by_end
 from leasehold.errors import CallFailed, EndReason, LeaseholdError, UnknownLease
 from leasehold.grpc.protocol import RpcError
@@ -91,7 +91,7 @@ class LeaseholdLeases:
         """Grant a lease, to a holder, with a term decided by a policy of the server."""
         request = pb.GrantRequest(ttl_ms=to_wire_ms(ttl_s), id=lease, holder=holder, policy=policy)
         granted = await self._caller.ask(
-            _PATH + "Grant", request, pb.GrantResponse, about=About(lease=lease)
+            _PATH + "Grant", request, pb.GrantResponse, about=CallArguments(lease=lease)
         )
         term_s = granted.ttl_ms / 1000
         return LeaseInfo(granted.id, term_s, term_s, None, 0)

@@ -30,7 +30,7 @@ from leasehold.engine.arguments import (
 from leasehold.engine.interface import Engine, Watch
 from leasehold.engine.remote import etcd_messages
 from leasehold.engine.remote.caller import Caller, History
-from leasehold.engine.remote.error_mapping import NOTHING, About, about_txn
+from leasehold.engine.remote.error_mapping import NOTHING, CallArguments, about_txn
 from leasehold.engine.remote.etcd_leases import EtcdLeases
 from leasehold.engine.remote.etcd_messages import get_message, put_message
 from leasehold.engine.remote.leasehold_leases import LeaseholdLeases
@@ -214,7 +214,7 @@ class RemoteEngine(Engine):
             _RANGE,
             request,
             pb.RangeResponse,
-            about=About(revision=revision) if revision else NOTHING,
+            about=CallArguments(revision=revision) if revision else NOTHING,
             idempotent=True,
             linearizable=True,
         )
@@ -229,7 +229,7 @@ class RemoteEngine(Engine):
             _PUT,
             put_message(key, value, lease),
             pb.PutResponse,
-            about=About(key, lease or 0),
+            about=CallArguments(key, lease or 0),
             linearizable=True,
         )
         return etcd_messages.put_result(answer)
@@ -277,7 +277,7 @@ class RemoteEngine(Engine):
             _KV + "Compact",
             pb.CompactionRequest(revision=revision, physical=wait),
             pb.CompactionResponse,
-            about=About(revision=revision),
+            about=CallArguments(revision=revision),
         )
         now: int = answer.header.revision
         return now

@@ -221,7 +221,7 @@ class WatchHub:
             if body is None:
                 raise ConnectionLost("the server ended the watch stream")
             answer = decoded(pb.WatchResponse, body, METHOD)
-            self._caller.history.saw_cluster(answer.header.cluster_id)
+            self._caller.history.check_cluster_id(answer.header.cluster_id)
             self._take(answer, len(body))
 
     # Answers.
@@ -239,7 +239,7 @@ class WatchHub:
             self._created(watch, answer.header.revision)
         elif answer.events:
             watch.take(answer.events, size_bytes, goes_on=answer.fragment)
-            self._caller.history.rise(answer.events[-1].kv.mod_revision)
+            self._caller.history.record_revision(answer.events[-1].kv.mod_revision)
             if watch.is_full:
                 self._detach(watch)
         else:

@@ -46,7 +46,7 @@ _OWN_SITES: Final = (b"same-origin", b"none")
 """`none`: an address that the user has typed, or a bookmark."""
 
 
-class Verdict(NamedTuple):
+class AccessDecision(NamedTuple):
     """Whether a request is refused, and the fields that its answer gets in any case."""
 
     refusal: Reply | None
@@ -93,7 +93,7 @@ class WebAccess:
         listed = self._listed_hosts
         self._checks_hosts = not self._allows_all_hosts and bool(listed or is_exposed)
 
-    def judge(self, request_fields: Sequence[tuple[bytes, bytes]]) -> Verdict:
+    def judge(self, request_fields: Sequence[tuple[bytes, bytes]]) -> AccessDecision:
         """Decide on a request by its header fields, whose names are in lower case."""
         hosts, origins, sites = [], [], []
         for name, value in request_fields:
@@ -110,19 +110,19 @@ class WebAccess:
             fields = _VARY
         for host in hosts if self._checks_hosts else ():
             if host and not self._is_known(host):
-                return Verdict(_misdirected(host), _VARY if self._origins else ())
+                return AccessDecision(_misdirected(host), _VARY if self._origins else ())
         if self._allows_all_origins or not (origins or sites):
-            return Verdict(None, fields)
+            return AccessDecision(None, fields)
         if origins:
             origin = _origin(origins)
             if origin is not None and origin in self._origins:
-                return Verdict(None, ((_ALLOW_ORIGIN, origins[0]), *_ALLOWED, *_VARY))
+                return AccessDecision(None, ((_ALLOW_ORIGIN, origins[0]), *_ALLOWED, *_VARY))
             if origin is None or not self._is_own_page(origin, hosts):
-                return Verdict(_foreign(b"Origin", origins[0]), fields)
+                return AccessDecision(_foreign(b"Origin", origins[0]), fields)
         for site in sites:
             if site not in _OWN_SITES:
-                return Verdict(_foreign(b"Sec-Fetch-Site", site), fields)
-        return Verdict(None, fields)
+                return AccessDecision(_foreign(b"Sec-Fetch-Site", site), fields)
+        return AccessDecision(None, fields)
 
     def _is_known(self, host: bytes) -> bool:
         if host in self._known_hosts:

@@ -217,8 +217,8 @@ def _read(token: bytes, wanted: ListFilter) -> PageToken:
     return read
 
 
-class Showing:
-    """Shows single leases."""
+class LeaseDetails:
+    """Returns the details of single leases."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context

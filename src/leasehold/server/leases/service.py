@@ -20,7 +20,7 @@ from leasehold.landlord.batch_messages import Outcomes
 from leasehold.leases.policies import DEFAULT_POLICIES, Policies, find_policy
 from leasehold.server.etcd.service_context import ServiceContext
 from leasehold.server.leases.lease_watch import Watching
-from leasehold.server.leases.listing import Listing, Showing
+from leasehold.server.leases.listing import LeaseDetails, Listing
 from leasehold.server.leases.request_checks import check_holder, check_room, enter, invalid, refuse
 from leasehold.server.leases.service_leases import Grantors, outcomes_of
 from leasehold.store.slices import Slicer
@@ -215,7 +215,9 @@ class LeasesService:
             PATH + "Grant": Exchange(self.grant),
             PATH + "RenewAll": Exchange(self._batches.renew_all, hold=DurabilityGate.hold_renewal),
             PATH + "RevokeAll": Exchange(self._batches.revoke_all),
-            PATH + "Show": Exchange(Showing(self._context).show, hold=DurabilityGate.hold_read),
+            PATH + "Show": Exchange(
+                LeaseDetails(self._context).show, hold=DurabilityGate.hold_read
+            ),
             PATH + "List": Exchange(self._listing.page, hold=DurabilityGate.hold_read),
             PATH + "Watch": Subscription(
                 self._watching.open, waits_for_room=True, reads_context=False
