@@ -221,11 +221,8 @@ class Collector:
         try:
             trash = decode_trash(pair.value)
         except UndecodableValue as error:
-            logger.error(
-                "the data of deleted file %r is not deleted: %s",
-                pair.key.decode(errors="replace"),
-                error,
-            )
+            shown = pair.key.decode(errors="replace")
+            logger.error("the data of deleted file %r is not deleted: %s", shown, error)
             return False
         file_id, _, replaced = id_in(pair.key, TRASH).partition("/")
         if trash.is_directory:
@@ -336,11 +333,7 @@ class Collector:
         try:
             block = decode_block(pair.value)
         except UndecodableValue as error:  # its objects are found as orphans
-            logger.error(
-                "a block of deleted file %s cannot be decoded; its objects are deleted later: %s",
-                file_id,
-                error,
-            )
+            logger.error("objects of a block of file %s are deleted later: %s", file_id, error)
             block = Block(0)
         left = await self._delete_replicas(block.replicas, config)
         step: Step
@@ -359,10 +352,8 @@ class Collector:
         """Delete the objects that were replaced by others of the same block."""
         number = replaced.partition("-")[0]
         if not number.isdecimal():
-            logger.error(
-                "replaced data of a file is not deleted: key %r has no block number",
-                pair.key.decode(errors="replace"),
-            )
+            shown = pair.key.decode(errors="replace")
+            logger.error("replaced data is not deleted: key %r has no block number", shown)
             return
         if (await self._ns.range(repair_key(file_id, int(number)))).pairs:
             return  # the block has too few replicas: those that it had before may be needed

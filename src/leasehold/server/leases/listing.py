@@ -1,4 +1,4 @@
-"""Showing one lease, and listing leases by page, in the order of their ids.
+"""Details of one lease, and lists of leases by page, in the order of their ids.
 
 A listing reads from a *snapshot of ids*: the ids of the matching leases, taken at some moment since
 the first page was requested. It is kept between two pages, so that a page costs no more than its
