@@ -70,7 +70,7 @@ INTERNAL: dict[type, set[str]] = {
     leasehold.Registry: {"change", "close", "one_passing", "passing", "watched"},
     leasehold.Files: {"close"},
     leasehold.FileReader: {"load"},
-    leasehold.FileWriter: {"lost"},
+    leasehold.FileWriter: {"lost", "unlinked"},
     leasehold.RegisteredService: {"begin"},
     leasehold.Join: {
         *("all_state", "backoff", "connect", "discard", "keep", "register", "release"),
