@@ -202,6 +202,19 @@ def test_a_large_file_is_deleted_in_passes_of_limited_work(
         assert only_config_is_left(stage)
 
 
+def test_the_entry_of_a_deleted_file_stays_while_a_late_transaction_may_make_it_again() -> None:
+    with UpkeepStage(keep=0) as stage:
+        file_id = stage.write("file", b"data")
+        stage.run(stage.files.delete, "file")
+        stage.pass_time(1.0)
+        stage.collect()
+        assert stage.all_objects() == set()
+        assert stage.keys(TRASH).keys() == {TRASH + file_id.encode()}
+        stage.pass_time(LATE_S)
+        stage.collect()
+        assert only_config_is_left(stage)
+
+
 def test_a_store_that_fails_delays_no_other_store_or_file() -> None:
     with UpkeepStage(block_bytes=2) as stage:
         for path in ("a", "b", "c"):
