@@ -4,20 +4,19 @@ A listener is a mailbox of the cluster, or a process that serves `leasehold.v1.L
 endpoint. The operator decides with a `CallbackPolicy` which endpoints may be registered.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from leasehold.basics.addresses import TcpAddress, is_local
 from leasehold.basics.callbacks import ignore
 from leasehold.basics.endpoint_list import EndpointList, normal_endpoint
 from leasehold.basics.sockets import UNIX_PEER
-from leasehold.errors import PermissionDenied, TooBusy
+from leasehold.errors import PermissionDenied
 from leasehold.events.state import RemoteEvent, Target
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
+from leasehold.services.connection_pool import ConnectionPool
 from leasehold.wire import events_pb2, services_pb2
 
 NOTIFY_TIMEOUT_S: Final = 10.0
@@ -149,11 +148,10 @@ class ListenerCalls:
         """`connect` makes a channel to an endpoint; by default one without client certificate."""
         self._deliver = deliver
         self._timeout_s = timeout_s
-        self._max_channels = max_channels
-        self._connect = connect or _connect
-        self._channels: dict[str, _EndpointChannel] = {}
-        """By endpoint; the one that was used last comes last."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self._connect = connect or Channel
+        self._channels: ConnectionPool[str, Channel] = ConnectionPool(
+            "callback endpoints", max_channels, CHANNEL_IDLE_S
+        )
 
     @property
     def channels(self) -> int:
@@ -175,63 +173,17 @@ class ListenerCalls:
             check()
 
         message = notify_message(target.id, events)
-        held = self._use(target.endpoint)
-        try:
-            await held.channel.unary(
-                NOTIFY, message, timeout=self._timeout_s, idempotent=True, prepare=prepare
-            )
-        except RpcError as error:
-            raise as_ours(error, len(message)) from error
-        finally:
-            held.calls -= 1
-            held.used_at = asyncio.get_running_loop().time()
-
-    def _use(self, endpoint: str) -> "_EndpointChannel":
-        held = self._channels.pop(endpoint, None)
-        self._close_idle()
-        if held is None:
-            if len(self._channels) >= self._max_channels:
-                raise TooBusy(
-                    f"all {self._max_channels:,} connections to callback endpoints are in use: "
-                    f"events to {endpoint} are sent later"
+        endpoint = target.endpoint
+        with self._channels.use(
+            endpoint, lambda: self._connect(endpoint), f"events to {endpoint} are sent later"
+        ) as channel:
+            try:
+                await channel.unary(
+                    NOTIFY, message, timeout=self._timeout_s, idempotent=True, prepare=prepare
                 )
-            held = _EndpointChannel(self._connect(endpoint))
-        held.calls += 1
-        self._channels[endpoint] = held
-        return held
-
-    def _close_idle(self) -> None:
-        """Close channels that were not used for a while, and more if there is no room."""
-        idle_before = asyncio.get_running_loop().time() - CHANNEL_IDLE_S
-        has_room = len(self._channels) < self._max_channels
-        for endpoint, held in list(self._channels.items()):
-            if held.calls:
-                continue
-            if has_room and held.used_at > idle_before:
-                break  # and so are those after it
-            del self._channels[endpoint]
-            self._close(held)
-            has_room = True
-
-    def _close(self, held: "_EndpointChannel") -> None:
-        task = asyncio.get_running_loop().create_task(held.channel.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+            except RpcError as error:
+                raise as_ours(error, len(message)) from error
 
     async def close(self) -> None:
         """Close all channels. The senders that use it must be closed before."""
-        for held in self._channels.values():
-            self._close(held)
-        self._channels.clear()
-        await asyncio.gather(*self._closing, return_exceptions=True)
-
-
-@dataclass(slots=True)
-class _EndpointChannel:
-    channel: Channel
-    calls: int = 0
-    used_at: float = 0.0
-
-
-def _connect(endpoint: str) -> Channel:
-    return Channel(endpoint)
+        await self._channels.close()

@@ -6,18 +6,16 @@
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from leasehold.basics.durations import Requested
-from leasehold.basics.timers import ResettableTimer
 from leasehold.clock import Clock
 from leasehold.engine.interface import Engine
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.engine.values import Renewed
-from leasehold.errors import CallFailed, CallRefused, HistoryLost, TooBusy
+from leasehold.errors import CallFailed, CallRefused, HistoryLost
 from leasehold.grpc.channel import Channel
 from leasehold.landlord.remote_landlord import RemoteLandlord
 from leasehold.leases.lease import Outcome
@@ -53,10 +51,6 @@ CancelOwn: TypeAlias = Callable[[str, Sequence[Hashable]], Awaitable[Sequence[Ou
 class GrantorConnection(ABC):
     """The grantor of some leases, which renews and cancels them."""
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.used_at = 0.0
-
     @abstractmethod
     async def renew(self, wants: Wants) -> Sequence[Outcome]:
         """Renew leases of one grantor; raise `Withdrawn` if one may not be sent any more."""
@@ -73,7 +67,6 @@ class OwnEngine(GrantorConnection):
     """The engine of this process."""
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__()
         self._engine = engine
 
     async def renew(self, wants: Wants) -> Sequence[Outcome]:
@@ -87,7 +80,6 @@ class OwnServices(GrantorConnection):
     """The services of this cluster."""
 
     def __init__(self, renew: RenewOwn | None, cancel: CancelOwn | None) -> None:
-        super().__init__()
         self._renew = renew
         self._cancel = cancel
 
@@ -114,7 +106,6 @@ class LandlordConnection(GrantorConnection):
     def __init__(
         self, endpoints: tuple[str, ...], tls: ssl.SSLContext | None, clock: Clock
     ) -> None:
-        super().__init__()
         self._landlord = RemoteLandlord(endpoints, tls=tls, clock=clock)
 
     async def renew(self, wants: Wants) -> Sequence[Outcome]:
@@ -136,7 +127,6 @@ class EtcdConnection(GrantorConnection):
     def __init__(
         self, endpoints: tuple[str, ...], tls: ssl.SSLContext | None, clock: Clock
     ) -> None:
-        super().__init__()
         self._endpoints = endpoints
         self._tls = tls
         self._clock = clock
@@ -252,70 +242,3 @@ class ConnectionKey:
     kind: GrantorKind
     endpoints: tuple[str, ...]
     credentials: str
-
-
-class GrantorConnections:
-    """The open connections; those that were not used for a while are closed."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._connections: dict[ConnectionKey, GrantorConnection] = {}
-        """The one that was used last is at the end."""
-        self._closing: set[asyncio.Task[None]] = set()
-        self._timer = ResettableTimer(self._close_idle)
-        self._is_closed = False
-
-    def __len__(self) -> int:
-        return len(self._connections)
-
-    @contextmanager
-    def use(self, key: ConnectionKey, tls: ssl.SSLContext | None) -> Iterator[GrantorConnection]:
-        """Return a connection, which is not closed in the block."""
-        if self._is_closed:
-            raise CallFailed("the connections to grantors were closed")
-        connection = self._connections.pop(key, None)
-        if connection is None:
-            self._make_room()
-            kind = EtcdConnection if key.kind is GrantorKind.ETCD else LandlordConnection
-            connection = kind(key.endpoints, tls, self._clock)
-        self._connections[key] = connection
-        connection.calls += 1
-        try:
-            yield connection
-        finally:
-            connection.calls -= 1
-            connection.used_at = self._clock.boottime()
-            if not self._is_closed:
-                self._timer.set(asyncio.get_running_loop(), IDLE_S)
-
-    def _make_room(self) -> None:
-        if len(self._connections) < MAX_CONNECTIONS:
-            return
-        idle = next((key for key, each in self._connections.items() if not each.calls), None)
-        if idle is None:
-            raise TooBusy(
-                f"all {MAX_CONNECTIONS:,} connections to grantors are in use: the lease is "
-                "renewed later"
-            )
-        self._close_later(self._connections.pop(idle))
-
-    def _close_idle(self) -> None:
-        until = self._clock.boottime() - IDLE_S
-        for key, connection in list(self._connections.items()):
-            if not connection.calls and connection.used_at <= until:
-                self._close_later(self._connections.pop(key))
-        if self._connections:
-            self._timer.set(asyncio.get_running_loop(), IDLE_S)
-
-    def _close_later(self, connection: GrantorConnection) -> None:
-        task = asyncio.get_running_loop().create_task(connection.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    async def close(self) -> None:
-        """Close all of them; calls under way fail."""
-        self._is_closed = True
-        self._timer.cancel()
-        connections = list(self._connections.values())
-        self._connections.clear()
-        await asyncio.gather(*(connection.close() for connection in connections), *self._closing)

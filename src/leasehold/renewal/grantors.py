@@ -42,10 +42,13 @@ from leasehold.errors import (
 from leasehold.leases.holder_view import Send
 from leasehold.leases.lease import Lease, Outcome
 from leasehold.renewal.grantor_connections import (
+    IDLE_S,
+    MAX_CONNECTIONS,
     CancelOwn,
     ConnectionKey,
+    EtcdConnection,
     GrantorConnection,
-    GrantorConnections,
+    LandlordConnection,
     OwnEngine,
     OwnServices,
     RenewOwn,
@@ -57,6 +60,7 @@ from leasehold.renewal.references import (
     LeaseReference,
     ReferencedLease,
 )
+from leasehold.services.connection_pool import ConnectionPool
 from leasehold.services.withdrawn_leases import send_permitted
 
 ONE_BY_ONE: Final = 8
@@ -231,7 +235,9 @@ class Grantors:
         self._allowed = allowed or EndpointList()
         self._credentials = credentials or {}
         self._is_client = is_client
-        self._connections = GrantorConnections(clock)
+        self._connections: ConnectionPool[ConnectionKey, GrantorConnection] = ConnectionPool(
+            "grantors", MAX_CONNECTIONS, IDLE_S
+        )
         self._own_engine = OwnEngine(own_engine)
         self._own_services = OwnServices(renew_own, cancel_own)
 
@@ -395,9 +401,17 @@ class Grantors:
 
     def _connection(self, key: Hashable) -> AbstractContextManager[GrantorConnection]:
         if isinstance(key, ConnectionKey):
-            tls = self._credentials[key.credentials].tls if key.credentials else None
-            return self._connections.use(key, tls)
+            if self._connections.is_closed:
+                raise CallFailed("the connections to grantors were closed")
+            return self._connections.use(
+                key, lambda: self._connected(key), "the lease is renewed later"
+            )
         return nullcontext(self._own_services if key is _OWN_SERVICES else self._own_engine)
+
+    def _connected(self, key: ConnectionKey) -> GrantorConnection:
+        tls = self._credentials[key.credentials].tls if key.credentials else None
+        kind = EtcdConnection if key.kind is GrantorKind.ETCD else LandlordConnection
+        return kind(key.endpoints, tls, self.clock)
 
     async def close(self) -> None:
         """Disconnect from all of them; calls under way fail. No lease is ended."""

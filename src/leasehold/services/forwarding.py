@@ -37,6 +37,7 @@ from leasehold.grpc.error_details import REFUSED, detail_of
 from leasehold.grpc.protocol import RpcError, parse
 from leasehold.grpc.retries import Prepare
 from leasehold.grpc.routes import Answer, Exchange, Method
+from leasehold.services.connection_pool import ConnectionPool
 from leasehold.services.shards import Shards
 
 T = TypeVar("T")
@@ -109,14 +110,8 @@ class Forwarder:
         """`open_channel` returns a channel to an address, with TLS if servers use it."""
         self._shards = shards
         self._open_channel = open_channel
-        self._max_channels = max_channels
-        self._channels: dict[str, Channel] = {}
-        """The least recently used first."""
-        self._calls: dict[str, int] = {}
-        """The number of calls under way, by address."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self._channels: ConnectionPool[str, Channel] = ConnectionPool("other servers", max_channels)
         self._running: set[asyncio.Task[bytes]] = set()
-        self._is_closed = False
 
     # Handlers.
 
@@ -226,9 +221,9 @@ class Forwarder:
         """Make a call at a server, as `pass_on` does; `prepare` is as for `Channel.unary`."""
         metadata = self._metadata(context)
         try:
-            channel = self._channel(address)
-            self._calls[address] = self._calls.get(address, 0) + 1
-            try:
+            if self._channels.is_closed:
+                raise ConnectFailed("this server is being stopped")
+            with self._channels.use(address, lambda: self._connect(address), "retry") as channel:
                 return await channel.unary(
                     path,
                     message,
@@ -236,12 +231,10 @@ class Forwarder:
                     metadata=metadata,
                     prepare=prepare,
                 )
-            finally:
-                self._calls[address] -= 1
         except (ConnectFailed, TooBusy) as error:  # nothing was executed
             raise _refusal(error) from error
         except RpcError as error:
-            if self._is_closed and error.status is Status.CANCELLED:  # by `close`
+            if self._channels.is_closed and error.status is Status.CANCELLED:  # by `close`
                 raise ConnectionLost(error.message) from error
             raise
 
@@ -291,39 +284,16 @@ class Forwarder:
 
     # Channels.
 
-    def _channel(self, address: str) -> Channel:
-        if self._is_closed:
-            raise ConnectFailed("this server is being stopped")
-        channel = self._channels.pop(address, None)
-        if channel is None:
-            if len(self._channels) >= self._max_channels:
-                self._close_idle()
-            try:
-                channel = self._open_channel(address)
-            except ValueError as error:  # it is not an argument of the client
-                text = f"the address of another server is not valid: {error}"
-                raise ConnectFailed(text) from error
-        self._channels[address] = channel
-        return channel
-
-    def _close_idle(self) -> None:
-        idle = [address for address in self._channels if not self._calls.get(address)]
-        if not idle:
-            raise TooBusy(f"all {self._max_channels} connections to other servers are in use")
-        channel = self._channels.pop(idle[0])
-        self._calls.pop(idle[0], None)
-        task = asyncio.get_running_loop().create_task(channel.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+    def _connect(self, address: str) -> Channel:
+        try:
+            return self._open_channel(address)
+        except ValueError as error:  # it is not an argument of the client
+            text = f"the address of another server is not valid: {error}"
+            raise ConnectFailed(text) from error
 
     async def close(self) -> None:
         """Close all connections to other servers. Nothing is passed on afterwards."""
-        self._is_closed = True
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._channels.close()
 
 
 def is_local_peer(peer: str) -> bool:
