@@ -14,7 +14,7 @@ from leasehold.basics.durations import check_seconds
 from leasehold.basics.pending import Pending
 from leasehold.client.client import Client
 from leasehold.engine.remote.caller import RANGE
-from leasehold.engine.remote.remote_engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine, lease_channel
 from leasehold.engine.time_limits import TIMEOUT_S
 from leasehold.errors import ClusterMismatch, LeaseholdError
 from leasehold.grpc.channel import Channel
@@ -28,14 +28,6 @@ VARIABLE: Final = "LEASEHOLD_ENDPOINTS"
 """Addresses of servers, separated by commas, for programs that do not give any."""
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:2379"
-
-RECONNECT_MAX_S: Final = 1.0
-"""The longest pause between two attempts to connect: leases expire in the meantime."""
-
-KEEPALIVE_S: Final = 6.0
-KEEPALIVE_TIMEOUT_S: Final = 2.0
-"""A dead connection is detected in time for leases of ten seconds. etcd treats more than one ping
-in five seconds as an attack."""
 
 
 CLUSTER_CHECK_S: Final = 0.5
@@ -76,13 +68,7 @@ def connect(
     """
     places = endpoints_of(endpoints)
     timeout_s = check_seconds(timeout, "timeout")
-    make_channel = partial(
-        Channel,
-        tls=tls,
-        keepalive=KEEPALIVE_S,
-        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
-        reconnect_max=RECONNECT_MAX_S,
-    )
+    make_channel = partial(lease_channel, tls=tls)
     make_client = partial(Client, timeout=timeout_s, session_ttl=session_ttl, name=name)
     check_client(session_ttl, name)
     make_channel(places)  # invalid arguments are refused immediately

@@ -11,11 +11,10 @@ from typing import Final, Protocol, Self
 
 from leasehold.basics.durations import DurationLike
 from leasehold.discovery.announced import Registrar
-from leasehold.engine.remote.remote_engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine, lease_channel
 from leasehold.engine.time_limits import CallTimeouts
 from leasehold.errors import CallRefused, ClusterMismatch
 from leasehold.events.callback_dispatch import Callbacks
-from leasehold.grpc.channel import Channel
 from leasehold.leases.lease import Lease
 from leasehold.registry.client import Registry
 from leasehold.registry.codecs import AttributesLike
@@ -23,11 +22,6 @@ from leasehold.registry.state import Health, Item
 
 CALL_S: Final = 5.0
 """The timeout of connecting, and of each call."""
-
-KEEPALIVE_S: Final = 6.0
-KEEPALIVE_TIMEOUT_S: Final = 2.0
-RECONNECT_MAX_S: Final = 1.0
-"""As for clients: leases depend on the connection."""
 
 
 class JoinedRegistration(Protocol):
@@ -62,14 +56,7 @@ class ConnectedRegistrar:
     @classmethod
     async def open(cls, registrar: Registrar, tls: ssl.SSLContext | None) -> Self:
         """Connect to any endpoint of a registrar. Raises `ClusterMismatch` if it is another one."""
-        channel = Channel(
-            registrar.endpoints,
-            tls=tls,
-            keepalive=KEEPALIVE_S,
-            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
-            reconnect_max=RECONNECT_MAX_S,
-        )
-        engine = RemoteEngine(channel)
+        engine = RemoteEngine(lease_channel(registrar.endpoints, tls))
         try:
             async with asyncio.timeout(CALL_S):
                 await engine.start()

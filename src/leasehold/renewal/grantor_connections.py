@@ -13,10 +13,9 @@ from typing import Final, TypeAlias
 from leasehold.basics.durations import Requested
 from leasehold.clock import Clock
 from leasehold.engine.interface import Engine
-from leasehold.engine.remote.remote_engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine, lease_channel
 from leasehold.engine.values import Renewed
 from leasehold.errors import CallFailed, CallRefused, HistoryLost
-from leasehold.grpc.channel import Channel
 from leasehold.landlord.remote_landlord import RemoteLandlord
 from leasehold.leases.lease import Outcome
 from leasehold.renewal.references import GrantorKind, ReferencedLease
@@ -30,11 +29,6 @@ IDLE_S: Final = 60.0
 
 START_S: Final = 10.0
 """How long connecting to an etcd cluster may take."""
-
-KEEPALIVE_S: Final = 6.0
-KEEPALIVE_TIMEOUT_S: Final = 2.0
-RECONNECT_MAX_S: Final = 1.0
-"""As for clients: leases expire in the meantime."""
 
 Wants: TypeAlias = Sequence[tuple[ReferencedLease, Requested]]
 
@@ -156,14 +150,7 @@ class EtcdConnection(GrantorConnection):
         return engine
 
     async def _connect(self) -> RemoteEngine:
-        channel = Channel(
-            self._endpoints,
-            tls=self._tls,
-            keepalive=KEEPALIVE_S,
-            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
-            reconnect_max=RECONNECT_MAX_S,
-        )
-        engine = RemoteEngine(channel, clock=self._clock)
+        engine = RemoteEngine(lease_channel(self._endpoints, self._tls), clock=self._clock)
         try:
             async with asyncio.timeout(START_S):
                 await engine.start()

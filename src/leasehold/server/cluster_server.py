@@ -22,10 +22,9 @@ from typing import Final, Self
 from leasehold.basics.addresses import Address
 from leasehold.basics.backoff import Backoff, exponential
 from leasehold.basics.histogram import Histogram
-from leasehold.engine.remote.remote_engine import RemoteEngine
+from leasehold.engine.remote.remote_engine import RemoteEngine, lease_channel
 from leasehold.errors import Closed, ConnectFailed, HistoryLost, LeaseholdError
 from leasehold.grpc.call_context import Interceptor
-from leasehold.grpc.channel import Channel
 from leasehold.grpc.health import SERVER, HealthService, ServingStatus
 from leasehold.grpc.http_handlers import Pages, Reply
 from leasehold.grpc.reflection import ReflectionService, services_of
@@ -67,11 +66,6 @@ PROBE_TIMEOUT_S: Final = 3
 
 RETRIES: Final = exponential(0.1, 1.0)
 """The pauses between attempts to connect at the start."""
-
-KEEPALIVE_S: Final = 6.0
-KEEPALIVE_TIMEOUT_S: Final = 2.0
-RECONNECT_MAX_S: Final = 1.0
-"""As for clients: leases depend on the connection."""
 
 LATENCIES_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -351,12 +345,4 @@ class ClusterServer:
 
 def engine_at(place: RemoteEndpoints) -> RemoteEngine:
     """Return an engine at these endpoints, not started. Raises `OSError` or `ValueError`."""
-    return RemoteEngine(
-        Channel(
-            place.endpoints,
-            tls=place.tls(),
-            keepalive=KEEPALIVE_S,
-            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
-            reconnect_max=RECONNECT_MAX_S,
-        )
-    )
+    return RemoteEngine(lease_channel(place.endpoints, place.tls()))

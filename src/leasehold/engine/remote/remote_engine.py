@@ -8,6 +8,7 @@ while a cluster has no leader.
 
 import asyncio
 import os
+import ssl
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
 from typing import Any, Final
@@ -46,6 +47,7 @@ from leasehold.engine.values import (
 )
 from leasehold.errors import Closed, Forked, HistoryLost
 from leasehold.grpc.channel import Channel
+from leasehold.grpc.endpoints import Endpoints
 from leasehold.keyspace import transaction_rules as txns
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, SortBy, Step, Txn
 from leasehold.wire import rpc_pb2 as pb
@@ -54,8 +56,27 @@ _KV: Final = "/etcdserverpb.KV/"
 _RANGE: Final = _KV + "Range"
 _PUT: Final = _KV + "Put"
 
+RECONNECT_MAX_S: Final = 1.0
+"""The longest pause between two attempts to connect: leases expire in the meantime."""
+
+KEEPALIVE_S: Final = 6.0
+KEEPALIVE_TIMEOUT_S: Final = 2.0
+"""A dead connection is detected in time for leases of ten seconds. etcd treats more than one ping
+in five seconds as an attack."""
+
 _NONE: Final = 0
 """Compared by identity: any other zero only takes the slower path."""
+
+
+def lease_channel(endpoints: Endpoints, tls: ssl.SSLContext | None) -> Channel:
+    """Return a channel for an engine whose leases are renewed on it."""
+    return Channel(
+        endpoints,
+        tls=tls,
+        keepalive=KEEPALIVE_S,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+        reconnect_max=RECONNECT_MAX_S,
+    )
 
 
 class RemoteEngine(Engine):
