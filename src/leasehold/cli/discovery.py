@@ -17,7 +17,7 @@ from leasehold.cli.discovery_views import (
     group_lines,
 )
 from leasehold.cli.leased_objects import MAILBOX, REGISTRATION
-from leasehold.cli.output import emit_json, emit_lines, print_error
+from leasehold.cli.output import emit_json, emit_lines, print_error, print_whether
 from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
 from leasehold.errors import LeaseholdError, LookupUnmarshalError, UnsupportedOperation
 
@@ -269,13 +269,9 @@ async def _discard(client: "Client", arguments: argparse.Namespace) -> int:
     except LookupUnmarshalError:
         is_there = True  # it may be one that cannot be decoded
     await found.discard(registrar)
-    if arguments.json:
-        emit_json({"discarded": is_there})
-    elif is_there:
-        emit_lines([f"registrar {registrar.id} is discarded"])
-    if not is_there:
-        print_error(f"registrar {registrar.id} is not found by discovery registration {found.id}")
-    return OK if is_there else NOT_THERE
+    yes = f"registrar {registrar.id} is discarded"
+    no = f"registrar {registrar.id} is not found by discovery registration {found.id}"
+    return print_whether(arguments, "discarded", is_there, yes, no, NOT_THERE)
 
 
 # Destroy.

@@ -196,7 +196,6 @@ class ObjectKind(Generic[T_co]):
 
     async def _destroy(self, client: "Client", arguments: argparse.Namespace) -> int:
         ids = list(dict.fromkeys(arguments.id))
-
         failures: dict[str, LeaseholdError] = {}
         for each in ids:
             try:

@@ -4,6 +4,7 @@ In JSON, bytes that are UTF-8 are a text under their name, such as `"value": "he
 in base64 under another name, `"value_base64": "/w=="`, so the two cannot be confused.
 """
 
+import argparse
 import base64
 import json
 import sys
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self, TextIO
 
-from leasehold.cli.parser import FAILURE
+from leasehold.cli.parser import FAILURE, OK
 from leasehold.cli.settings.error_texts import escaped, one_line
 from leasehold.cli.signals import SIGNALS
 from leasehold.errors import LeaseholdError
@@ -94,6 +95,20 @@ def emit_lines(lines: Iterable[str]) -> None:
 def emit_json(*documents: object) -> None:
     """Write each document as a line, in UTF-8."""
     emit("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in documents).encode())
+
+
+def print_whether(
+    arguments: argparse.Namespace, key: str, is_so: bool, yes: str, no: str, code: int
+) -> int:
+    """Print a result that is true or false; return the exit code, which is `code` for `no`."""
+    if arguments.json:
+        emit_json({key: is_so})
+    elif is_so:
+        emit_lines([yes])
+    if is_so:
+        return OK
+    print_error(no)
+    return code
 
 
 def is_terminal() -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_remaining, shown_term
 from leasehold.cli.connection import finish_with_client
-from leasehold.cli.output import emit_json, emit_lines, number, print_error, shown_bytes, table
+from leasehold.cli.output import emit_json, emit_lines, number, print_whether, shown_bytes, table
 from leasehold.cli.parser import DENIED, NOT_THERE, OK, Commands, add_group, epilog
 from leasehold.errors import LeaseholdError
 
@@ -163,16 +163,10 @@ def _add_check(group: Commands) -> None:
 
 async def _check(client: "Client", arguments: argparse.Namespace) -> int:
     subject, resource, right = arguments.subject, arguments.resource, arguments.right
-
     is_allowed = await client.permits.check(subject, resource, right, cache=False)
     shown = f"the right {_shown(right)} on {_shown(resource)}"
-    if arguments.json:
-        emit_json({"allowed": is_allowed})
-    elif is_allowed:
-        emit_lines([f"{_shown(subject)} has {shown}"])
-    if not is_allowed:
-        print_error(f"{_shown(subject)} does not have {shown}")
-    return OK if is_allowed else DENIED
+    yes, no = f"{_shown(subject)} has {shown}", f"{_shown(subject)} does not have {shown}"
+    return print_whether(arguments, "allowed", is_allowed, yes, no, DENIED)
 
 
 # Revoke.
@@ -199,16 +193,11 @@ def _add_revoke(group: Commands) -> None:
 
 
 async def _revoke(client: "Client", arguments: argparse.Namespace) -> int:
-    subject, resource = arguments.subject, arguments.resource
-
-    was_there = await client.permits.revoke(subject, resource)
-    if arguments.json:
-        emit_json({"revoked": was_there})
-    elif was_there:
-        emit_lines([f"the permit of {_shown(subject)} for {_shown(resource)} is revoked"])
-    if not was_there:
-        print_error(f"{_shown(subject)} has no permit for {_shown(resource)}")
-    return OK if was_there else NOT_THERE
+    was_there = await client.permits.revoke(arguments.subject, arguments.resource)
+    subject, resource = _shown(arguments.subject), _shown(arguments.resource)
+    yes = f"the permit of {subject} for {resource} is revoked"
+    no = f"{subject} has no permit for {resource}"
+    return print_whether(arguments, "revoked", was_there, yes, no, NOT_THERE)
 
 
 # List.

@@ -8,7 +8,7 @@ from leasehold.cli import argument_types
 from leasehold.cli.argument_types import shown_id, shown_term, term_or_forever
 from leasehold.cli.connection import ConnectOptions, finish, finish_with_client, remote, with_client
 from leasehold.cli.leased_objects import MAILBOX, REGISTRATION, RENEWAL_SET
-from leasehold.cli.output import emit_json, emit_lines, print_error
+from leasehold.cli.output import emit_json, emit_lines, print_error, print_whether
 from leasehold.cli.parser import NOT_THERE, OK, USAGE_ERROR, Commands, add_group, epilog
 from leasehold.cli.renewal_views import VIEWS
 from leasehold.errors import LeaseholdError, Status
@@ -321,17 +321,11 @@ def _remove(arguments: argparse.Namespace) -> int:
     async def work(client: "Client") -> int:
         renewals = await RENEWAL_SET.found(client, arguments.id)
         reference = await _reference(client, arguments)
-        removed = await renewals.remove(reference)
-        if arguments.json:
-            emit_json({"removed": removed is not None})
-        elif removed is not None:
-            emit_lines([f"{_shown_lease(reference)} has left renewal set {renewals.id}"])
-        if removed is None:
-            print_error(
-                f"{_shown_lease(reference)} of {reference.grantor} is not in renewal set "
-                f"{renewals.id}"
-            )
-        return NOT_THERE if removed is None else OK
+        was_there = await renewals.remove(reference) is not None
+        shown = _shown_lease(reference)
+        yes = f"{shown} has left renewal set {renewals.id}"
+        no = f"{shown} of {reference.grantor} is not in renewal set {renewals.id}"
+        return print_whether(arguments, "removed", was_there, yes, no, NOT_THERE)
 
     return with_client(arguments, work)
 

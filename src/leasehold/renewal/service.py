@@ -33,6 +33,7 @@ from leasehold.events.delivery import EventSender, EventTransport
 from leasehold.events.state import EventQueue, Target
 from leasehold.keyspace.operations import Step
 from leasehold.leases.policies import DurationPolicy
+from leasehold.leases.renewal_manager import LATENESS_S
 from leasehold.renewal import stored
 from leasehold.renewal.end_recorder import EndRecorder
 from leasehold.renewal.grantors import Grantors
@@ -66,9 +67,6 @@ RETRIES: Final = exponential(0.1, 10.0)
 """The waits between attempts to write the removal of members."""
 
 _DONE: Final = object()
-
-LATENESS_S: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0)
-"""Bounds of the metric of late warnings."""
 
 
 @dataclass(frozen=True, slots=True)
