@@ -9,8 +9,8 @@ from leasehold.events.state import Target
 from leasehold.renewal import stored
 from leasehold.renewal.state import (
     FAILURES_PER_TRANSACTION,
-    Admission,
     Member,
+    MemberChange,
     MemberTerms,
     SetEvent,
     SetState,
@@ -154,11 +154,11 @@ def test_members_leave_once_and_in_order(steps: list[tuple[str, str]]) -> None:
         if step in ("add", "expired"):
             admission = state.admission(name, terms, is_over=step == "expired")
             if is_member:
-                assert admission is Admission.REPLACED
+                assert admission is MemberChange.REPLACED
             elif step == "expired":
-                assert admission is Admission.EXPIRED
+                assert admission is MemberChange.EXPIRED
             else:
-                assert admission is Admission.ADDED
+                assert admission is MemberChange.ADDED
                 member = state.new_member(name, b"", terms, 1.0, 1.0)
                 assert all(member.order > order for order in orders)
                 orders.append(member.order)
@@ -166,7 +166,7 @@ def test_members_leave_once_and_in_order(steps: list[tuple[str, str]]) -> None:
                 model.add(name)
         elif step == "drop":
             admission = state.admission(name, None, is_over=False)
-            assert admission is (Admission.REMOVED if is_member else Admission.IGNORED)
+            assert admission is (MemberChange.REMOVED if is_member else MemberChange.IGNORED)
         elif step == "write":
             batch = state.leaving_now()
             assert len(batch) <= FAILURES_PER_TRANSACTION

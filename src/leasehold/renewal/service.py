@@ -42,9 +42,9 @@ from leasehold.renewal.member_renewals import MemberRenewals
 from leasehold.renewal.references import MAX_REFERENCE_BYTES, LeaseReference
 from leasehold.renewal.state import (
     UNKNOWN_TERM_S,
-    Admission,
     Leaving,
     Member,
+    MemberChange,
     MemberTerms,
     SetEvent,
     WarningState,
@@ -182,13 +182,13 @@ class RenewalService:
         async with self._call_on(set_id) as live:
             admission = live.state.admission(reference.digest, terms, is_over=remaining == 0.0)
             match admission:
-                case Admission.IGNORED:
+                case MemberChange.IGNORED:
                     return
-                case Admission.REMOVED:
+                case MemberChange.REMOVED:
                     await self._remove(live, live.state.members[reference.digest])
                     return
             assert terms is not None
-            if admission is Admission.REPLACED:
+            if admission is MemberChange.REPLACED:
                 await self._replace_terms(live, live.state.members[reference.digest], terms)
                 return
             if len(live.state.members) >= self.limits.members:
@@ -200,7 +200,7 @@ class RenewalService:
             member = live.state.new_member(
                 reference.digest, encoded, terms, end_after(left_s, wall), max(term_s, left_s)
             )
-            if admission is Admission.EXPIRED:
+            if admission is MemberChange.EXPIRED:
                 await self._write_departures(live, [Leaving(member, is_failure=True)])
                 return
             await self._write(live, [live.put_member(member)])

@@ -61,7 +61,7 @@ class SetEvent(IntEnum):
     RENEWAL_FAILURE = 2
 
 
-class Admission(Enum):
+class MemberChange(Enum):
     """The result of adding a lease to a set."""
 
     ADDED = "added"
@@ -167,14 +167,14 @@ class SetState:
         later = (member for member in self.members.values() if member.order > order)
         return list(islice(later, count))
 
-    def admission(self, digest: str, terms: MemberTerms | None, *, is_over: bool) -> Admission:
+    def admission(self, digest: str, terms: MemberTerms | None, *, is_over: bool) -> MemberChange:
         """Return the effect of adding a lease; nothing is changed."""
         is_member = digest in self.members
         if terms is None:
-            return Admission.REMOVED if is_member else Admission.IGNORED
+            return MemberChange.REMOVED if is_member else MemberChange.IGNORED
         if is_member:
-            return Admission.REPLACED
-        return Admission.EXPIRED if is_over else Admission.ADDED
+            return MemberChange.REPLACED
+        return MemberChange.EXPIRED if is_over else MemberChange.ADDED
 
     def new_member(
         self, digest: str, reference: bytes, terms: MemberTerms, end: float, term_s: float

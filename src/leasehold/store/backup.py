@@ -30,7 +30,7 @@ from leasehold.errors import Closed, StorageError, TooBusy
 from leasehold.journal.database_file import UNLOCKED_VFS
 from leasehold.journal.journal_format import PAGE_BYTES
 from leasehold.store.backup_file import (
-    Draft,
+    BackupDraft,
     OnProgress,
     UnlinkedFile,
     remove_leftovers,
@@ -158,7 +158,7 @@ class Backups:
         target = _place(path, self._directory)
         if self._backups >= MAX_BACKUPS:
             raise TooBusy(f"{MAX_BACKUPS} backups are being made already; wait for one of them")
-        draft = Draft(target, force=force)
+        draft = BackupDraft(target, force=force)
         self._backups += 1
         try:
             await _in_thread(draft.begin)
@@ -207,7 +207,7 @@ class Backups:
 
     async def _copy(
         self,
-        draft: Draft | UnlinkedFile,
+        draft: BackupDraft | UnlinkedFile,
         on_progress: OnProgress,
         on_begun: Callable[[], None] = ignore,
     ) -> None:
@@ -231,7 +231,7 @@ class Backups:
                 over.set_result(None)
 
     async def _copy_slices(
-        self, draft: Draft | UnlinkedFile, copy: Copy, on_progress: OnProgress
+        self, draft: BackupDraft | UnlinkedFile, copy: Copy, on_progress: OnProgress
     ) -> None:
         synced_bytes = 0
         while await self._committer().do(lambda _: copy.go_on()):
@@ -257,7 +257,7 @@ def back_up_directory(
     """Make a backup of a directory that no process has open; the directory is not changed."""
     target = _place(path, directory)
     with reading(directory) as connection:
-        draft = Draft(target, force=force)
+        draft = BackupDraft(target, force=force)
         try:
             draft.begin()
             _copy_all(connection, draft, on_progress or ignore)
@@ -266,7 +266,7 @@ def back_up_directory(
             draft.discard()
 
 
-def _copy_all(source: apsw.Connection, draft: Draft, on_progress: OnProgress) -> None:
+def _copy_all(source: apsw.Connection, draft: BackupDraft, on_progress: OnProgress) -> None:
     copy = Copy(draft.path)
     try:
         copy.begin(lambda target: target.backup("main", source, "main"))
@@ -277,7 +277,7 @@ def _copy_all(source: apsw.Connection, draft: Draft, on_progress: OnProgress) ->
         copy.close()
 
 
-def _finished(draft: Draft) -> Backup:
+def _finished(draft: BackupDraft) -> Backup:
     with opened_to_read(draft.path) as connection:
         revision = revision_of(connection, draft.path)
     return Backup(draft.target, revision, draft.finish(_now_us()))
@@ -290,7 +290,7 @@ def _now_us() -> int:
 def _place(path: str | PathLike[str], directory: Path | None) -> Path:
     """Return the path of a backup; not in the directory itself: the journal might be replaced."""
     target = Path(path).absolute()
-    with suppress(OSError, ValueError):  # `Draft` will raise it
+    with suppress(OSError, ValueError):  # `BackupDraft` will raise it
         if directory is not None and target.parent.samefile(directory):
             raise StorageError(
                 f"{target} is within the data directory {directory}: a backup belongs elsewhere, "

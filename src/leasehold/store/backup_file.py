@@ -58,7 +58,7 @@ def _time_of(block: bytes) -> int | None:
     return int(time_us) if magic == _MAGIC else None
 
 
-class Draft:
+class BackupDraft:
     """A backup that is being written."""
 
     def __init__(self, target: Path, *, force: bool = False) -> None:

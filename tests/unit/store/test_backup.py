@@ -31,7 +31,7 @@ from leasehold.journal.journal_format import FORMAT_VERSION, PAGE_BYTES
 from leasehold.store import backup as backup_module
 from leasehold.store import restoring
 from leasehold.store.backup import MAX_BACKUPS, Backup, Copy, back_up_directory
-from leasehold.store.backup_file import Draft, OnProgress, draft_path
+from leasehold.store.backup_file import BackupDraft, OnProgress, draft_path
 from leasehold.store.checking import Report, check, check_backup, check_directory, reading
 from leasehold.store.restoring import REVISIONS_AHEAD, restore
 
@@ -100,7 +100,7 @@ def test_what_is_appended_folded_and_checkpointed_meanwhile_gets_into_the_copy(
     tmp_path: Path,
 ) -> None:
     journal = Journal(tmp_path / "data")
-    draft = Draft(tmp_path / "copy")
+    draft = BackupDraft(tmp_path / "copy")
     draft.begin()
     number = 1
     for _ in range(60):
@@ -321,7 +321,7 @@ def test_what_a_killed_process_has_left_is_written_over(tmp_path: Path) -> None:
 
 def test_two_backups_under_one_name_do_not_meet(tmp_path: Path) -> None:
     filled(tmp_path / "data")
-    first = Draft(tmp_path / "backup.db")
+    first = BackupDraft(tmp_path / "backup.db")
     first.begin()
     with pytest.raises(StorageError, match=r"another backup is being written to .*backup.db: wait"):
         back_up_directory(tmp_path / "data", tmp_path / "backup.db")
@@ -465,17 +465,17 @@ def test_only_so_many_backups_are_made_at_a_time(
 ) -> None:
     filled(tmp_path / "data")
     may_begin = threading.Event()
-    begin = Draft.begin
+    begin = BackupDraft.begin
 
     async def work(engine: EmbeddedEngine) -> None:
         loop, begun = asyncio.get_running_loop(), asyncio.Semaphore(0)
 
-        def begin_later(draft: Draft) -> None:
+        def begin_later(draft: BackupDraft) -> None:
             loop.call_soon_threadsafe(begun.release)
             assert may_begin.wait(WITHIN_S)
             begin(draft)
 
-        monkeypatch.setattr(Draft, "begin", begin_later)
+        monkeypatch.setattr(BackupDraft, "begin", begin_later)
         tasks = [
             asyncio.create_task(engine.backup(tmp_path / f"{number}"))
             for number in range(MAX_BACKUPS)
