@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from leasehold.cli import argument_types
-from leasehold.cli.connection import finish, print_note, with_client
+from leasehold.cli.connection import finish_with_client, print_note
 from leasehold.cli.files_copy import add_append, add_cat, add_put
 from leasehold.cli.files_stores import add_stores
 from leasehold.cli.files_upkeep import add_collect, add_fsck, add_repair
@@ -91,21 +91,18 @@ def _add_ls(group: Commands) -> None:
         "path", nargs="?", default="", metavar="PATH", help="directory or file (default: the root)"
     )
     parser.add_argument("-l", "--long", action="store_true", help="with state, size and holder")
-    finish(parser, _ls)
+    finish_with_client(parser, _ls)
 
 
-def _ls(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = [each async for each in client.files.list(arguments.path)]
-        if arguments.json:
-            emit_json({"files": [file_json(each) for each in found]})
-        elif arguments.long:
-            emit_lines(table(_FILE_HEADS, map(file_row, found)))
-        else:
-            emit_lines(map(listed_name, found))
-        return OK
-
-    return with_client(arguments, work)
+async def _ls(client: "Client", arguments: argparse.Namespace) -> int:
+    found = [each async for each in client.files.list(arguments.path)]
+    if arguments.json:
+        emit_json({"files": [file_json(each) for each in found]})
+    elif arguments.long:
+        emit_lines(table(_FILE_HEADS, map(file_row, found)))
+    else:
+        emit_lines(map(listed_name, found))
+    return OK
 
 
 def _add_mv(group: Commands) -> None:
@@ -130,17 +127,14 @@ def _add_mv(group: Commands) -> None:
         action="store_true",
         help="replace a file, even if it is open, or an empty directory",
     )
-    finish(parser, _mv)
+    finish_with_client(parser, _mv)
 
 
-def _mv(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        await _rename(client, arguments.source, arguments.target, overwrite=arguments.overwrite)
-        if arguments.json:
-            emit_json({"source": arguments.source, "target": arguments.target})
-        return OK
-
-    return with_client(arguments, work)
+async def _mv(client: "Client", arguments: argparse.Namespace) -> int:
+    await _rename(client, arguments.source, arguments.target, overwrite=arguments.overwrite)
+    if arguments.json:
+        emit_json({"source": arguments.source, "target": arguments.target})
+    return OK
 
 
 async def _rename(client: "Client", source: str, target: str, *, overwrite: bool) -> None:
@@ -188,18 +182,15 @@ def _add_rm(group: Commands) -> None:
     parser.add_argument(
         "-r", "--recursive", action="store_true", help="delete directories with everything in them"
     )
-    finish(parser, _rm)
+    finish_with_client(parser, _rm)
 
 
-def _rm(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        for path in arguments.paths:
-            await client.files.delete(path, recursive=arguments.recursive)
-        if arguments.json:
-            emit_json({"deleted": arguments.paths})
-        return OK
-
-    return with_client(arguments, work)
+async def _rm(client: "Client", arguments: argparse.Namespace) -> int:
+    for path in arguments.paths:
+        await client.files.delete(path, recursive=arguments.recursive)
+    if arguments.json:
+        emit_json({"deleted": arguments.paths})
+    return OK
 
 
 def _add_mkdir(group: Commands) -> None:
@@ -212,18 +203,15 @@ def _add_mkdir(group: Commands) -> None:
         epilog=epilog("leasehold files mkdir logs/old"),
     )
     parser.add_argument("paths", type=_PATH, nargs="+", metavar="PATH", help="directories")
-    finish(parser, _mkdir)
+    finish_with_client(parser, _mkdir)
 
 
-def _mkdir(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        for path in arguments.paths:
-            await client.files.make_directory(path)
-        if arguments.json:
-            emit_json({"directories": arguments.paths})
-        return OK
-
-    return with_client(arguments, work)
+async def _mkdir(client: "Client", arguments: argparse.Namespace) -> int:
+    for path in arguments.paths:
+        await client.files.make_directory(path)
+    if arguments.json:
+        emit_json({"directories": arguments.paths})
+    return OK
 
 
 # Leases.
@@ -262,39 +250,32 @@ def _add_recover(group: Commands) -> None:
         help="how long to wait for the end of the recovery; with 0 the recovery is tried once "
         "(default: 1m)",
     )
-    finish(parser, _recover)
+    finish_with_client(parser, _recover)
 
 
-def _recover(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        from leasehold.errors import IsADirectory
-        from leasehold.files.state import FileState
+async def _recover(client: "Client", arguments: argparse.Namespace) -> int:
+    from leasehold.errors import IsADirectory
+    from leasehold.files.state import FileState
 
-        before = await client.files.stat(arguments.path)
-        if before.is_directory:
-            raise IsADirectory(arguments.path)
-        is_closed = await _wait_until_closed(client, arguments)
-        size_bytes = (await client.files.stat(arguments.path)).size_bytes
-        if lost := max(0, before.size_bytes - size_bytes):
-            print_note(f"warning: {lost:,} of {before.size_bytes:,} flushed bytes are lost")
-        if arguments.json:
-            emit_json(
-                {"path": arguments.path, "is_closed": is_closed, "size_bytes": size_bytes}
-                | ({"lost_bytes": lost} if arguments.accept_loss else {})
-            )
-        elif is_closed:
-            was_closed = before.state is FileState.CLOSED
-            how = (
-                "was closed already: nothing was changed, it has"
-                if was_closed
-                else "is closed with"
-            )
-            emit_lines([f"{arguments.path} {how} {size_bytes:,} bytes"])
-        if not is_closed:
-            print_note(await _unfinished(client, arguments.path))
-        return OK if is_closed else DENIED
-
-    return with_client(arguments, work)
+    before = await client.files.stat(arguments.path)
+    if before.is_directory:
+        raise IsADirectory(arguments.path)
+    is_closed = await _wait_until_closed(client, arguments)
+    size_bytes = (await client.files.stat(arguments.path)).size_bytes
+    if lost := max(0, before.size_bytes - size_bytes):
+        print_note(f"warning: {lost:,} of {before.size_bytes:,} flushed bytes are lost")
+    if arguments.json:
+        emit_json(
+            {"path": arguments.path, "is_closed": is_closed, "size_bytes": size_bytes}
+            | ({"lost_bytes": lost} if arguments.accept_loss else {})
+        )
+    elif is_closed:
+        was_closed = before.state is FileState.CLOSED
+        how = "was closed already: nothing was changed, it has" if was_closed else "is closed with"
+        emit_lines([f"{arguments.path} {how} {size_bytes:,} bytes"])
+    if not is_closed:
+        print_note(await _unfinished(client, arguments.path))
+    return OK if is_closed else DENIED
 
 
 async def _unfinished(client: "Client", path: str) -> str:
@@ -331,19 +312,16 @@ def _add_holders(group: Commands) -> None:
         description="List the holders of leases, and how many files each has open.",
         epilog=epilog("leasehold files holders"),
     )
-    finish(parser, _holders)
+    finish_with_client(parser, _holders)
 
 
-def _holders(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = await client.files.holders()
-        if arguments.json:
-            emit_json({"holders": [holder_json(each) for each in found]})
-        else:
-            emit_lines(table(_HOLDER_HEADS, map(holder_row, found)))
-        return OK
-
-    return with_client(arguments, work)
+async def _holders(client: "Client", arguments: argparse.Namespace) -> int:
+    found = await client.files.holders()
+    if arguments.json:
+        emit_json({"holders": [holder_json(each) for each in found]})
+    else:
+        emit_lines(table(_HOLDER_HEADS, map(holder_row, found)))
+    return OK
 
 
 def _add_open(group: Commands) -> None:
@@ -356,16 +334,13 @@ def _add_open(group: Commands) -> None:
     parser.add_argument(
         "path", nargs="?", default="", metavar="PATH", help="directory or file (default: the root)"
     )
-    finish(parser, _open)
+    finish_with_client(parser, _open)
 
 
-def _open(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        found = [each async for each in client.files.open_files(arguments.path)]
-        if arguments.json:
-            emit_json({"files": [open_json(each) for each in found]})
-        else:
-            emit_lines(table(_OPEN_HEADS, map(open_row, found)))
-        return OK
-
-    return with_client(arguments, work)
+async def _open(client: "Client", arguments: argparse.Namespace) -> int:
+    found = [each async for each in client.files.open_files(arguments.path)]
+    if arguments.json:
+        emit_json({"files": [open_json(each) for each in found]})
+    else:
+        emit_lines(table(_OPEN_HEADS, map(open_row, found)))
+    return OK

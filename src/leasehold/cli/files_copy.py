@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Final, TypeVar
 from leasehold.cli import argument_types
 from leasehold.cli.connection import (
     finish,
+    finish_with_client,
     print_note,
     showing_warnings,
     until_signal,
@@ -156,7 +157,7 @@ def add_put(group: Commands) -> None:
         action="store_true",
         help="replace an existing file, even if it is open: its writer loses it",
     )
-    finish(parser, _put)
+    finish_with_client(parser, _put)
 
 
 def add_append(group: Commands) -> None:
@@ -180,7 +181,7 @@ def add_append(group: Commands) -> None:
         ),
     )
     _add_copy(parser)
-    finish(parser, _append)
+    finish_with_client(parser, _append)
 
 
 def _add_copy(parser: argparse.ArgumentParser) -> None:
@@ -197,31 +198,28 @@ def _local(text: str) -> str:
     return text
 
 
-def _put(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        from leasehold.errors import FileExists, FileNotFound, FilesError, IsADirectory
+async def _put(client: "Client", arguments: argparse.Namespace) -> int:
+    from leasehold.errors import FileExists, FileNotFound, FilesError, IsADirectory
 
-        files, path, overwrite = client.files, arguments.path, arguments.overwrite
-        temporary = _temporary(path)
-        with closing(await _in_thread(_opened, arguments.local)) as source:
-            with suppress(FileNotFound):  # otherwise it is refused before the input is read
-                if (await files.stat(path)).is_directory:
-                    raise IsADirectory(path, _into(arguments))
-                if not overwrite:
-                    raise FileExists(path)
-            try:
-                with _lost_if_missing():
-                    async with files.create(temporary) as file:
-                        await _copy(source, file, "put")
-                    await files.rename(temporary, path, overwrite=overwrite)
-            except BaseException as error:
-                await _clean_up(client, temporary)
-                if isinstance(error, FilesError) and error.path == temporary:
-                    error.path = path
-                raise
-        return _report(arguments, client, path, file)
-
-    return with_client(arguments, work)
+    files, path, overwrite = client.files, arguments.path, arguments.overwrite
+    temporary = _temporary(path)
+    with closing(await _in_thread(_opened, arguments.local)) as source:
+        with suppress(FileNotFound):  # otherwise it is refused before the input is read
+            if (await files.stat(path)).is_directory:
+                raise IsADirectory(path, _into(arguments))
+            if not overwrite:
+                raise FileExists(path)
+        try:
+            with _lost_if_missing():
+                async with files.create(temporary) as file:
+                    await _copy(source, file, "put")
+                await files.rename(temporary, path, overwrite=overwrite)
+        except BaseException as error:
+            await _clean_up(client, temporary)
+            if isinstance(error, FilesError) and error.path == temporary:
+                error.path = path
+            raise
+    return _report(arguments, client, path, file)
 
 
 def _temporary(path: str) -> str:
@@ -249,26 +247,23 @@ async def _clean_up(client: "Client", temporary: str) -> None:
         )
 
 
-def _append(arguments: argparse.Namespace) -> int:
+async def _append(client: "Client", arguments: argparse.Namespace) -> int:
     import asyncio
 
-    async def work(client: "Client") -> int:
-        from leasehold.errors import IsADirectory
+    from leasehold.errors import IsADirectory
 
-        file: FileWriter | None = None
-        with closing(await _in_thread(_opened, arguments.local)) as source, _lost_if_missing():
-            try:
-                async with await opened_to_append(client, arguments.path) as file:
-                    await _copy(source, file, "append")
-            except IsADirectory as error:
-                raise IsADirectory(error.path, _into(arguments)) from None
-            except asyncio.CancelledError:
-                if file is not None:
-                    print_note(f"leasehold: interrupted: {file.path} has {size(file.flushed)}")
-                raise
-        return _report(arguments, client, file.path, file)
-
-    return with_client(arguments, work)
+    file: FileWriter | None = None
+    with closing(await _in_thread(_opened, arguments.local)) as source, _lost_if_missing():
+        try:
+            async with await opened_to_append(client, arguments.path) as file:
+                await _copy(source, file, "append")
+        except IsADirectory as error:
+            raise IsADirectory(error.path, _into(arguments)) from None
+        except asyncio.CancelledError:
+            if file is not None:
+                print_note(f"leasehold: interrupted: {file.path} has {size(file.flushed)}")
+            raise
+    return _report(arguments, client, file.path, file)
 
 
 async def opened_to_append(client: "Client", path: str) -> "FileWriter":

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli import argument_types
-from leasehold.cli.connection import finish, print_note, with_client
+from leasehold.cli.connection import finish_with_client, print_note
 from leasehold.cli.files_views import config_json, config_lines
 from leasehold.cli.output import emit_json, emit_lines
 from leasehold.cli.parser import OK, Commands, epilog
@@ -112,51 +112,47 @@ def add_stores(group: Commands) -> None:
         metavar="TIME",
         help="how long deleted and replaced bytes stay for readers (initially 1h)",
     )
-    finish(parser, _stores)
+    finish_with_client(parser, _stores)
 
 
-def _stores(arguments: argparse.Namespace) -> int:
+async def _stores(client: "Client", arguments: argparse.Namespace) -> int:
     names = ("replicas", "min_replicas", "soft_limit", "hard_limit", "keep")
     given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-
-    async def work(client: "Client") -> int:
-        urls = {name: getattr(arguments, name) for name in ("add", "remove", "drop")}
-        if arguments.claim:
-            await _check_claims(client, arguments)
-        if any(urls.values()) or any(each is not None for each in given.values()):
-            try:
-                config = await client.files.configure(**urls, **given)
-            except ValueError as error:
-                raise ValueError(_with_flags(str(error))) from None
-        else:
-            config = await client.files.config()
-        for url in arguments.claim:
-            await client.files.claim_store(url)
-            print_note(
-                escaped(f"note: store {url} belongs to this keyspace now, and to no other one; ")
-                + "run `leasehold files repair --verify` to restore replicas that it has lost"
-            )
-        for url, why in client.files.failed_stores().items():
-            if url in arguments.add:
-                print_note(escaped(f"warning: store {url} cannot be used from here: {why}"))
-        if arguments.remove:
-            print_note(_REMOVING)
-        if arguments.drop:
-            print_note(_DROPPED)
-        present = len(config.staying)
-        if config.stores and config.needed > present:
-            print_note(
-                f"warning: no file can be written: a flush needs {config.needed} stores, and there "
-                f"are {present}: add stores, or lower --min-replicas"
-            )
-        failures = await client.files.check_stores()
-        if arguments.json:
-            emit_json(config_json(config, failures))
-        else:
-            emit_lines(config_lines(config, failures))
-        return OK
-
-    return with_client(arguments, work)
+    urls = {name: getattr(arguments, name) for name in ("add", "remove", "drop")}
+    if arguments.claim:
+        await _check_claims(client, arguments)
+    if any(urls.values()) or any(each is not None for each in given.values()):
+        try:
+            config = await client.files.configure(**urls, **given)
+        except ValueError as error:
+            raise ValueError(_with_flags(str(error))) from None
+    else:
+        config = await client.files.config()
+    for url in arguments.claim:
+        await client.files.claim_store(url)
+        print_note(
+            escaped(f"note: store {url} belongs to this keyspace now, and to no other one; ")
+            + "run `leasehold files repair --verify` to restore replicas that it has lost"
+        )
+    for url, why in client.files.failed_stores().items():
+        if url in arguments.add:
+            print_note(escaped(f"warning: store {url} cannot be used from here: {why}"))
+    if arguments.remove:
+        print_note(_REMOVING)
+    if arguments.drop:
+        print_note(_DROPPED)
+    present = len(config.staying)
+    if config.stores and config.needed > present:
+        print_note(
+            f"warning: no file can be written: a flush needs {config.needed} stores, and there "
+            f"are {present}: add stores, or lower --min-replicas"
+        )
+    failures = await client.files.check_stores()
+    if arguments.json:
+        emit_json(config_json(config, failures))
+    else:
+        emit_lines(config_lines(config, failures))
+    return OK
 
 
 async def _check_claims(client: "Client", arguments: argparse.Namespace) -> None:

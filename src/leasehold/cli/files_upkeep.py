@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.connection import finish, with_client
+from leasehold.cli.connection import finish_with_client
 from leasehold.cli.files_views import shown_path
 from leasehold.cli.output import count, emit_json, emit_lines, fixed_row, number, size
 from leasehold.cli.parser import FAILURE, NOT_THERE, OK, Commands, epilog
@@ -44,7 +44,7 @@ def add_fsck(group: Commands) -> None:
     parser.add_argument(
         "--deep", action="store_true", help="read all bytes, and compare their checksums"
     )
-    finish(parser, _fsck)
+    finish_with_client(parser, _fsck)
 
 
 def add_repair(group: Commands) -> None:
@@ -69,7 +69,7 @@ def add_repair(group: Commands) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="read all bytes, and replace damaged replicas, too"
     )
-    finish(parser, _repair)
+    finish_with_client(parser, _repair)
 
 
 def add_collect(group: Commands) -> None:
@@ -83,20 +83,17 @@ def add_collect(group: Commands) -> None:
         ),
         epilog=epilog("leasehold files collect"),
     )
-    finish(parser, _collect)
+    finish_with_client(parser, _collect)
 
 
-def _collect(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        report = await client.files.collect()
-        if arguments.json:
-            emit_json(asdict(report))
-        else:
-            later = size(report.bytes_waiting)
-            emit_lines([f"{count(report.objects, 'object')} deleted; {later} to be deleted later"])
-        return OK
-
-    return with_client(arguments, work)
+async def _collect(client: "Client", arguments: argparse.Namespace) -> int:
+    report = await client.files.collect()
+    if arguments.json:
+        emit_json(asdict(report))
+    else:
+        later = size(report.bytes_waiting)
+        emit_lines([f"{count(report.objects, 'object')} deleted; {later} to be deleted later"])
+    return OK
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:
@@ -108,20 +105,17 @@ def _add_path(parser: argparse.ArgumentParser) -> None:
 # Check.
 
 
-def _fsck(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        problems = 0
-        urls = {store.id: store.url for store in (await client.files.config()).stores}
-        async with aclosing(client.files.fsck(arguments.path, deep=arguments.deep)) as findings:
-            async for finding in findings:
-                problems += finding.is_problem
-                if arguments.json:
-                    emit_json(_finding_json(finding))
-                else:
-                    emit_lines([_finding_line(finding, urls)])
-        return FAILURE if problems else OK
-
-    return with_client(arguments, work)
+async def _fsck(client: "Client", arguments: argparse.Namespace) -> int:
+    problems = 0
+    urls = {store.id: store.url for store in (await client.files.config()).stores}
+    async with aclosing(client.files.fsck(arguments.path, deep=arguments.deep)) as findings:
+        async for finding in findings:
+            problems += finding.is_problem
+            if arguments.json:
+                emit_json(_finding_json(finding))
+            else:
+                emit_lines([_finding_line(finding, urls)])
+    return FAILURE if problems else OK
 
 
 def _finding_json(finding: "Finding") -> dict[str, Any]:
@@ -164,17 +158,14 @@ def _summary_line(summary: "FsckSummary") -> str:
 # Repair.
 
 
-def _repair(arguments: argparse.Namespace) -> int:
-    async def work(client: "Client") -> int:
-        report = await client.files.repair(arguments.path, verify=arguments.verify)
-        if arguments.json:
-            emit_json(asdict(report))
-        else:
-            more = [f"and {count(report.more_errors, 'more error')}"] if report.more_errors else []
-            emit_lines([*map(escaped, report.errors), *more, _report_line(report)])
-        return FAILURE if report.incomplete or report.errors else OK
-
-    return with_client(arguments, work)
+async def _repair(client: "Client", arguments: argparse.Namespace) -> int:
+    report = await client.files.repair(arguments.path, verify=arguments.verify)
+    if arguments.json:
+        emit_json(asdict(report))
+    else:
+        more = [f"and {count(report.more_errors, 'more error')}"] if report.more_errors else []
+        emit_lines([*map(escaped, report.errors), *more, _report_line(report)])
+    return FAILURE if report.incomplete or report.errors else OK
 
 
 def _report_line(report: "RepairReport") -> str:
