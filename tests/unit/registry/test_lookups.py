@@ -380,6 +380,21 @@ def test_later_pages_have_what_was_for_use_at_their_revision(is_kept: bool) -> N
 
 
 @pytest.mark.usefixtures("small_pages")
+def test_the_matches_of_only_some_lookups_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "MAX_SNAPSHOTS", 2)
+    with RegistryStage() as stage:
+        pages = []
+        for each in _ids(6):
+            stage.register(web(each))
+            pages.append(stage.lookup())
+        assert len(stage.service._snapshots) == 2
+        for count, page in enumerate(pages[2:], 3):
+            rest = stage.run(stage.service.further, WEB, 1000, page.next, page.revision)
+            assert [data[2:38].decode() for data in rest.items] == _ids(6)[2:count][:2]
+        assert len(stage.service._snapshots) == 2
+
+
+@pytest.mark.usefixtures("small_pages")
 def test_a_lookup_with_a_limit_does_not_shorten_the_pages_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from leasehold.errors import PermissionDenied, Status, UnknownLease
+from leasehold.errors import PermissionDenied, Status, TooBusy, UnknownLease
 from leasehold.events.listeners import CallbackPolicy
 from leasehold.grpc.call_context import CallContext
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import ServerStream
+from leasehold.registry import rpc as rpc_module
 from leasehold.registry import watch_streams
 from leasehold.registry.messages import item_message, template_message
 from leasehold.registry.own_services import registrar_id
@@ -178,6 +179,17 @@ def test_a_missing_item_is_refused(wire: Wire) -> None:
 def test_a_negative_lease_is_refused(wire: Wire) -> None:
     with pytest.raises(ValueError, match="lease must be"):
         wire.register(web(A), lease=-1)
+
+
+def test_more_names_than_fit_into_one_answer_are_refused(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_module, "MAX_FOUND", 2)
+    wire.register(item(A, "wa", "wb"))
+    assert wire.browse(prefix="w") == ["wa", "wb"]
+    wire.register(item(B, "wc"))
+    with pytest.raises(ValueError, match="3 names or values are too many for one answer"):
+        wire.browse(prefix="w")
 
 
 @pytest.mark.parametrize("method", ["lookup", "browse", "notify"])
@@ -356,6 +368,18 @@ def test_a_watch_that_overflows_is_ended_with_an_error(
     assert slow.error.status is Status.RESOURCE_EXHAUSTED
     assert len(fast.changes) == 5
     assert wire.rpc.watches.count == 1
+
+
+def test_watches_beyond_the_limit_are_refused_until_another_ends(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_streams, "MAX_WATCHES", 2)
+    first, _ = wire.watch(), wire.watch()
+    with pytest.raises(TooBusy, match="2 watches of items"):
+        wire.watch()
+    assert wire.rpc.watches.count == 2
+    wire.stage.host.call(first.handler.gone)
+    assert wire.watch().error is None
 
 
 def test_other_work_runs_between_the_searches_of_watches_that_begin_together(
