@@ -19,7 +19,7 @@ from leasehold.discovery.announced import Announcement, Registrar
 from leasehold.discovery.live_registration import Interests, StoredListener
 from leasehold.discovery.service import DiscoveryService
 from leasehold.engine.embedded import EmbeddedEngine
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.policies import DurationPolicy
 from leasehold.services.shards import LocalShards
 from leasehold.wire import discovery_pb2 as pb
@@ -108,7 +108,7 @@ class CountingListeners:
             await self._done.wait()
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], None]
+        self, target: EventTarget, events: Sequence[RemoteEvent], check: Callable[[], None]
     ) -> None:
         del target
         check()
@@ -136,7 +136,7 @@ class Stage:
 
         async def one(number: int) -> None:
             async with turns:
-                listener = StoredListener(Target("", f"{number:032x}"), b"")
+                listener = StoredListener(EventTarget("", f"{number:032x}"), b"")
                 await self._service.register(Interests(frozenset({GROUP}), ()), listener, TTL_S)
 
         await asyncio.gather(*(one(number) for number in range(count)))

@@ -12,7 +12,7 @@ from benchmarks.common.stats import quantile
 from benchmarks.events.served import HANGING
 from leasehold.events.delivery import EventSender
 from leasehold.events.listeners import ListenerCalls
-from leasehold.events.state import MAX_NOTIFY_EVENTS, EventQueue, Target
+from leasehold.events.state import MAX_NOTIFY_EVENTS, EventQueue, EventTarget
 
 PAYLOAD = b"x" * 100
 START_S = 30.0
@@ -104,7 +104,7 @@ class Source:
         self.is_counting = False
         for number in range(scale.listeners):
             name = f"{HANGING}{number}" if number < hanging else f"{number}"
-            target = Target(endpoints[number % len(endpoints)], name)
+            target = EventTarget(endpoints[number % len(endpoints)], name)
             queue = EventQueue("bench", name, 1, target=target)
             self.queues.append(queue)
             self.sender.offer(queue)

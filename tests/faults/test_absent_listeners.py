@@ -14,7 +14,7 @@ from leasehold import FOREVER, Client, RemoteLandlord
 from leasehold.clock import SYSTEM_CLOCK
 from leasehold.engine.remote.remote_engine import RemoteEngine
 from leasehold.events.client import Mailbox
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.landlord.remote_landlord import RemoteLease
 from leasehold.renewal.client import ListenerInfo, RenewalSet
 from tests.faults.renewal_processes import Program, Server, eventually, on_a_loop
@@ -30,7 +30,7 @@ class ListenerProcess:
     """`listener_process.py`, at the same address and with the same id after each start."""
 
     def __init__(self, log: Path, stack: ExitStack) -> None:
-        self.target = Target(f"{HOST}:{free_port()}", secrets.token_hex(16))
+        self.target = EventTarget(f"{HOST}:{free_port()}", secrets.token_hex(16))
         self._log = log
         self._stack = stack
         self.start()

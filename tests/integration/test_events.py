@@ -25,7 +25,7 @@ from leasehold.events.delivery import EventSender
 from leasehold.events.listeners import ListenerCalls
 from leasehold.events.mailboxes import MailboxLimits, MailboxService
 from leasehold.events.rpc import MAX_LISTED, MailboxRpc
-from leasehold.events.state import EventQueue, QueueState, RemoteEvent, Target
+from leasehold.events.state import EventQueue, EventTarget, QueueState, RemoteEvent
 from leasehold.grpc.call_context import CallContext
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.routes import Method
@@ -68,7 +68,7 @@ class Source:
     sender: EventSender
     reports: Reports
 
-    def queue(self, target: Target, source: str = "s") -> EventQueue:
+    def queue(self, target: EventTarget, source: str = "s") -> EventQueue:
         queue = EventQueue("c/renewal", source, 1, target=target, handback=b"h")
         self.sender.offer(queue)
         return queue
@@ -156,7 +156,7 @@ async def test_a_process_that_does_not_know_the_listener_clears_the_registration
         sending() as source,
         await serve_listener(lambda event: got.append(event.number)) as server,
     ):
-        unknown = source.queue(Target(server.address, "of-the-process-before"), "unknown")
+        unknown = source.queue(EventTarget(server.address, "of-the-process-before"), "unknown")
         known = source.queue(server.listener, "known")
         unknown.append(b"")
         known.append(b"")
@@ -173,7 +173,7 @@ async def test_an_endpoint_that_is_not_a_listener_clears_the_registration() -> N
     server = GrpcServer({})
     await server.start(["127.0.0.1:0"])
     async with sending() as source:
-        source.queue(Target(str(server.addresses[0]), "l")).append(b"")
+        source.queue(EventTarget(str(server.addresses[0]), "l")).append(b"")
         await until(lambda: source.reports.notes == [("rejected", "s", CallRefused)])
     await server.close()
 
@@ -318,7 +318,7 @@ def event(number: int, payload: bytes = b"") -> RemoteEvent:
 async def test_a_mailbox_is_created_found_filled_read_and_acknowledged() -> None:
     async with one_server() as server, sending(server.rpc.deliver) as source:
         mailbox = await Mailbox.create(server.channel, 600.0)
-        assert mailbox.target == Target("", mailbox.id)
+        assert mailbox.target == EventTarget("", mailbox.id)
         assert mailbox.lease.term == 600.0
         found = await Mailbox.find(server.channel, mailbox.id)
         assert found == mailbox
@@ -367,14 +367,14 @@ async def test_a_full_mailbox_answers_resource_exhausted() -> None:
         mailbox = await Mailbox.create(server.channel, 60.0)
         endpoint = server.channel.endpoints[0]
         calls = ListenerCalls(_no_mailboxes)
-        target = Target(endpoint, mailbox.id)  # the server is a listener like any other
+        target = EventTarget(endpoint, mailbox.id)  # the server is a listener like any other
         await calls.send(target, [event(1), event(2)])
         with pytest.raises(TooBusy, match="is full: it has 2 of 2 events"):
             await calls.send(target, [event(3)])
         await mailbox.acknowledge(2)
         await calls.send(target, [event(3)])
         with pytest.raises(NoSuchObject):
-            await calls.send(Target(endpoint, "0" * 32), [event(1)])
+            await calls.send(EventTarget(endpoint, "0" * 32), [event(1)])
         with pytest.raises(TooLarge):
             await calls.send(target, [event(number) for number in range(200)])
         await calls.close()

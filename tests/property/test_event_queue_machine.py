@@ -5,10 +5,10 @@ from collections import deque
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from leasehold.events.state import RETRIES_S, Attempt, EventQueue, QueueState, Target
+from leasehold.events.state import RETRIES_S, Attempt, EventQueue, EventTarget, QueueState
 from tests.property.support import effort
 
-HERE = Target("", "a")
+HERE = EventTarget("", "a")
 
 
 class QueueMachine(RuleBasedStateMachine):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from leasehold import ANY, FOREVER
 from leasehold.basics.durations import NEVER, Duration, Requested
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.renewal import stored
 from leasehold.renewal.state import (
     FAILURES_PER_TRANSACTION,
@@ -82,7 +82,7 @@ def test_a_member_that_is_stored_is_read_as_it_was(
     assert again == rows, "a restart changes nothing"
 
 
-TARGETS = st.none() | st.builds(Target, st.sampled_from(["", "host:1"]), st.text(min_size=1))
+TARGETS = st.none() | st.builds(EventTarget, st.sampled_from(["", "host:1"]), st.text(min_size=1))
 
 
 @given(
@@ -94,7 +94,7 @@ TARGETS = st.none() | st.builds(Target, st.sampled_from(["", "host:1"]), st.text
     st.integers(0, 5),
 )
 def test_a_registration_that_is_stored_is_read_as_it_was(
-    target: Target | None,
+    target: EventTarget | None,
     handback: bytes,
     payloads: list[bytes],
     before: int,

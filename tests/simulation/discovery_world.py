@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any, Final
 
 from leasehold.discovery.live_registration import Interests, StoredListener
-from leasehold.discovery.locators import Change, Locator, changed_groups, changed_locators
+from leasehold.discovery.locators import Locator, LocatorChange, changed_groups, changed_locators
 from leasehold.discovery.registration_drafts import Draft
 from leasehold.discovery.service import DiscoveryService
 from leasehold.discovery.state import Groups
 from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import Engine, prefix_end
 from leasehold.errors import LeaseholdError, NoSuchObject, ShardLost, UnknownLease
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.policies import DurationPolicy
 from leasehold.services.elected_shards import ElectedShards
 from leasehold.services.record_storage import service_prefix
@@ -159,7 +159,7 @@ class DiscoveryServer:
         self.world.network.serve(self.host, CALL, self._answer)
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], None]
+        self, target: EventTarget, events: Sequence[RemoteEvent], check: Callable[[], None]
     ) -> None:
         """Send events over the simulated network: as an `EventTransport`."""
         check()
@@ -196,17 +196,19 @@ class DiscoveryServer:
         return self.service
 
     async def _register(
-        self, groups: Groups, locators: Sequence[Locator], target: Target, term_s: float
+        self, groups: Groups, locators: Sequence[Locator], target: EventTarget, term_s: float
     ) -> tuple[str, float]:
         listener = StoredListener(target, target.id.encode())
         made, granted = await self._running.register(Interests(groups, locators), listener, term_s)
         assert isinstance(granted, float)
         return made, granted
 
-    async def _groups(self, registration: str, change: Change, given: Groups) -> None:
+    async def _groups(self, registration: str, change: LocatorChange, given: Groups) -> None:
         await self._running.change_groups(registration, change, given)
 
-    async def _locators(self, registration: str, change: Change, given: Sequence[Locator]) -> None:
+    async def _locators(
+        self, registration: str, change: LocatorChange, given: Sequence[Locator]
+    ) -> None:
         await self._running.change_locators(registration, change, given)
 
     async def _discard(self, registration: str, registrar: str) -> set[str]:
@@ -290,7 +292,7 @@ class DiscoveryWorld:
         while not self.is_over:
             self._names += 1
             name = f"target{self._names}"
-            target = Target(random.choice(self.listeners).host.name, name)
+            target = EventTarget(random.choice(self.listeners).host.name, name)
             groups, locators = self._draw_groups(), self._draw_locators()
             term_s = random.choice(TERMS_S)
             try:
@@ -336,16 +338,16 @@ class DiscoveryWorld:
         """Let time pass."""
 
     async def _do_groups(self, client: Host, model: RegistrationModel, term_s: float) -> None:
-        change, given = self.sim.random.choice(list(Change)), self._draw_groups()
+        change, given = self.sim.random.choice(list(LocatorChange)), self._draw_groups()
         if model.groups is None or given is None:
-            change = Change.SET
+            change = LocatorChange.SET
         model.changed_at = self.sim.now
         await self.call(client, "groups", model.id, change, given)
         model.groups = changed_groups(model.groups, change, given)
         model.changed_at = self.sim.now
 
     async def _do_locators(self, client: Host, model: RegistrationModel, term_s: float) -> None:
-        change, given = self.sim.random.choice(list(Change)), self._draw_locators()
+        change, given = self.sim.random.choice(list(LocatorChange)), self._draw_locators()
         model.changed_at = self.sim.now
         await self.call(client, "locators", model.id, change, given)
         model.locators = frozenset(changed_locators(model.locators, change, given))

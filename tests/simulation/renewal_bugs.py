@@ -10,9 +10,8 @@ from unittest.mock import patch
 
 from leasehold.basics.durations import NEVER
 from leasehold.engine.values import TxnResult
-from leasehold.events.state import Attempt, EventQueue, Target
-from leasehold.keyspace.operations import Compare, Delete, Put, Relation, Step
-from leasehold.keyspace.operations import Target as Compared
+from leasehold.events.state import Attempt, EventQueue, EventTarget
+from leasehold.keyspace.operations import Compare, Delete, Put, Relation, Step, Target
 from leasehold.leases import renewal_plan
 from leasehold.leases.renewal_times import MIN_INTERVAL_S
 from leasehold.renewal import member_renewals, stored
@@ -22,7 +21,7 @@ from leasehold.renewal.state import Leaving, Member, MemberTerms, WarningState
 from leasehold.services.elected_shards import ElectedShards
 from leasehold.services.leased_records import LeasedRecords
 from leasehold.services.record_storage import RecordStorage, StoredEnd, StoredRecord
-from leasehold.services.shards import Ownership
+from leasehold.services.shards import ShardOwnership
 from tests.simulation import renewal_scenarios as scenarios
 from tests.simulation.seeded_bugs import Patch, SeededBug
 
@@ -83,7 +82,7 @@ def _events_are_forgotten_at_a_restart() -> Patch:
 def _a_replacing_listener_gets_only_new_events() -> Patch:
     original = EventQueue.replace
 
-    def replace(self: EventQueue, target: Target, handback: bytes) -> None:
+    def replace(self: EventQueue, target: EventTarget, handback: bytes) -> None:
         self._pending.clear()
         original(self, target, handback)
 
@@ -165,21 +164,21 @@ def _the_fence_is_not_compared() -> Patch:
         real = self.ownership.fence
         if real is None:
             return []
-        return [Compare(real.key, Compared.VERSION, Relation.GREATER, -1)]
+        return [Compare(real.key, Target.VERSION, Relation.GREATER, -1)]
 
     return patch.object(StoredRecord, "fence", property(fence))
 
 
 def _the_epoch_is_not_compared() -> Patch:
     def compare(self: StoredRecord) -> Compare:
-        return Compare(self.key, Compared.VERSION, Relation.GREATER, 0)
+        return Compare(self.key, Target.VERSION, Relation.GREATER, 0)
 
     return patch.object(StoredRecord, "_epoch_compare", property(compare))
 
 
 def _shards_are_kept_after_the_session() -> Patch:
     return _all(
-        patch.object(Ownership, "is_valid", property(lambda self: not self._is_lost)),
+        patch.object(ShardOwnership, "is_valid", property(lambda self: not self._is_lost)),
         patch.object(ElectedShards, "_session_lost", lambda *_: None),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from leasehold.errors import LeaseholdError, NoSuchObject, UnknownLease
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.renewal.state import SetEvent
 from leasehold.testing import Host, Network, Simulation
 from tests.simulation.renewal_hosts import (
@@ -302,9 +302,9 @@ class RenewalClients:
         events, random = model.events[kind], self.sim.random
         while True:
             self._names += 1
-            target = Target(random.choice(self.listeners).host.name, f"target{self._names}")
+            target = EventTarget(random.choice(self.listeners).host.name, f"target{self._names}")
             if client.mailbox and random.random() < 0.3:
-                target = Target("", client.mailbox)
+                target = EventTarget("", client.mailbox)
             wanted_s = random.choice(self.habits.warnings_s) if kind is WARNING else 0.0
             events.listeners.append(target.id)
             events.most_warning_s = max(events.most_warning_s, wanted_s)

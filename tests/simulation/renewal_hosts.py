@@ -16,7 +16,7 @@ from leasehold.engine.embedded import EmbeddedEngine
 from leasehold.engine.interface import Engine
 from leasehold.errors import LeaseDenied, NoSuchObject, ShardLost, UnknownLease
 from leasehold.events.mailboxes import MailboxService
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.lease import Outcome
 from leasehold.leases.policies import DurationPolicy
 from leasehold.renewal import grantor_connections
@@ -199,7 +199,7 @@ class Delivery:
         self._server = server
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], None]
+        self, target: EventTarget, events: Sequence[RemoteEvent], check: Callable[[], None]
     ) -> None:
         server, world = self._server, self._server.world
         check()
@@ -358,7 +358,12 @@ class RenewalServer:
         return [str(LeaseReference.decode(member.reference).cookie) for member in found]
 
     async def _listen(
-        self, set_id: str, kind: SetEvent, target: Target, handback: bytes, min_warning_s: float
+        self,
+        set_id: str,
+        kind: SetEvent,
+        target: EventTarget,
+        handback: bytes,
+        min_warning_s: float,
     ) -> int:
         return await self._running.set_listener(set_id, kind, target, handback, min_warning_s)
 

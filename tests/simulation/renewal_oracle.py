@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.lease_clock import GRACE_S
 from leasehold.renewal.references import LeaseReference
 from leasehold.renewal.state import SetEvent
@@ -354,7 +354,9 @@ class RenewalOracle:
 
     # Events.
 
-    def sends_events(self, server: Server, target: Target, events: Sequence[RemoteEvent]) -> None:
+    def sends_events(
+        self, server: Server, target: EventTarget, events: Sequence[RemoteEvent]
+    ) -> None:
         """See events, when they are sent."""
         for event in events:
             model = self.sets.get(event.source)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.renewal.service import RenewalLimits
 from leasehold.testing import Host, Simulation
 from tests.simulation.far_server import Stragglers
@@ -233,7 +233,7 @@ def overflow(seed: int) -> tuple[list[int], int, int]:
         model = world.oracle.sets[set_id] = SetModel(set_id, sim.now + 3599.0, sim.now + 3601.0)
         model.events[FAILURE].is_exact = False
         listener = world.listeners[0]
-        target = Target(listener.host.name, "target")
+        target = EventTarget(listener.host.name, "target")
         listen = ("listen", set_id, FAILURE, target, b"target", 0.0)
         world.run(client, world.call, client, *listen)
         listener.host.crash()

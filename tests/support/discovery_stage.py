@@ -19,11 +19,11 @@ from leasehold.discovery.announced import Registrar
 from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.known_registrars import PREFIX
 from leasehold.discovery.live_registration import Interests, LiveRegistration, StoredListener
-from leasehold.discovery.locators import Change, LocatorLike, groups_of, locators_of
+from leasehold.discovery.locators import LocatorChange, LocatorLike, groups_of, locators_of
 from leasehold.discovery.service import DiscoveryService
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.values import KeyValue
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.policies import DurationPolicy
 from leasehold.services.record_storage import service_prefix
 from leasehold.services.shards import LocalShards
@@ -152,16 +152,18 @@ class DiscoveryStage:
         """Make a registration; return its id and term."""
         wanted = groups_of(None if groups is None else groups_in(groups))
         interests = Interests(wanted, locators_of(locators))
-        listener = StoredListener(Target("listener:1", name), handback)
+        listener = StoredListener(EventTarget("listener:1", name), handback)
         return self.run(self.service.register, interests, listener, ttl)
 
-    def groups(self, registration: str, change: Change, groups: str | None) -> None:
-        """Change the wanted groups."""
+    def groups(self, registration: str, change: LocatorChange, groups: str | None) -> None:
+        """LocatorChange the wanted groups."""
         given = None if groups is None else groups_in(groups)
         self.run(self.service.change_groups, registration, change, given)
 
-    def locators(self, registration: str, change: Change, locators: Iterable[LocatorLike]) -> None:
-        """Change the wanted locators."""
+    def locators(
+        self, registration: str, change: LocatorChange, locators: Iterable[LocatorLike]
+    ) -> None:
+        """LocatorChange the wanted locators."""
         given = locators_of(locators)
         self.run(self.service.change_locators, registration, change, given)
 

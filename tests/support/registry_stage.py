@@ -16,7 +16,7 @@ import pytest
 from leasehold.basics.durations import ANY, Requested
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.values import Events, KeyValue
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.leases.lease import Outcome
 from leasehold.leases.policies import DurationPolicy
 from leasehold.registry.event_registration import EventRequest
@@ -222,7 +222,7 @@ class RegistryStage:
         ttl: Requested = 3600.0,
     ) -> str:
         """Register a listener; return the id of the registration."""
-        request = EventRequest(template, transitions, Target("listener:1", name), b"handback")
+        request = EventRequest(template, transitions, EventTarget("listener:1", name), b"handback")
         return self.run(self.events.notify, request, ttl)[0]
 
     def told(self, name: str = "l") -> list[tuple[int, str, str]]:

@@ -17,7 +17,7 @@ from leasehold.basics.durations import Duration, Requested, seconds_of
 from leasehold.basics.endpoint_list import EndpointList
 from leasehold.engine.values import KeyValue
 from leasehold.errors import ConnectionLost, LeaseDenied, UnknownLease, fresh
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.lease import Outcome
 from leasehold.renewal.grantor_connections import ConnectionKey, GrantorConnection, Wants
 from leasehold.renewal.grantors import Grantors
@@ -117,7 +117,7 @@ class Inbox:
         self.attempts: list[tuple[float, str]] = []
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], None]
+        self, target: EventTarget, events: Sequence[RemoteEvent], check: Callable[[], None]
     ) -> None:
         self.attempts.append((self._stage.now, target.id))
         try:
@@ -132,7 +132,7 @@ class Inbox:
             raise fresh(self.errors[target.id])
         self._receive(target, events)
 
-    def _receive(self, target: Target, events: Sequence[RemoteEvent]) -> None:
+    def _receive(self, target: EventTarget, events: Sequence[RemoteEvent]) -> None:
         inbox = self.received.setdefault(target.id, [])
         inbox.extend((self._stage.now, event) for event in events)
 
@@ -328,7 +328,7 @@ class Stage:
         min_warning_s: float = 0.0,
     ) -> int:
         """Set a listener."""
-        target = Target("listener:1", name)
+        target = EventTarget("listener:1", name)
         return self.run(self.service.set_listener, set_id, kind, target, handback, min_warning_s)
 
 

@@ -19,7 +19,7 @@ from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import as_rpc_error
 from leasehold.grpc.protocol import RpcError
 from leasehold.grpc.routes import Exchange, Method
-from leasehold.services.shards import Ownership, ShardListener, Shards
+from leasehold.services.shards import ShardListener, ShardOwnership, Shards
 
 
 class ServerCall(NamedTuple):
@@ -132,7 +132,7 @@ class FixedShards(Shards):
         self.owners = dict(owners)
         self.servers = {self.server}
         self._owned = {
-            number: Ownership(number) for number, owner in owners.items() if owner == address
+            number: ShardOwnership(number) for number, owner in owners.items() if owner == address
         }
 
     def disown(self, number: int) -> None:

@@ -45,7 +45,7 @@ from leasehold.events.callback_dispatch import (
 )
 from leasehold.events.client import Mailbox, call_service
 from leasehold.events.listeners import target_message
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease, granted_lease
 from leasehold.wire import discovery_pb2 as pb
 
@@ -67,7 +67,7 @@ class DiscoveryInfo:
     """The number of registrars that are found."""
     number: int
     """The number of the last event."""
-    listener: Target
+    listener: EventTarget
     undelivered: int
     last_error: str
     """The error of the last delivery; empty if it was successful."""
@@ -154,7 +154,7 @@ class RemoteDiscovery:
                 )
 
     async def _register(
-        self, request: pb.RegisterDiscoveryRequest, target: Target, timeout: Timeout
+        self, request: pb.RegisterDiscoveryRequest, target: EventTarget, timeout: Timeout
     ) -> "DiscoveryRegistration":
         request.listener.CopyFrom(target_message(target))
         sent_at = self._clock.boottime()
@@ -380,7 +380,7 @@ def info_of(found: pb.DiscoveryInfo) -> DiscoveryInfo:
         tuple(map(Locator.parse, found.locators)),
         found.registrars,
         found.number,
-        Target(found.listener.endpoint, found.listener.id),
+        EventTarget(found.listener.endpoint, found.listener.id),
         found.undelivered,
         found.last_error,
     )

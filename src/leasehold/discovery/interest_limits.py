@@ -41,7 +41,7 @@ class DiscoveryLimits:
 DEFAULT_LIMITS: Final = DiscoveryLimits()
 
 
-class Admission:
+class InterestAdmission:
     """The interests of all registrations of a server.
 
     `check_groups` raises ImportError if groups cannot be searched for.

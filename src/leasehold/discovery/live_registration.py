@@ -15,7 +15,7 @@ from leasehold.discovery.locators import Locator
 from leasehold.discovery.registration import BY_GROUP, Cover, RegistrationState
 from leasehold.discovery.state import EventKind
 from leasehold.events.listeners import target_message, target_of
-from leasehold.events.state import EventQueue, Target
+from leasehold.events.state import EventQueue, EventTarget
 from leasehold.keyspace.operations import Put
 from leasehold.services.leased_record import LeasedRecord
 from leasehold.wire import discovery_pb2 as pb
@@ -39,7 +39,7 @@ Interests: TypeAlias = RegistrationState[Locator]
 class StoredListener(NamedTuple):
     """The listener of a registration, which does not change."""
 
-    target: Target
+    target: EventTarget
     handback: bytes
 
 

@@ -26,7 +26,7 @@ from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.cluster_search import ClusterSearch
 from leasehold.discovery.interest_index import InterestIndex
-from leasehold.discovery.interest_limits import DEFAULT_LIMITS, Admission, DiscoveryLimits
+from leasehold.discovery.interest_limits import DEFAULT_LIMITS, DiscoveryLimits, InterestAdmission
 from leasehold.discovery.known_registrars import KnownRegistrars
 from leasehold.discovery.live_registration import (
     SUFFIX,
@@ -36,7 +36,7 @@ from leasehold.discovery.live_registration import (
     new_events,
     stored_value,
 )
-from leasehold.discovery.locators import Change, Locator, changed_groups, changed_locators
+from leasehold.discovery.locators import Locator, LocatorChange, changed_groups, changed_locators
 from leasehold.discovery.registrar_search import DiscoveryNetwork
 from leasehold.discovery.registration_drafts import Draft, RegistrationDrafts
 from leasehold.discovery.registration_writer import RegistrationWriter
@@ -55,7 +55,7 @@ from leasehold.leases.policies import LeasePolicy
 from leasehold.services.elected_shards import ElectedShards
 from leasehold.services.leased_record import LeasedRecord
 from leasehold.services.leased_records import LeasedRecords
-from leasehold.services.shards import Ownership, Shards
+from leasehold.services.shards import ShardOwnership, Shards
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class DiscoveryService:
         )
         self.sender = EventSender(self, transport, random=random)
         self._search = ClusterSearch(network, self._touched, self._is_by_group_here)
-        self._admission = Admission(limits, self._search.check_groups)
+        self._admission = InterestAdmission(limits, self._search.check_groups)
         self._shared = (
             SearchExchange(engine, shards, self._search, self._random)
             if isinstance(shards, ElectedShards)
@@ -172,17 +172,17 @@ class DiscoveryService:
             yield self.find(registration)
 
     async def change_groups(
-        self, registration: str, change: Change, given: Iterable[str] | None
+        self, registration: str, change: LocatorChange, given: Iterable[str] | None
     ) -> None:
-        """Change the wanted groups."""
+        """LocatorChange the wanted groups."""
         async with self._call_on(registration) as live:
             groups = changed_groups(live.interests.groups, change, given)
             await self._set_interests(live, groups, live.interests.locators)
 
     async def change_locators(
-        self, registration: str, change: Change, given: Iterable[Locator]
+        self, registration: str, change: LocatorChange, given: Iterable[Locator]
     ) -> None:
-        """Change the wanted locators."""
+        """LocatorChange the wanted locators."""
         async with self._call_on(registration) as live:
             locators = changed_locators(live.interests.locators, change, given)
             await self._set_interests(live, live.interests.groups, locators)
@@ -356,14 +356,14 @@ class DiscoveryService:
 
     # Shards.
 
-    async def shard_gained(self, ownership: Ownership) -> None:
+    async def shard_gained(self, ownership: ShardOwnership) -> None:
         """Load the registrations of a shard."""
         if self._shared is not None:
             await self._shared.read()
         await self._known.read()
         await self.records.shard_gained(ownership)
 
-    def shard_lost(self, ownership: Ownership) -> None:
+    def shard_lost(self, ownership: ShardOwnership) -> None:
         """Stop serving the registrations of a shard."""
         self.records.shard_lost(ownership)
 

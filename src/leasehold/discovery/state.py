@@ -101,7 +101,7 @@ class DiscoveryEvent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class FoundRegistrar:
     """A registrar that is found."""
 
     registrar: Registrar
@@ -124,7 +124,7 @@ class DiscoveryState(Generic[L]):
         """The wanted groups."""
         self._locators: dict[L, LocatorSearch] = {}
         self._announced = AnnouncedRegistrars()
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, FoundRegistrar] = {}
         self._waits = DiscardWaits()
         self._touched: set[str] = set()
         """Registrars whose state may have changed since `take_touched`."""
@@ -150,7 +150,7 @@ class DiscoveryState(Generic[L]):
         """The registrars that are found, in the order in which they were."""
         return [found.registrar for found in self._found.values()]
 
-    def found(self, registrar: str) -> Found | None:
+    def found(self, registrar: str) -> FoundRegistrar | None:
         """Return a registrar that is found, and how, not to be changed; None if it is not."""
         return self._found.get(registrar)
 
@@ -229,7 +229,7 @@ class DiscoveryState(Generic[L]):
         self._touched.add(registrar.id)
         if not self._announced.adopt(registrar, now):
             return
-        found = self._found.setdefault(registrar.id, Found(registrar, UNANSWERED))
+        found = self._found.setdefault(registrar.id, FoundRegistrar(registrar, UNANSWERED))
         found.by_group = True
         self._announced.searches[registrar.id].check_at = now
 
@@ -429,7 +429,7 @@ class DiscoveryState(Generic[L]):
     def _searches_at(self, registrar: str) -> list[LocatorSearch]:
         return [each for each in self._locators.values() if each.registrar == registrar]
 
-    def _take(self, registrar: Registrar, now: float, search: Search) -> Found:
+    def _take(self, registrar: Registrar, now: float, search: Search) -> FoundRegistrar:
         """Record an answer of a registrar, which may be the first one.
 
         It describes the registrar, unless that was described by a search that still finds it: a
@@ -439,7 +439,7 @@ class DiscoveryState(Generic[L]):
         found = self._found.get(registrar.id)
         if found is None:
             self._waits.found(registrar.id, now)
-            found = self._found[registrar.id] = Found(registrar, UNANSWERED, search)
+            found = self._found[registrar.id] = FoundRegistrar(registrar, UNANSWERED, search)
             self._events.append((EventKind.DISCOVERED, registrar))
             return found
         is_announced = isinstance(search, AnnouncedSearch)
@@ -451,7 +451,7 @@ class DiscoveryState(Generic[L]):
             self._events.append((EventKind.CHANGED, registrar))
         return found
 
-    def _is_found_by(self, found: Found) -> bool:
+    def _is_found_by(self, found: FoundRegistrar) -> bool:
         registrar, source = found.registrar.id, found.source
         if isinstance(source, LocatorSearch):
             return source in self._searches_at(registrar)

@@ -26,7 +26,7 @@ from leasehold.events.client import (
     Mailbox,
     ReceivedEvent,
 )
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.renewal_manager import RenewalManager
 
 logger = logging.getLogger(__name__)
@@ -57,14 +57,14 @@ class EventRegistration(NamedTuple, Generic[S, L]):
     """The number of the last event of this kind: later events have higher ones."""
 
 
-Listener: TypeAlias = Target | Mailbox | ListenerServer
+Listener: TypeAlias = EventTarget | Mailbox | ListenerServer
 """The receiver of events in any process: a mailbox, or a listener that a process serves."""
 
 
-def target_of(listener: Listener) -> Target:
+def target_of(listener: Listener) -> EventTarget:
     """Return the target of a listener that is not a function."""
     match listener:
-        case Target():
+        case EventTarget():
             return listener
         case Mailbox():
             return listener.target
@@ -125,7 +125,7 @@ class Callbacks:
 
     # Registrations.
 
-    async def target(self) -> Target:
+    async def target(self) -> EventTarget:
         """Return the listener to register; make the mailbox if there is none."""
         async with self._opening:
             if self._closed:

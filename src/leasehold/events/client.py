@@ -38,7 +38,7 @@ from leasehold.basics.durations import (
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.errors import CallFailed, LeaseholdError, NoSuchObject, Status, is_definite
 from leasehold.events.listeners import MAX_LISTENER_ID, NOTIFY, event_of
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.health import SERVER, HealthService, ServingStatus
@@ -188,9 +188,9 @@ class Mailbox:
         return cls(channel, info.id, lease, timeout_s=timeout)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> EventTarget:
         """The listener to register with services of the same cluster."""
-        return Target("", self.id)
+        return EventTarget("", self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mailbox) and (self.id, self.lease) == (other.id, other.lease)
@@ -315,7 +315,7 @@ def _lease(
 class ListenerServer:
     """A listener at an endpoint of this process; `serve_listener` makes one."""
 
-    def __init__(self, server: GrpcServer, listener: Target) -> None:
+    def __init__(self, server: GrpcServer, listener: EventTarget) -> None:
         self._server = server
         self.listener = listener
         """The listener to register with a service."""
@@ -384,7 +384,7 @@ async def serve_listener(
     server = GrpcServer({NOTIFY: Exchange(service.notify), **health.methods()})
     await server.start(addresses, tls)
     endpoint = advertise or _endpoint(str(server.addresses[0]), has_tls=tls is not None)
-    return ListenerServer(server, Target(endpoint, listener_id))
+    return ListenerServer(server, EventTarget(endpoint, listener_id))
 
 
 def _endpoint(address: str, *, has_tls: bool) -> str:

@@ -27,7 +27,7 @@ from leasehold.errors import (
     Status,
     is_definite,
 )
-from leasehold.events.state import Attempt, EventQueue, QueueState, RemoteEvent, Target
+from leasehold.events.state import Attempt, EventQueue, EventTarget, QueueState, RemoteEvent
 from leasehold.grpc.protocol import RpcError
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class EventTransport(Protocol):
     """Sends events to a target. `ListenerCalls` implements it, and tests have their own."""
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], None]
+        self, target: EventTarget, events: Sequence[RemoteEvent], check: Callable[[], None]
     ) -> None:
         """Return when the target has received all events; raise if it has not.
 

@@ -12,7 +12,7 @@ from leasehold.basics.callbacks import ignore
 from leasehold.basics.endpoint_list import EndpointList, normal_endpoint
 from leasehold.basics.sockets import UNIX_PEER
 from leasehold.errors import PermissionDenied
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
@@ -46,7 +46,7 @@ class CallbackPolicy:
         """Parse the list: see `EndpointList`. ValueError: an entry is malformed."""
         self._allowed = EndpointList(allowed)
 
-    def check(self, target: Target, peer: str) -> Target:
+    def check(self, target: EventTarget, peer: str) -> EventTarget:
         """Return a target in its normal form, in which it is stored and called.
 
         `peer` is the address of the connection, as in the context of a call. Raises
@@ -68,7 +68,7 @@ class CallbackPolicy:
                 f"callback endpoint {target.endpoint} is not allowed: register a mailbox or an "
                 f"endpoint at the address of this connection ({peer}), or allow it with --callbacks"
             )
-        return Target(str(endpoint), target.id)
+        return EventTarget(str(endpoint), target.id)
 
 
 def _is_at(endpoint: TcpAddress, peer: str) -> bool:
@@ -117,14 +117,14 @@ def notify_message(listener: str, events: Sequence[RemoteEvent]) -> bytes:
     ).SerializeToString()
 
 
-def target_message(target: Target) -> services_pb2.ListenerTarget:
+def target_message(target: EventTarget) -> services_pb2.ListenerTarget:
     """Return the message of a target."""
     return services_pb2.ListenerTarget(endpoint=target.endpoint, id=target.id)
 
 
-def target_of(message: services_pb2.ListenerTarget) -> Target:
+def target_of(message: services_pb2.ListenerTarget) -> EventTarget:
     """Return the target of a message."""
-    return Target(message.endpoint, message.id)
+    return EventTarget(message.endpoint, message.id)
 
 
 # Calls.
@@ -159,7 +159,10 @@ class ListenerCalls:
         return len(self._channels)
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], object] = ignore
+        self,
+        target: EventTarget,
+        events: Sequence[RemoteEvent],
+        check: Callable[[], object] = ignore,
     ) -> None:
         """Return when the target has received all events; raise if it has not.
 

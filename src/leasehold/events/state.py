@@ -62,7 +62,7 @@ class QueueState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EventTarget:
     """The receiver of events: a listener in the process at `endpoint`, or a mailbox.
 
     The endpoint of a mailbox of this cluster is empty, and `id` is the id of the mailbox.
@@ -117,7 +117,7 @@ class Attempt:
     """A call that delivers the first events of a queue."""
 
     generation: int
-    target: Target
+    target: EventTarget
     events: tuple[RemoteEvent, ...]
 
     @property
@@ -140,7 +140,7 @@ class EventQueue:
         kind: int,
         *,
         number: int = 0,
-        target: Target | None = None,
+        target: EventTarget | None = None,
         handback: bytes = b"",
         pending: Iterable[tuple[int, bytes]] = (),
         max_events: int = MAX_QUEUED,
@@ -261,7 +261,7 @@ class EventQueue:
         del self._pending[place]
         return number
 
-    def replace(self, target: Target, handback: bytes) -> None:
+    def replace(self, target: EventTarget, handback: bytes) -> None:
         """Set the listener. It gets the events that were not received, without a wait."""
         self.target = target
         self.handback = handback

@@ -35,7 +35,7 @@ Item = tuple[bytes, int, int, int, int, bytes]
 """A key's encoded pair, create revision, mod revision, version, lease (0 for none), and name."""
 
 
-class Codec(NamedTuple):
+class PairCodec(NamedTuple):
     """How pairs are encoded."""
 
     encode: Callable[[bytes, int, int, int, bytes, int], bytes]
@@ -90,7 +90,7 @@ class Keyspace:
         "revision",
     )
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: PairCodec) -> None:
         self.codec = codec
         self._encode = codec.encode
         self._items: dict[bytes, Item] = {}

@@ -33,7 +33,7 @@ from leasehold.events.callback_dispatch import (
     check_handback,
     target_of,
 )
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.grpc.protocol import RpcError
 from leasehold.landlord.remote_landlord import RemoteLease
 from leasehold.leases.lease import Lease
@@ -368,7 +368,7 @@ class Registry:
         return made
 
     async def _request_events(
-        self, request: pb.RequestEventsRequest, target: Target, timeout: Timeout
+        self, request: pb.RequestEventsRequest, target: EventTarget, timeout: Timeout
     ) -> EventRegistration[str, RemoteLease]:
         if isinstance(self._calls, ScanningRegistrar):
             raise CallRefused(

@@ -61,7 +61,7 @@ _NOT_TYPES: Final = frozenset({"builtins", "typing", "abc"})
 """Modules whose classes are bases in Python only, such as `object` and `Protocol`."""
 
 
-class Codec(NamedTuple):
+class DescriptorCodec(NamedTuple):
     """How the values of a class are encoded."""
 
     kind: type[Any]
@@ -71,8 +71,8 @@ class Codec(NamedTuple):
     decode: Decode
 
 
-_BY_NAME: Final[dict[str, Codec]] = {}
-_BY_CLASS: Final[dict[type[Any], Codec]] = {}
+_BY_NAME: Final[dict[str, DescriptorCodec]] = {}
+_BY_CLASS: Final[dict[type[Any], DescriptorCodec]] = {}
 _NAMES: Final[dict[type[Any], str]] = {}
 """Names of classes that are types or kinds, and need not have values that are encoded."""
 
@@ -138,9 +138,9 @@ def register_type(
 
 def _codec(
     kind: type[Any], name: str, encode: Encode | None, decode: Decode | None, encoding: str
-) -> Codec | None:
+) -> DescriptorCodec | None:
     if encode is not None and decode is not None:
-        return Codec(kind, name, encoding, encode, decode)
+        return DescriptorCodec(kind, name, encoding, encode, decode)
     if issubclass(kind, Message):
 
         def parse(data: bytes) -> Any:
@@ -149,11 +149,13 @@ def _codec(
             except DecodeError as error:
                 raise ValueError(str(error)) from None
 
-        return Codec(
+        return DescriptorCodec(
             kind, name, PROTOBUF, lambda value: value.SerializeToString(deterministic=True), parse
         )
     if dataclasses.is_dataclass(kind):
-        return Codec(kind, name, JSON, _encode_fields, lambda data: _decode_fields(kind, data))
+        return DescriptorCodec(
+            kind, name, JSON, _encode_fields, lambda data: _decode_fields(kind, data)
+        )
     return None
 
 

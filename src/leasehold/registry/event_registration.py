@@ -15,7 +15,7 @@ place of the events in the queue. Progress stays before the lost events until it
 from collections import deque
 from typing import Final, NamedTuple
 
-from leasehold.events.state import MAX_QUEUED, EventQueue, Target
+from leasehold.events.state import MAX_QUEUED, EventQueue, EventTarget
 from leasehold.registry.item_feed import IndexChange
 from leasehold.registry.state import ALL_TRANSITIONS, Template, Transition, transition
 from leasehold.wire import registry_pb2 as pb
@@ -46,11 +46,11 @@ class EventRequest(NamedTuple):
 
     template: Template
     transitions: Transition
-    target: Target
+    target: EventTarget
     handback: bytes
 
 
-class Progress(NamedTuple):
+class ReplayProgress(NamedTuple):
     """Events up to `number`, of changes up to `revision`, were received."""
 
     number: int
@@ -61,16 +61,20 @@ class _Queued(NamedTuple):
     """An event that was not received."""
 
     number: int
-    start: Progress
+    start: ReplayProgress
     """The progress before its revision; of a resync event, before the events that it replaces."""
     size_bytes: int
 
 
-class Registration:
+class ListenerRegistration:
     """A registration that this server serves."""
 
     def __init__(
-        self, request: EventRequest, progress: Progress, service: str, max_events: int = MAX_QUEUED
+        self,
+        request: EventRequest,
+        progress: ReplayProgress,
+        service: str,
+        max_events: int = MAX_QUEUED,
     ) -> None:
         self.request = request
         self.stored = progress
@@ -94,11 +98,11 @@ class Registration:
         self._start = progress
         """The progress before the events of the last revision that had some."""
 
-    def progress(self, examined: int) -> Progress:
+    def progress(self, examined: int) -> ReplayProgress:
         """Return the progress, if changes up to a revision were examined."""
         if self._queued:
             return self._queued[0].start
-        return Progress(self.queue.number, max(self.since, examined))
+        return ReplayProgress(self.queue.number, max(self.since, examined))
 
     def examine(self, change: IndexChange) -> bool:
         """Queue the event of a change, if it is one; return True if that is a resync event."""
@@ -108,7 +112,7 @@ class Registration:
         if kind is None or not kind & self.request.transitions:
             return False
         if self._start.revision != change.revision - 1:
-            self._start = Progress(self.queue.number, change.revision - 1)
+            self._start = ReplayProgress(self.queue.number, change.revision - 1)
         payload = change.event(kind)
         is_large = self._queued_bytes + len(payload) > MAX_QUEUED_BYTES
         if not self.queue.keeps_next or (is_large and self._queued):
@@ -121,12 +125,12 @@ class Registration:
 
     def lost(self, examined: int, revision: int) -> None:
         """Queue a resync event: changes after `examined`, up to `revision`, cannot be examined."""
-        start = Progress(self.queue.number, examined)
+        start = ReplayProgress(self.queue.number, examined)
         self.since = revision
         skipped = min(SKIPPED_PER_REVISION * max(1, revision - examined), MAX_SKIPPED)
         self._resync(start, revision, skipped)
 
-    def _resync(self, start: Progress, revision: int, skipped: int) -> None:
+    def _resync(self, start: ReplayProgress, revision: int, skipped: int) -> None:
         payload = pb.ItemEvent(revision=revision).SerializeToString()
         dropped = set(self.queue.resync(payload, skipped))
         kept = [each for each in self._queued if each.number not in dropped]

@@ -35,7 +35,7 @@ from leasehold.events.listeners import target_message, target_of
 from leasehold.events.state import EventQueue
 from leasehold.keyspace.operations import Put, Step
 from leasehold.leases.policies import LeasePolicy
-from leasehold.registry.event_registration import EventRequest, Progress, Registration
+from leasehold.registry.event_registration import EventRequest, ListenerRegistration, ReplayProgress
 from leasehold.registry.index import TemplateIndex
 from leasehold.registry.item_feed import (
     PROGRESS_REQUESTS,
@@ -81,7 +81,7 @@ not enough: a busy etcd server may answer requests before it sends the changes o
 _REQUEST: Final = b"/r"
 _PROGRESS: Final = b"/p"
 
-Record: TypeAlias = "LeasedRecord[Registration | None]"
+Record: TypeAlias = "LeasedRecord[ListenerRegistration | None]"
 
 
 class ItemEvents:
@@ -104,7 +104,7 @@ class ItemEvents:
         self._feed = feed
         self._max_handback_bytes = max_handback_bytes
         self._random = random or SystemRandom()
-        self.records: LeasedRecords[Registration | None] = LeasedRecords(
+        self.records: LeasedRecords[ListenerRegistration | None] = LeasedRecords(
             engine,
             shards,
             NAME,
@@ -118,10 +118,10 @@ class ItemEvents:
         self.resyncs = 0
         """Resync events."""
         self._by_queue: dict[EventQueue, Record] = {}
-        self._live: dict[Registration, None] = {}
-        self._templates: TemplateIndex[Registration] = TemplateIndex()
+        self._live: dict[ListenerRegistration, None] = {}
+        self._templates: TemplateIndex[ListenerRegistration] = TemplateIndex()
         """Those that are live."""
-        self._waiting: dict[Registration, None] = {}
+        self._waiting: dict[ListenerRegistration, None] = {}
         self._dirty: set[EventQueue] = set()
         """Those whose listeners have received events since their progress was written."""
         self._own_writes = 0
@@ -163,8 +163,8 @@ class ItemEvents:
             )
         await self._feed.fresh()
         index = self._feed.index
-        progress = Progress(0, max(index.revision, index.last_change))
-        registration = Registration(request, progress, self.records.grantor)
+        progress = ReplayProgress(0, max(index.revision, index.last_change))
+        registration = ListenerRegistration(request, progress, self.records.grantor)
         self._join(registration)  # now: further changes may come before it is stored
 
         def steps(key: bytes) -> list[Step]:
@@ -194,16 +194,16 @@ class ItemEvents:
             registration.lost(self._examined(registration), revision)
             self.resyncs += 1
 
-    def _examined(self, registration: Registration) -> int:
+    def _examined(self, registration: ListenerRegistration) -> int:
         """Return the revision up to which a live registration has examined changes."""
         return max(registration.since, self._feed.index.revision)
 
-    def _join(self, registration: Registration) -> None:
+    def _join(self, registration: ListenerRegistration) -> None:
         self._waiting.pop(registration, None)
         self._live[registration] = None
         self._templates.add(registration.request.template, registration)
 
-    def _leave(self, registration: Registration) -> None:
+    def _leave(self, registration: ListenerRegistration) -> None:
         self._waiting.pop(registration, None)
         if registration in self._live:
             del self._live[registration]
@@ -211,7 +211,7 @@ class ItemEvents:
 
     # Called by the records.
 
-    def load(self, record: Record, rows: Mapping[bytes, bytes]) -> Registration | None:
+    def load(self, record: Record, rows: Mapping[bytes, bytes]) -> ListenerRegistration | None:
         """Return a registration from its keys; None if it is being created."""
         if not rows:
             return None
@@ -223,8 +223,8 @@ class ItemEvents:
             target_of(stored.listener),
             stored.handback,
         )
-        return Registration(
-            request, Progress(progress.number, progress.revision), self.records.grantor
+        return ListenerRegistration(
+            request, ReplayProgress(progress.number, progress.revision), self.records.grantor
         )
 
     def started(self, record: Record) -> None:
@@ -235,7 +235,7 @@ class ItemEvents:
             if self._replaying is None:
                 self._replaying = asyncio.get_running_loop().create_task(self._keep_replaying())
 
-    def _serve(self, record: Record, registration: Registration) -> None:
+    def _serve(self, record: Record, registration: ListenerRegistration) -> None:
         """Send the events of a registration."""
         queue = registration.queue
         queue.source = record.id
@@ -312,11 +312,15 @@ class ItemEvents:
         return items
 
     async def _follow(
-        self, watch: Watch, items: dict[str, ItemVersion], group: list[Registration], start: int
+        self,
+        watch: Watch,
+        items: dict[str, ItemVersion],
+        group: list[ListenerRegistration],
+        start: int,
     ) -> None:
         """Examine changes for a group until it has all that the index has; then it is live."""
         index = self._feed.index
-        templates: TemplateIndex[Registration] = TemplateIndex()
+        templates: TemplateIndex[ListenerRegistration] = TemplateIndex()
         for registration in group:
             templates.add(registration.request.template, registration)
         loop = asyncio.get_running_loop()
@@ -357,12 +361,12 @@ class ItemEvents:
             watch.request_progress()
             await asyncio.sleep(backoff.next_s())
 
-    def _examine(self, change: IndexChange, templates: TemplateIndex[Registration]) -> None:
+    def _examine(self, change: IndexChange, templates: TemplateIndex[ListenerRegistration]) -> None:
         for registration in templates.concerned(change.before, change.after):
             if registration in self._waiting:
                 self.resyncs += registration.examine(change)
 
-    def _resync(self, group: Iterable[Registration]) -> None:
+    def _resync(self, group: Iterable[ListenerRegistration]) -> None:
         """Send a resync event: changes cannot be replayed. Those that follow are live."""
         index = self._feed.index
         for registration in list(group):
@@ -424,7 +428,7 @@ class ItemEvents:
             > self._own_writes - registration.writes_before
         }
 
-    def _progress(self, registration: Registration) -> Progress:
+    def _progress(self, registration: ListenerRegistration) -> ReplayProgress:
         return registration.progress(self._examined(registration))
 
     async def _record(self, queues: Iterable[EventQueue]) -> None:
@@ -447,7 +451,9 @@ class ItemEvents:
             if isinstance(error, Exception):
                 logger.info("progress of a listener is not stored yet: %s", error)
 
-    async def _write(self, record: Record, registration: Registration, progress: Progress) -> None:
+    async def _write(
+        self, record: Record, registration: ListenerRegistration, progress: ReplayProgress
+    ) -> None:
         writes_before = self._own_writes
         try:
             await self.records.write(
@@ -469,7 +475,7 @@ def _request_value(request: EventRequest) -> bytes:
     ).SerializeToString()
 
 
-def _progress_value(progress: Progress) -> bytes:
+def _progress_value(progress: ReplayProgress) -> bytes:
     return pb.StoredEventProgress(
         number=progress.number, revision=progress.revision
     ).SerializeToString()

@@ -40,7 +40,7 @@ from leasehold.events.callback_dispatch import (
     target_of,
 )
 from leasehold.events.client import Mailbox, call_service
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.landlord.remote_landlord import RemoteLandlord, RemoteLease, granted_lease
 from leasehold.leases.lease import Lease, Outcome
 from leasehold.renewal.arguments import desired_ms, min_warning_ms, renew_ms
@@ -187,7 +187,7 @@ class RenewalCalls:
 
     async def called_back(
         self, source: "RenewalSet", kind: int, callback: "SetCallback[Any]"
-    ) -> Target:
+    ) -> EventTarget:
         """Return a target whose events are passed to a function of this process."""
         target = await self.callbacks.target()
         key = source.lease.grantor, source.id, kind

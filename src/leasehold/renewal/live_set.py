@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from leasehold.basics.durations import NEVER
 from leasehold.basics.timers import ResettableTimer
 from leasehold.clock import Clock
-from leasehold.events.state import EventQueue, Target
+from leasehold.events.state import EventQueue, EventTarget
 from leasehold.keyspace.operations import Delete, Put, Step
 from leasehold.leases.lease import Lease
 from leasehold.renewal import stored
@@ -94,7 +94,7 @@ class LiveSet:
     def put_registration(
         self,
         queue: EventQueue,
-        target: Target | None,
+        target: EventTarget | None,
         handback: bytes,
         warning: WarningState | None,
         *,

@@ -30,7 +30,7 @@ from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.engine.interface import Engine
 from leasehold.errors import EndReason, LeaseholdError, NoSuchObject, TooBusy
 from leasehold.events.delivery import EventSender, EventTransport
-from leasehold.events.state import EventQueue, Target
+from leasehold.events.state import EventQueue, EventTarget
 from leasehold.keyspace.operations import Step
 from leasehold.leases.policies import DurationPolicy
 from leasehold.leases.renewal_manager import LATENESS_S
@@ -235,7 +235,12 @@ class RenewalService:
         return [live.current(member, self._clock) for member in live.state.after(order, count)]
 
     async def set_listener(
-        self, set_id: str, kind: SetEvent, target: Target, handback: bytes, min_warning_s: float
+        self,
+        set_id: str,
+        kind: SetEvent,
+        target: EventTarget,
+        handback: bytes,
+        min_warning_s: float,
     ) -> int:
         """Set the listener for a kind of event; return the number of the last event."""
         if len(handback) > self.limits.handback_bytes:

@@ -14,7 +14,7 @@ from typing import Final
 from leasehold.basics.durations import NEVER, WIRE_FOREVER_MS, WIRE_MAX_MS, from_wire_ms, to_wire_ms
 from leasehold.errors import LeaseholdError, Status
 from leasehold.events.listeners import target_message, target_of
-from leasehold.events.state import EventQueue, Target
+from leasehold.events.state import EventQueue, EventTarget
 from leasehold.renewal.state import Member, MemberTerms, SetEvent, WarningState
 from leasehold.wire import renewal_pb2, services_pb2
 
@@ -89,7 +89,7 @@ def members_of(rows: Mapping[bytes, bytes]) -> Iterable[Member]:
 
 def registration_value(
     number: int,
-    target: Target | None,
+    target: EventTarget | None,
     handback: bytes,
     warning: WarningState | None = None,
     dropped: int = 0,

@@ -53,7 +53,7 @@ GC_THRESHOLDS: Final = (50_000, 20, 100)
 """High: almost no objects here are in cycles, and a collection is a pause."""
 
 
-class Service(Protocol):
+class GrpcService(Protocol):
     """A service: methods that belong together."""
 
     def methods(self) -> dict[str, Method]:
@@ -139,7 +139,7 @@ class LeaseholdServer:
         )
         self._alarms, self._cluster = Alarms(context), ClusterService(context)
         etcd: dict[str, Method] = {}
-        services: tuple[Service, ...] = (
+        services: tuple[GrpcService, ...] = (
             KVService(context),
             LeaseService(context, settings.min_ttl_s),
             WatchService(context),

@@ -23,7 +23,7 @@ from leasehold.registry.item_feed import IndexChange, ItemFeed
 from leasehold.registry.own_services import SERVICES, registrar_id, service_id
 from leasehold.registry.state import Item
 from leasehold.server.engine_services import ServiceHost
-from leasehold.services.shards import Ownership, Shards
+from leasehold.services.shards import ShardOwnership, Shards
 
 if TYPE_CHECKING:
     from leasehold.discovery.join import Join
@@ -71,13 +71,13 @@ class ServiceJoins:
             if each.item_id == change.id:
                 each.adapt()
 
-    async def shard_gained(self, ownership: Ownership) -> None:
+    async def shard_gained(self, ownership: ShardOwnership) -> None:
         """Join for the services of a shard."""
         for each in self._services.values():
             if self._shards.shard_of(each.item_id) == ownership.number:
                 each.adapt()
 
-    def shard_lost(self, ownership: Ownership) -> None:
+    def shard_lost(self, ownership: ShardOwnership) -> None:
         """Leave the services of a shard to its next owner."""
         for each in self._services.values():
             if self._shards.shard_of(each.item_id) == ownership.number:

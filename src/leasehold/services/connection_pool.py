@@ -10,7 +10,7 @@ from leasehold.basics.timers import ResettableTimer
 from leasehold.errors import TooBusy
 
 
-class Connection(Protocol):
+class PooledConnection(Protocol):
     """A `Channel`, or an object of a service that has one."""
 
     async def close(self) -> None:
@@ -19,7 +19,7 @@ class Connection(Protocol):
 
 
 K = TypeVar("K", bound=Hashable)
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=PooledConnection)
 
 
 class _Entry(Generic[C]):

@@ -40,7 +40,7 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, Step, Target
-from leasehold.services.shards import COUNT_KEY, PREFIX, Ownership, ShardListener, Shards
+from leasehold.services.shards import COUNT_KEY, PREFIX, ShardListener, ShardOwnership, Shards
 from leasehold.sessions.client_session import SESSION_TTL_S
 from leasehold.sessions.kept_lease import KeptLease
 from leasehold.sessions.lease_keeper import Keeper
@@ -286,9 +286,9 @@ class ElectedShards(Shards):
             logger.info("this server serves shard %02x now", number)
             key, revision = shard_key(number), owner.create_revision
             fence = Compare(key, Target.CREATE_REVISION, Relation.EQUAL, revision)
-            self._gain(Ownership(number, fence, lambda: lease.is_held, self._found_lost))
+            self._gain(ShardOwnership(number, fence, lambda: lease.is_held, self._found_lost))
 
-    def _found_lost(self, ownership: Ownership) -> None:
+    def _found_lost(self, ownership: ShardOwnership) -> None:
         logger.warning("shard %02x has another owner, or its key was deleted", ownership.number)
         self._lose(ownership)
 

@@ -8,7 +8,7 @@ from leasehold.basics.durations import NEVER, Duration, Forever, duration_of
 from leasehold.errors import EndReason, NoSuchObject, TooBusy
 from leasehold.leases.lease_table import LeasedResource
 from leasehold.services.record_storage import StoredRecord
-from leasehold.services.shards import Ownership
+from leasehold.services.shards import ShardOwnership
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ class LeasedRecord(StoredRecord, Generic[T]):
     """A live record of a service."""
 
     def __init__(
-        self, service: str, record_id: str, ownership: Ownership, now: Callable[[], float]
+        self, service: str, record_id: str, ownership: ShardOwnership, now: Callable[[], float]
     ) -> None:
         """`now` returns lease time."""
         super().__init__(service, record_id, ownership)

@@ -63,7 +63,7 @@ from leasehold.services.record_storage import (
     ttl_for,
     was_not_executed,
 )
-from leasehold.services.shards import Ownership, Shards
+from leasehold.services.shards import ShardOwnership, Shards
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class LeasedRecords(Generic[T]):
         self._random = random or SystemRandom()
         self._storage = RecordStorage(engine, name, self._random)
         self._records: dict[str, LeasedRecord[T]] = {}
-        self._loaded: dict[int, Ownership] = {}
+        self._loaded: dict[int, ShardOwnership] = {}
         self.table: LeaseTable[LeasedRecord[T]] = LeaseTable(
             policy,
             LeaseClock(clock.monotonic()),
@@ -440,7 +440,7 @@ class LeasedRecords(Generic[T]):
 
     # Shards.
 
-    async def shard_gained(self, ownership: Ownership) -> None:
+    async def shard_gained(self, ownership: ShardOwnership) -> None:
         """Load the records of a shard; end those whose wall time has passed."""
         orphans: list[bytes] = []
         if await self._storage.has_rows(ownership):
@@ -452,7 +452,7 @@ class LeasedRecords(Generic[T]):
         for key in orphans:
             self._removal.collect(key)
 
-    def _load(self, ownership: Ownership, rows: RecordRows) -> bool:
+    def _load(self, ownership: ShardOwnership, rows: RecordRows) -> bool:
         """Load one record from all its keys; return False if they have no record any more."""
         own = rows.own
         if own is None:
@@ -476,7 +476,7 @@ class LeasedRecords(Generic[T]):
         self._begin(record)
         return True
 
-    def shard_lost(self, ownership: Ownership) -> None:
+    def shard_lost(self, ownership: ShardOwnership) -> None:
         """Unload the records of a shard, now; their keys stay."""
         if self._loaded.get(ownership.number) is ownership:
             del self._loaded[ownership.number]

@@ -32,7 +32,7 @@ from leasehold.errors import (
     is_definite,
 )
 from leasehold.keyspace.operations import Compare, Delete, Put, Range, Relation, Step, Target
-from leasehold.services.shards import Ownership
+from leasehold.services.shards import ShardOwnership
 from leasehold.sessions.lease_keeper import LOST_S, MAX_ID, end_one
 from leasehold.sessions.session import OVER, RETRIES
 from leasehold.wire import services_pb2 as pb
@@ -150,7 +150,7 @@ class RecordRows(NamedTuple):
 class StoredRecord:
     """A record as it is stored: its key, the lease of the key, and the epoch."""
 
-    def __init__(self, service: str, record_id: str, ownership: Ownership) -> None:
+    def __init__(self, service: str, record_id: str, ownership: ShardOwnership) -> None:
         self.service = service
         self.id = record_id
         self.shard = ownership.number
@@ -373,14 +373,14 @@ class RecordStorage:
                 return
             start = page.pairs[-1].key + b"\0"
 
-    async def has_rows(self, ownership: Ownership) -> bool:
+    async def has_rows(self, ownership: ShardOwnership) -> bool:
         """Return whether a shard has any keys."""
         prefix = shard_prefix(self._service, ownership.number)
         async for _ in self.pages(prefix, ownership.check):
             return True
         return False
 
-    async def rows_of_shard(self, ownership: Ownership) -> AsyncIterator[RecordRows]:
+    async def rows_of_shard(self, ownership: ShardOwnership) -> AsyncIterator[RecordRows]:
         """Read the keys of all records of a shard, one record after the other."""
         rows = RecordRows("", None, {})
         prefix = shard_prefix(self._service, ownership.number)

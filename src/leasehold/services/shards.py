@@ -43,7 +43,7 @@ LOAD_RETRIES: Final = exponential(1.0, 30.0)
 """The waits between attempts to load a shard."""
 
 
-class Ownership:
+class ShardOwnership:
     """One shard that this server owns, until it is lost. A shard gained again has another one."""
 
     __slots__ = ("_is_held", "_is_lost", "_on_found_lost", "fence", "number")
@@ -53,7 +53,7 @@ class Ownership:
         number: int,
         fence: Compare | None = None,
         is_held: Callable[[], bool] = lambda: True,
-        on_found_lost: "Callable[[Ownership], object]" = lambda _: None,
+        on_found_lost: "Callable[[ShardOwnership], object]" = lambda _: None,
     ) -> None:
         """`is_held` is the clock's answer; `on_found_lost` is called by `found_lost`."""
         self.number = number
@@ -89,11 +89,11 @@ class Ownership:
 class ShardListener(Protocol):
     """A service whose objects are spread over shards: `LeasedRecords` is one."""
 
-    async def shard_gained(self, ownership: Ownership) -> None:
+    async def shard_gained(self, ownership: ShardOwnership) -> None:
         """Load the objects of a shard. Cancelled if the shard is lost meanwhile."""
         ...
 
-    def shard_lost(self, ownership: Ownership) -> None:
+    def shard_lost(self, ownership: ShardOwnership) -> None:
         """Stop everything of that shard, now."""
         ...
 
@@ -110,9 +110,9 @@ class Shards(ABC):
         """Where other servers reach this one."""
         self.count = 0
         """The number of shards; 0 until it is started."""
-        self._owned: dict[int, Ownership] = {}
+        self._owned: dict[int, ShardOwnership] = {}
         self._listeners: tuple[ShardListener, ...] = ()
-        self._gaining: dict[Ownership, asyncio.Task[None]] = {}
+        self._gaining: dict[ShardOwnership, asyncio.Task[None]] = {}
 
     def shard_of(self, id: str) -> int:  # noqa: A002  as in the record
         """Return the shard of an object. Raises `ShardLost` before the start."""
@@ -120,13 +120,13 @@ class Shards(ABC):
             raise ShardLost(0, "the server is starting")
         return zlib.crc32(id.encode()) % self.count
 
-    def owned(self, number: int) -> Ownership | None:
+    def owned(self, number: int) -> ShardOwnership | None:
         """Return the ownership of a shard; None if this server does not own it now."""
         ownership = self._owned.get(number)
         return ownership if ownership is not None and ownership.is_valid else None
 
     @property
-    def all_owned(self) -> list[Ownership]:
+    def all_owned(self) -> list[ShardOwnership]:
         """The shards that this server owns now."""
         return [ownership for ownership in self._owned.values() if ownership.is_valid]
 
@@ -161,7 +161,7 @@ class Shards(ABC):
         done = await retry_until_answered(call, Backoff(RETRIES, self.random))
         self.count = _count_of(first if done.succeeded else done.results[0].pairs[0].value)
 
-    def _gain(self, ownership: Ownership) -> "asyncio.Task[None]":
+    def _gain(self, ownership: ShardOwnership) -> "asyncio.Task[None]":
         """Own a shard from now on, and have its objects loaded."""
         self._owned[ownership.number] = ownership
         task = asyncio.get_running_loop().create_task(self._load(ownership))
@@ -169,7 +169,7 @@ class Shards(ABC):
         task.add_done_callback(lambda _: self._gaining.pop(ownership, None))
         return task
 
-    async def _load(self, ownership: Ownership) -> None:
+    async def _load(self, ownership: ShardOwnership) -> None:
         for listener in self._listeners:
             backoff = Backoff(LOAD_RETRIES, self.random)
             while ownership.is_valid:
@@ -181,7 +181,7 @@ class Shards(ABC):
                 else:
                     break
 
-    def _lose(self, ownership: Ownership) -> None:
+    def _lose(self, ownership: ShardOwnership) -> None:
         """Stop everything of a shard."""
         ownership.lost()
         if self._owned.get(ownership.number) is ownership:
@@ -233,7 +233,7 @@ class LocalShards(Shards):
         self._is_stored = bool(stored)
         self.count = _count_of(stored[0].value) if stored else SHARD_COUNT
         self._listeners = tuple(listeners)
-        await asyncio.gather(*[self._gain(Ownership(number)) for number in range(self.count)])
+        await asyncio.gather(*[self._gain(ShardOwnership(number)) for number in range(self.count)])
 
     async def close(self) -> None:
         self._lose_all()

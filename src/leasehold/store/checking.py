@@ -39,7 +39,7 @@ from leasehold.journal.journal_rows import (
     told_as_ours,
 )
 from leasehold.journal.remaining_terms import Entry, Remaining
-from leasehold.keyspace.keyspace import Codec, Item, Keyspace
+from leasehold.keyspace.keyspace import Item, Keyspace, PairCodec
 from leasehold.store.backup_file import OnProgress, backup_digest
 from leasehold.store.replay import Replay
 from leasehold.wire.codec import key_value
@@ -238,7 +238,7 @@ class Survey:
     """Replays everything, and checks at each step whether it is consistent."""
 
     def __init__(self) -> None:
-        self.replay = Replay(Keyspace(Codec(key_value, records.value_of)))
+        self.replay = Replay(Keyspace(PairCodec(key_value, records.value_of)))
         self._revision = 0
         """The revision of the last row."""
         self._newest = 0

@@ -21,7 +21,7 @@ from leasehold.basics.callbacks import ignore
 from leasehold.clock import SYSTEM_CLOCK, Clock
 from leasehold.errors import Compacted, EndReason, FutureRevision, LeaseExists, NoSpace
 from leasehold.journal import records
-from leasehold.keyspace.keyspace import FIRST_REVISION, Codec, Item, Keyspace
+from leasehold.keyspace.keyspace import FIRST_REVISION, Item, Keyspace, PairCodec
 from leasehold.keyspace.operations import (
     Compact,
     Delete,
@@ -74,7 +74,7 @@ class Store(UndurableChanges):
     def __init__(
         self, clock: Clock = SYSTEM_CLOCK, *, quota_bytes: int = DEFAULT_QUOTA_BYTES
     ) -> None:
-        self.keyspace = Keyspace(Codec(key_value, records.value_of))
+        self.keyspace = Keyspace(PairCodec(key_value, records.value_of))
         super().__init__(self.keyspace.revision, self.keyspace.compacted)
         self.recent = Recent(self.keyspace.revision + 1)
         self.leases = StoreLeases(self._lease_ended, self._lease_promised, clock)

@@ -4,9 +4,9 @@ Theory of operation. Python runs signal handlers between two instructions, also 
 of `__exit__`. If the handler raises an exception there, no code of `__exit__` has run and none will
 run. So `__exit__` is a descriptor here. The `with` statement looks it up before it calls
 `__enter__`, receives a callable of its own, and has the only reference to it until the statement is
-left in any way. `__enter__` records in its `Block` the object it has acquired (`begin`). A callable
-that dies before it has completed `__exit__` was interrupted, and has the event loop release that
-object.
+left in any way. `__enter__` records in its `WithBlock` the object it has acquired (`begin`). A
+callable that dies before it has completed `__exit__` was interrupted, and has the event loop
+release that object.
 
 The callable is a `partial`, so that no frame, and hence no traceback, refers to it. It is watched
 by a weak reference that only its own arguments refer to. The callback therefore runs if the
@@ -16,7 +16,7 @@ called as usual, and the rest of the block must not run unprotected. An ordinary
 no finalizer: an exception of a signal handler in one is printed by Python and not raised.
 
 A lookup and a call of `__enter__` belong together if one instruction does both. Programs that call
-`__enter__` and `__exit__` themselves, as `contextlib.ExitStack` does, have no `Block`.
+`__enter__` and `__exit__` themselves, as `contextlib.ExitStack` does, have no `WithBlock`.
 """
 
 import sys
@@ -38,7 +38,7 @@ class Abandonable(Protocol):
         ...
 
 
-class Block:
+class WithBlock:
     """The end of one `with` statement."""
 
     __slots__ = ("entry", "leave", "owner", "where")
@@ -52,7 +52,7 @@ class Block:
 
 
 def _leave(
-    block: Block,
+    block: WithBlock,
     exc_type: type[BaseException] | None,
     exc: BaseException | None,
     traceback: TracebackType | None,
@@ -86,7 +86,7 @@ instructions."""
 
 
 class _BlockExit(Generic[F]):
-    """Descriptor for `__exit__` that makes a new `Block` for each `with` statement."""
+    """Descriptor for `__exit__` that makes a new `WithBlock` for each `with` statement."""
 
     def __init__(self, exit_: F) -> None:
         self._exit = exit_
@@ -95,7 +95,7 @@ class _BlockExit(Generic[F]):
         if owner is None:
             return self._exit
         frame = sys._getframe(1)  # noqa: SLF001  no public alternative
-        block = Block()  # no `__init__`: cached locks are acquired often
+        block = WithBlock()  # no `__init__`: cached locks are acquired often
         block.leave = self._exit
         block.owner = owner
         block.where = (id(frame), frame.f_lasti)
@@ -120,7 +120,7 @@ def begin(owner: object, held: Abandonable, leave: Callable[..., None] | None = 
     callable_ = None if entry is None else entry()
     if entry is None or callable_ is None:
         return False
-    block: Block = callable_.args[0]
+    block: WithBlock = callable_.args[0]
     frame = sys._getframe(2)  # noqa: SLF001
     frame_id, instruction = block.where
     distance = frame.f_lasti - instruction

@@ -15,7 +15,7 @@ from leasehold.engine.time_limits import Timeout
 from leasehold.errors import LeaseUnmarshalError
 from leasehold.events import client as mailboxes
 from leasehold.events.callback_dispatch import EventRegistration, Listener
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.lease import Lease as AsyncLease
 from leasehold.renewal import client as on_loop
 from leasehold.renewal.references import LeaseReference
@@ -156,7 +156,7 @@ class MailboxBase(LoopTwin):
         """Its lease: the mailbox ends with it. A renewal set can keep it alive."""
 
     @property
-    def target(self) -> Target:
+    def target(self) -> EventTarget:
         """The listener to register with services of the same cluster."""
         return self._on_loop.target
 

@@ -17,7 +17,7 @@ from leasehold.discovery.discovery_messages import found_message
 from leasehold.discovery.locators import Locator
 from leasehold.errors import LeaseUnmarshalError, LookupUnmarshalError
 from leasehold.events.client import event_as_json, register_decoder
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.renewal.client import ListenerInfo, SetInfo
 from leasehold.renewal.event_json import payload_as_json, reference_as_json
 from leasehold.renewal.references import GrantorKind, LeaseReference
@@ -174,7 +174,7 @@ class RegistrationOfUndecodable:
 
     async def info(self) -> DiscoveryInfo:
         locators = (Locator("10.0.0.1"),)
-        listener = Target("", "ab" * 16)
+        listener = EventTarget("", "ab" * 16)
         return DiscoveryInfo(SET, FOREVER, None, locators, 2, 7, listener, 3, "no route")
 
     async def registrars(self) -> list[Registrar]:

@@ -15,13 +15,13 @@ from leasehold.discovery.client import DiscoveryRegistration, RemoteDiscovery
 from leasehold.discovery.discovery_messages import KIND, found_message
 from leasehold.discovery.locators import Locator
 from leasehold.errors import LookupUnmarshalError, NoSuchObject
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.landlord.remote_landlord import RemoteLease
 from leasehold.testing import current_host, run_virtual
 from leasehold.wire import discovery_pb2 as pb
 
 GRANTOR = "0000000000000007/discovery"
-MAILBOX = Target("", "m")
+MAILBOX = EventTarget("", "m")
 R, S = Registrar("R", frozenset({"a"}), 1, ("r:1",)), Registrar("S")
 
 
@@ -32,8 +32,8 @@ class FakeCallbacks:
         self.set_to: dict[Any, Any] = {}
         self.is_registering = False
 
-    async def target(self) -> Target:
-        return Target("", "callbacks")
+    async def target(self) -> EventTarget:
+        return EventTarget("", "callbacks")
 
     @contextmanager
     def registering(self) -> Iterator[None]:
@@ -186,7 +186,7 @@ def test_a_registration_is_requested_once_with_its_arguments(duration: Any, ttl_
         made = await calls.register(
             ["b", "a", "b"],
             ["leasehold://R", Locator("r"), "leasehold://s:7"],
-            listener=Target("l:1", "x"),
+            listener=EventTarget("l:1", "x"),
             handback=b"h",
             duration=duration,
         )

@@ -7,9 +7,9 @@ import pytest
 from leasehold.discovery import interest_limits, known_registrars, live_registration
 from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.live_registration import Interests, StoredListener
-from leasehold.discovery.locators import Change, Locator
+from leasehold.discovery.locators import Locator, LocatorChange
 from leasehold.errors import ConnectionLost, TooBusy
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from tests.support.discovery_stage import DiscoveryStage
 
 UNREACHABLE = ConnectionLost("not reachable")
@@ -102,7 +102,7 @@ def test_interests_that_leave_no_room_in_their_key_are_refused(
             stage.register("x" * 200 + " " + "y" * 200, handback=b"h" * 600)
         registration = stage.register("a", handback=b"h" * 600)
         with pytest.raises(ValueError, match="must have at most 1,000 bytes together, got"):
-            stage.groups(registration, Change.ADD, "z" * 256 + " " + "y" * 256)
+            stage.groups(registration, LocatorChange.ADD, "z" * 256 + " " + "y" * 256)
         assert stage.live(registration).interests.groups == frozenset("a"), "nothing was changed"
 
 
@@ -114,7 +114,7 @@ def test_registrations_at_the_same_time_do_not_exceed_the_limit_of_locators() ->
 
         async def register(first: int) -> str:
             locators = [Locator(f"h{number}") for number in range(first, first + 6)]
-            listener = StoredListener(Target("listener:1", "l"), b"")
+            listener = StoredListener(EventTarget("listener:1", "l"), b"")
             interests = Interests(frozenset(), tuple(locators))
             return (await stage.service.register(interests, listener, 3600.0))[0]
 
@@ -133,10 +133,10 @@ def test_what_adds_nothing_is_not_refused_beyond_the_limits() -> None:
         stage.limits = DiscoveryLimits(locators=1, interests_bytes=1)
         stage.crash()
         with pytest.raises(TooBusy, match="locators; at most 1 are allowed"):
-            stage.locators(other, Change.SET, ["leasehold://u"])
-        stage.locators(one, Change.REMOVE, ["leasehold://r"])
-        stage.locators(one, Change.SET, ["leasehold://t"])  # the other one has it
-        stage.groups(one, Change.SET, "")
+            stage.locators(other, LocatorChange.SET, ["leasehold://u"])
+        stage.locators(one, LocatorChange.REMOVE, ["leasehold://r"])
+        stage.locators(one, LocatorChange.SET, ["leasehold://t"])  # the other one has it
+        stage.groups(one, LocatorChange.SET, "")
         with pytest.raises(TooBusy, match="bytes of groups, locators and handbacks; at most 1"):
             stage.register("a")
 

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from leasehold.discovery.live_registration import Interests, StoredListener
-from leasehold.discovery.locators import Change, Locator
+from leasehold.discovery.locators import Locator, LocatorChange
 from leasehold.discovery.search_exchange import PREFIX
 from leasehold.discovery.service import DiscoveryService
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.leases.policies import DurationPolicy
 from leasehold.services.elected_shards import ElectedShards
 from leasehold.wire import discovery_pb2 as pb
@@ -52,7 +52,7 @@ class Server:
         return self
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], None]
+        self, target: EventTarget, events: Sequence[RemoteEvent], check: Callable[[], None]
     ) -> None:
         check()
         self.told += map(told, events)
@@ -60,7 +60,7 @@ class Server:
     async def register(
         self, groups: frozenset[str] = GROUP_A, locators: Sequence[Locator] = ()
     ) -> str:
-        listener = StoredListener(Target("listener:1", "l"), b"")
+        listener = StoredListener(EventTarget("listener:1", "l"), b"")
         made = await self.service.register(Interests(groups, tuple(locators)), listener, 3600.0)
         return made[0]
 
@@ -117,7 +117,7 @@ def test_a_locator_is_called_by_all_servers() -> None:
         registration = await one.register(frozenset(), [Locator("s")])
         await asyncio.sleep(6.0)
         assert one.registrars(registration) == ["S"]
-        await one.service.change_locators(registration, Change.REMOVE, [Locator("s")])
+        await one.service.change_locators(registration, LocatorChange.REMOVE, [Locator("s")])
         await asyncio.sleep(1.0)
         assert one.told == ["1 discovered S", "2 discarded S"]
         await end(world, one, other)

@@ -16,7 +16,7 @@ from leasehold.errors import Closed, ConnectionLost, NoSuchObject
 from leasehold.events import callback_dispatch
 from leasehold.events.callback_dispatch import MAILBOX_S, Callbacks, Key, key_of
 from leasehold.events.client import Mailbox, ReceivedEvent
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.testing import current_host, run_virtual
 
 
@@ -137,7 +137,7 @@ def virtual(test: Callable[[Stage], Coroutine[Any, Any, None]]) -> Callable[[], 
 async def test_one_mailbox_is_made_when_the_first_callback_is_registered(stage: Stage) -> None:
     assert stage.mailboxes == []
     targets = await asyncio.gather(*(stage.callbacks.target() for _ in range(3)))
-    assert targets == [Target("", "m")] * 3
+    assert targets == [EventTarget("", "m")] * 3
     assert len(stage.mailboxes) == 1
 
 

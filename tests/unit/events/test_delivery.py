@@ -20,7 +20,7 @@ from leasehold.errors import (
 from leasehold.events import delivery
 from leasehold.events.delivery import EventSender
 from leasehold.events.listeners import event_message, event_of
-from leasehold.events.state import EventQueue, QueueState, RemoteEvent, Target
+from leasehold.events.state import EventQueue, EventTarget, QueueState, RemoteEvent
 from leasehold.grpc.protocol import RpcError
 from leasehold.testing import run_virtual
 
@@ -55,14 +55,14 @@ class Stage:
         return round(self.loop.time() - self.began_at, 3)
 
     def queue(self, listener: str = "l", source: str = "s", **options: Any) -> EventQueue:
-        queue = EventQueue("c/renewal", source, 1, target=Target("", listener), **options)
+        queue = EventQueue("c/renewal", source, 1, target=EventTarget("", listener), **options)
         self.sender.offer(queue)
         return queue
 
     # EventTransport.
 
     async def send(
-        self, target: Target, events: Sequence[RemoteEvent], check: Callable[[], None]
+        self, target: EventTarget, events: Sequence[RemoteEvent], check: Callable[[], None]
     ) -> None:
         if self.connecting_s:
             await asyncio.sleep(self.connecting_s)
@@ -252,7 +252,7 @@ async def test_a_replacing_listener_gets_undelivered_events_immediately_with_its
     queue.append(b"")
     await asyncio.sleep(100)
     assert stage.times()[-1] == 76
-    queue.replace(Target("", "new"), b"mine")
+    queue.replace(EventTarget("", "new"), b"mine")
     await asyncio.sleep(0)
     assert stage.received == [("new", 1)]
     assert stage.times("new") == [100]
@@ -268,7 +268,7 @@ async def test_a_replacing_listener_does_not_wait_for_a_hanging_one() -> None:
     queue = stage.queue()
     queue.append(b"")
     await asyncio.sleep(3)
-    queue.replace(Target("", "new"), b"")
+    queue.replace(EventTarget("", "new"), b"")
     await asyncio.sleep(0)
     await stage.sender.settled(queue)
     assert stage.cancelled == ["l"]
@@ -292,10 +292,10 @@ async def test_a_late_failure_of_a_replaced_listener_does_not_touch_its_successo
     queue = stage.queue()
     queue.append(b"")
     await asyncio.sleep(1)
-    queue.replace(Target("", "new"), b"")
+    queue.replace(EventTarget("", "new"), b"")
     await asyncio.sleep(10)
     assert queue.state is QueueState.SENDING
-    assert queue.target == Target("", "new")
+    assert queue.target == EventTarget("", "new")
     assert not stage.reports
     assert stage.sender.open_calls == 1
 
@@ -308,7 +308,7 @@ async def test_clearing_drops_what_is_queued_and_nothing_is_sent_after_it() -> N
     queue.clear()  # before the call has begun
     await asyncio.sleep(400)
     assert not stage.calls
-    queue.replace(Target("", "l"), b"")
+    queue.replace(EventTarget("", "l"), b"")
     stage.answers["l"] = DOWN
     queue.append(b"")
     await asyncio.sleep(3)

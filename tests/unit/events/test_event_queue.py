@@ -11,16 +11,16 @@ from leasehold.events.state import (
     RETRIES_S,
     Attempt,
     EventQueue,
+    EventTarget,
     QueueState,
-    Target,
 )
 
-HERE = Target("", "a")
-THERE = Target("127.0.0.1:7000", "b")
+HERE = EventTarget("", "a")
+THERE = EventTarget("127.0.0.1:7000", "b")
 DAY_S = 86_400.0
 
 
-def queue(*payloads: bytes, target: Target | None = HERE, **options: Any) -> EventQueue:
+def queue(*payloads: bytes, target: EventTarget | None = HERE, **options: Any) -> EventQueue:
     made = EventQueue("c/renewal", "s", 2, target=target, handback=b"h", **options)
     for payload in payloads:
         made.append(payload)

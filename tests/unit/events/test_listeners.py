@@ -25,7 +25,7 @@ from leasehold.events.listeners import (
     target_message,
     target_of,
 )
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.grpc.protocol import RpcError
 from leasehold.testing import run_virtual
 
@@ -52,7 +52,7 @@ EVENT = RemoteEvent("00/renewal", "s", 2, 3, b"h", b"p")
 def test_by_default_endpoints_at_the_address_of_the_connection_are_allowed(
     endpoint: str, peer: str
 ) -> None:
-    assert CallbackPolicy().check(Target(endpoint, "l"), peer).id == "l"
+    assert CallbackPolicy().check(EventTarget(endpoint, "l"), peer).id == "l"
 
 
 @pytest.mark.parametrize(
@@ -71,46 +71,46 @@ def test_by_default_endpoints_at_the_address_of_the_connection_are_allowed(
 )
 def test_by_default_all_other_endpoints_are_refused(endpoint: str, peer: str) -> None:
     with pytest.raises(PermissionDenied, match="is not allowed") as refused:
-        CallbackPolicy().check(Target(endpoint, "l"), peer)
+        CallbackPolicy().check(EventTarget(endpoint, "l"), peer)
     assert endpoint in str(refused.value)
     assert "--callbacks" in str(refused.value)
     assert refused.value.status is Status.PERMISSION_DENIED
 
 
 def test_mailboxes_are_always_allowed() -> None:
-    assert CallbackPolicy().check(Target("", "0" * 32), PEER) == Target("", "0" * 32)
+    assert CallbackPolicy().check(EventTarget("", "0" * 32), PEER) == EventTarget("", "0" * 32)
 
 
 def test_the_operator_lists_further_endpoints() -> None:
     policy = CallbackPolicy(["example.com", "10.0.0.1:7000", "unix:/run/x.sock"])
-    assert policy.check(Target("https://Example.COM:1", "l"), PEER).endpoint == (
+    assert policy.check(EventTarget("https://Example.COM:1", "l"), PEER).endpoint == (
         "https://example.com:1"
     )
-    policy.check(Target("10.0.0.1:7000", "l"), PEER)
-    policy.check(Target("unix:/run/x.sock", "l"), PEER)
-    policy.check(Target("192.0.2.7:9", "l"), PEER)
+    policy.check(EventTarget("10.0.0.1:7000", "l"), PEER)
+    policy.check(EventTarget("unix:/run/x.sock", "l"), PEER)
+    policy.check(EventTarget("192.0.2.7:9", "l"), PEER)
     for endpoint in ("10.0.0.1:7001", "example.org:1", "unix:/run/y.sock"):
         with pytest.raises(PermissionDenied):
-            policy.check(Target(endpoint, "l"), PEER)
+            policy.check(EventTarget(endpoint, "l"), PEER)
 
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "127.1:7000", "unix:relative", "ftp://x:1"])
 def test_a_malformed_endpoint_is_a_bad_argument(endpoint: str) -> None:
     with pytest.raises(ValueError, match=r"must|no port|unknown scheme"):
-        CallbackPolicy(["*"]).check(Target(endpoint, "l"), PEER)
+        CallbackPolicy(["*"]).check(EventTarget(endpoint, "l"), PEER)
 
 
 @pytest.mark.parametrize("listener", ["", "x" * 257])
 def test_the_id_of_a_listener_has_a_bounded_length(listener: str) -> None:
     with pytest.raises(ValueError, match=f"1 to 256 characters, got {len(listener)}"):
-        CallbackPolicy().check(Target("", listener), PEER)
+        CallbackPolicy().check(EventTarget("", listener), PEER)
 
 
 def test_a_target_is_the_same_after_its_way_over_the_wire() -> None:
-    for target in (Target("", "a"), Target("127.0.0.1:1", "b")):
+    for target in (EventTarget("", "a"), EventTarget("127.0.0.1:1", "b")):
         assert target_of(target_message(target)) == target
-    assert str(Target("", "a")) == "mailbox a"
-    assert str(Target("127.0.0.1:1", "b")) == "listener b at 127.0.0.1:1"
+    assert str(EventTarget("", "a")) == "mailbox a"
+    assert str(EventTarget("127.0.0.1:1", "b")) == "listener b at 127.0.0.1:1"
 
 
 # Connections.
@@ -158,7 +158,7 @@ class Exchange:
         self.mailed.append((mailbox, len(events)))
 
     async def send(self, endpoint: str) -> None:
-        await self.calls.send(Target(endpoint, "l"), [EVENT])
+        await self.calls.send(EventTarget(endpoint, "l"), [EVENT])
 
 
 def test_events_for_mailboxes_need_no_connection() -> None:
@@ -219,7 +219,7 @@ def test_a_source_is_checked_again_after_a_wait_for_the_connection() -> None:
             raise ConnectionLost("not served")
 
         with pytest.raises(ConnectionLost, match="not served"):
-            await exchange.calls.send(Target("a:1", "l"), [EVENT], check)
+            await exchange.calls.send(EventTarget("a:1", "l"), [EVENT], check)
         assert exchange.log == []
         await exchange.calls.close()
 

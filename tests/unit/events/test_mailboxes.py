@@ -13,7 +13,7 @@ from leasehold.errors import ConnectionLost, NoSuchObject, ShardLost, TooBusy, T
 from leasehold.events.delivery import EventSender
 from leasehold.events.listeners import ListenerCalls
 from leasehold.events.mailboxes import MAX_DELIVERY_BYTES, MailboxLimits, MailboxService
-from leasehold.events.state import MAX_NOTIFY_EVENTS, EventQueue, RemoteEvent, Target
+from leasehold.events.state import MAX_NOTIFY_EVENTS, EventQueue, EventTarget, RemoteEvent
 from leasehold.leases.policies import DurationPolicy
 from leasehold.services.shards import LocalShards
 from tests.support.faulty_engine import Fault, FaultyEngine, World, play
@@ -402,7 +402,7 @@ async def test_events_wait_at_the_sender_while_the_mailbox_is_full(office: Offic
     mailbox, _ = await service.create(7200.0)
     reports = Reports()
     sender = EventSender(reports, ListenerCalls(service.deliver), random=Random(1))
-    queue = EventQueue("c/renewal", "s", 2, target=Target("", mailbox))
+    queue = EventQueue("c/renewal", "s", 2, target=EventTarget("", mailbox))
     sender.offer(queue)
     for _ in range(3):
         queue.append(b"")

@@ -288,7 +288,7 @@ def test_what_is_in_the_log_when_it_is_opened_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"hello", b"SQLite format 3\0", bytes(8192)])
 def test_a_file_that_is_not_of_sqlite_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    _refused(tmp_path, ForeignJournal, "not a journal .*: move it away, or choose another")
+    _refused(tmp_path, ForeignJournal, "not a journal, because .*: move it away, or choose another")
     assert (tmp_path / FILE_NAME).read_bytes() == content
 
 

@@ -6,9 +6,9 @@ from leasehold.keyspace.keyspace import (
     FIRST_REVISION,
     FROM_KEY,
     Change,
-    Codec,
     Item,
     Keyspace,
+    PairCodec,
     covers,
 )
 
@@ -23,7 +23,7 @@ def value_of(item: Item) -> bytes:
 
 @pytest.fixture
 def keys() -> Keyspace:
-    return Keyspace(Codec(encode, value_of))
+    return Keyspace(PairCodec(encode, value_of))
 
 
 def put(keys: Keyspace, name: bytes, lease: int = 0) -> Change:
@@ -71,7 +71,7 @@ def test_a_failed_encoding_changes_nothing() -> None:
     def fail(*_: object) -> bytes:
         raise OverflowError
 
-    keys = Keyspace(Codec(fail, value_of))
+    keys = Keyspace(PairCodec(fail, value_of))
     with pytest.raises(OverflowError):
         keys.put(b"a", b"", 0, 2)
     assert (keys.revision, len(keys), keys.marks) == (FIRST_REVISION, 0, 0)

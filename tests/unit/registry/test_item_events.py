@@ -6,11 +6,11 @@ import pytest
 
 from leasehold.engine.interface import prefix_end
 from leasehold.errors import ConnectionLost, LeaseDenied, NoSuchObject, UnknownLease
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.registry.event_registration import (
     EventRequest,
-    Progress,
-    Registration,
+    ListenerRegistration,
+    ReplayProgress,
     transitions_of,
 )
 from leasehold.registry.item_feed import IndexChange
@@ -198,7 +198,7 @@ def test_changes_while_a_registration_is_stored_are_events() -> None:
     with RegistryStage() as stage:
         stage.lookup()
         stage.faulty.delay_s = 1.0
-        request = EventRequest(WEB, ALL_TRANSITIONS, Target("listener:1", "l"), b"")
+        request = EventRequest(WEB, ALL_TRANSITIONS, EventTarget("listener:1", "l"), b"")
         task = stage.host.start(lambda: stage.events.notify(request, 100.0))
         stage.pass_time(1.6)  # the revision was asked for; it is being stored
         assert not task.done()
@@ -359,13 +359,13 @@ def test_an_idle_registry_writes_nothing() -> None:
 
 def test_the_events_of_one_revision_are_sent_again_from_its_first() -> None:
     """A listener has received some events of a revision when the server is killed."""
-    registration = Registration(_request(), Progress(0, 10), "s")
+    registration = ListenerRegistration(_request(), ReplayProgress(0, 10), "s")
     for item_id in (A, B, C):
         registration.examine(IndexChange(item_id, None, _version(web(item_id)), 11))
     registration.received(2)
-    assert registration.progress(12) == Progress(0, 10)
+    assert registration.progress(12) == ReplayProgress(0, 10)
     registration.received(3)
-    assert registration.progress(12) == Progress(3, 12)
+    assert registration.progress(12) == ReplayProgress(3, 12)
 
 
 def test_a_registration_that_has_ended_leaves_no_keys() -> None:
@@ -378,12 +378,12 @@ def test_a_registration_that_has_ended_leaves_no_keys() -> None:
 
 
 def _request() -> EventRequest:
-    return EventRequest(EVERYTHING, ALL_TRANSITIONS, Target("", "l"), b"")
+    return EventRequest(EVERYTHING, ALL_TRANSITIONS, EventTarget("", "l"), b"")
 
 
 def _version(registered: object) -> ItemVersion:
     return ItemVersion(registered, "r", 0, 0.0, 0)  # type: ignore[arg-type]
 
 
-def _change(registration: Registration, revision: int) -> bool:
+def _change(registration: ListenerRegistration, revision: int) -> bool:
     return registration.examine(IndexChange(A, None, _version(web(A)), revision))

@@ -11,7 +11,7 @@ import pytest
 from leasehold import ANY, FOREVER, Compacted, RemoteLandlord, RemoteLease
 from leasehold.engine.time_limits import CallTimeouts
 from leasehold.errors import CallFailed, CallRefused, Closed, ConnectionLost, Status, TooBusy
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.grpc.channel import Channel
 from leasehold.grpc.error_details import as_ours
 from leasehold.grpc.protocol import RpcError
@@ -207,7 +207,7 @@ def test_a_listener_and_a_handback_of_bytes_must_be_given() -> None:
         with pytest.raises(TypeError, match="listener must be"):
             await registry.notify(WEB, ALL_TRANSITIONS, None)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="handback must be bytes"):
-            await registry.notify(WEB, ALL_TRANSITIONS, Target("", "m"), "x")  # type: ignore[arg-type]
+            await registry.notify(WEB, ALL_TRANSITIONS, EventTarget("", "m"), "x")  # type: ignore[arg-type]
         assert calls.sent == []
 
     scene(check)
@@ -435,7 +435,7 @@ def test_notify_returns_source_kind_lease_and_number() -> None:
             pb.RequestEventsResponse(id="e", ttl_ms=60_000, grantor=GRANTOR, number=0)
         )
         wanted = [Transition.MATCH_MATCH, Transition.MATCH_NOMATCH]
-        made = await registry.notify(WEB, wanted, Target("", "m"), b"hand", ANY)
+        made = await registry.notify(WEB, wanted, EventTarget("", "m"), b"hand", ANY)
         assert (made.source, made.kind, made.number) == ("e", 1, 0)
         assert (made.lease.grantor, made.lease.cookie) == (GRANTOR, "e")
         method, request = calls.sent[0]

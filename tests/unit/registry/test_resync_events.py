@@ -6,13 +6,13 @@ import pytest
 
 from leasehold.engine.values import Events
 from leasehold.errors import Compacted, ConnectionLost
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.registry.event_registration import (
     MAX_QUEUED_BYTES,
     SKIPPED_PER_REVISION,
     EventRequest,
-    Progress,
-    Registration,
+    ListenerRegistration,
+    ReplayProgress,
 )
 from leasehold.registry.item_events import VAIN_S
 from leasehold.registry.item_feed import IndexChange
@@ -86,7 +86,7 @@ def test_changes_that_the_index_has_missed_are_a_resync_event() -> None:
 
 
 def test_a_queue_that_overflows_is_replaced_by_a_resync_event() -> None:
-    registration = Registration(_request(), Progress(0, 10), "s", max_events=3)
+    registration = ListenerRegistration(_request(), ReplayProgress(0, 10), "s", max_events=3)
     queue = registration.queue
     _change(registration, 11)
     attempt = queue.begin()
@@ -94,17 +94,17 @@ def test_a_queue_that_overflows_is_replaced_by_a_resync_event() -> None:
         assert not _change(registration, revision)
     assert _change(registration, 14)
     assert queue.pending == [1, 4]
-    assert registration.progress(14) == Progress(0, 10)
+    assert registration.progress(14) == ReplayProgress(0, 10)
     queue.succeeded(attempt)
     registration.received(1)
-    assert registration.progress(14) == Progress(1, 11), "the lost ones can be replayed"
+    assert registration.progress(14) == ReplayProgress(1, 11), "the lost ones can be replayed"
     attempt = queue.begin()
     payload = pb.ItemEvent.FromString(attempt.events[0].payload)
     assert (payload.transition, payload.id, payload.revision) == (pb.NO_TRANSITION, "", 14)
     assert not _change(registration, 15)
     queue.succeeded(attempt)
     registration.received(4)
-    assert registration.progress(15) == Progress(4, 14)
+    assert registration.progress(15) == ReplayProgress(4, 14)
 
 
 def test_a_listener_that_is_too_slow_gets_a_resync_event() -> None:
@@ -190,20 +190,22 @@ def test_an_engine_that_was_restored_from_an_older_backup_is_a_resync() -> None:
 
 
 def _request() -> EventRequest:
-    return EventRequest(EVERYTHING, ALL_TRANSITIONS, Target("", "l"), b"")
+    return EventRequest(EVERYTHING, ALL_TRANSITIONS, EventTarget("", "l"), b"")
 
 
 def _version(registered: object) -> ItemVersion:
     return ItemVersion(registered, "r", 0, 0.0, 0)  # type: ignore[arg-type]
 
 
-def _change(registration: Registration, revision: int) -> bool:
+def _change(registration: ListenerRegistration, revision: int) -> bool:
     return registration.examine(IndexChange(A, None, _version(web(A)), revision))
 
 
 def test_a_queue_of_large_events_becomes_a_resync_event() -> None:
-    registration = Registration(
-        EventRequest(EVERYTHING, ALL_TRANSITIONS, Target("", "l"), b""), Progress(0, 0), "s"
+    registration = ListenerRegistration(
+        EventRequest(EVERYTHING, ALL_TRANSITIONS, EventTarget("", "l"), b""),
+        ReplayProgress(0, 0),
+        "s",
     )
     large = web(A, text="x" * 200_000)
     resyncs = 0
@@ -216,7 +218,7 @@ def test_a_queue_of_large_events_becomes_a_resync_event() -> None:
         assert size_bytes <= MAX_QUEUED_BYTES
         assert len(registration.queue) <= 1 + MAX_QUEUED_BYTES // 200_000
     assert resyncs >= 100 * 200_000 // MAX_QUEUED_BYTES - 1
-    assert registration.progress(100) == Progress(0, 0)
+    assert registration.progress(100) == ReplayProgress(0, 0)
 
 
 def test_listeners_of_a_change_share_the_bytes_of_its_event() -> None:
@@ -225,8 +227,10 @@ def test_listeners_of_a_change_share_the_bytes_of_its_event() -> None:
 
 
 def test_a_number_stays_in_range_if_the_revision_of_a_restored_store_jumps_ahead() -> None:
-    registration = Registration(
-        EventRequest(EVERYTHING, ALL_TRANSITIONS, Target("", "l"), b""), Progress(7, 5), "s"
+    registration = ListenerRegistration(
+        EventRequest(EVERYTHING, ALL_TRANSITIONS, EventTarget("", "l"), b""),
+        ReplayProgress(7, 5),
+        "s",
     )
     registration.lost(5, 1 << 52)
     assert 7 < registration.queue.number < 1 << 63

@@ -21,7 +21,7 @@ from leasehold import (
     UnknownLease,
 )
 from leasehold.errors import EndReason
-from leasehold.events.state import RemoteEvent, Target
+from leasehold.events.state import EventTarget, RemoteEvent
 from leasehold.renewal.arguments import check_leased
 from leasehold.renewal.client import RenewalCalls, RenewalSet
 from leasehold.renewal.grantors import Grantors
@@ -193,9 +193,9 @@ def test_a_lease_of_none_is_refused(lease: Any) -> None:
 def test_a_warning_needs_a_time_of_zero_or_more(warning: Any) -> None:
     async def check(calls: Calls, renewals: RenewalSet) -> None:
         with pytest.raises(ValueError, match="min_warning"):
-            await renewals.set_warning_listener(Target("", "m"), warning)
+            await renewals.set_warning_listener(EventTarget("", "m"), warning)
         assert calls.sent == []
-        await renewals.set_warning_listener(Target("", "m"), 0)
+        await renewals.set_warning_listener(EventTarget("", "m"), 0)
         assert calls.sent[0][1].min_warning_ms == 0
 
     scene(check)
@@ -216,7 +216,7 @@ def test_a_listener_of_none_is_refused(listener: Any) -> None:
 def test_a_handback_is_bytes() -> None:
     async def check(calls: Calls, renewals: RenewalSet) -> None:
         with pytest.raises(TypeError, match="handback must be bytes"):
-            await renewals.set_failure_listener(Target("", "m"), "text")  # type: ignore[arg-type]
+            await renewals.set_failure_listener(EventTarget("", "m"), "text")  # type: ignore[arg-type]
         assert calls.sent == []
 
     scene(check)
@@ -309,7 +309,7 @@ def test_bytes_and_reasons_of_undecodable_leases_pair_by_index() -> None:
 def test_a_listener_that_replaces_a_callback_ends_it() -> None:
     async def check(calls: Calls, renewals: RenewalSet) -> None:
         calls.answers = [pb.SetListenerResponse(number=3, remaining_ms=9000)]
-        registration = await renewals.set_failure_listener(Target("a:1", "l"), b"h")
+        registration = await renewals.set_failure_listener(EventTarget("a:1", "l"), b"h")
         assert registration.source is renewals
         assert (registration.kind, registration.number) == (2, 3)
         assert registration.lease == renewals.lease

@@ -8,7 +8,7 @@ from leasehold import ANY, FOREVER
 from leasehold.basics.durations import NEVER, Requested
 from leasehold.basics.endpoint_list import EndpointList
 from leasehold.errors import NoSuchObject, PermissionDenied, TooBusy
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.renewal.references import MAX_REFERENCE_BYTES, LeaseReference
 from leasehold.renewal.service import RenewalLimits
 from tests.support.renewal_stage import FAILURE, WARNING, Stage
@@ -328,7 +328,7 @@ def test_the_size_of_a_handback_is_limited(stage: Stage) -> None:
     stage.listen(set_id, FAILURE, "l", b"x" * 65536)
     with pytest.raises(ValueError, match="handback must have at most 65,536 bytes, got 65,537"):
         stage.listen(set_id, FAILURE, "m", b"x" * 65537)
-    assert stage.service.find(set_id).queues[FAILURE].target == Target("listener:1", "l")
+    assert stage.service.find(set_id).queues[FAILURE].target == EventTarget("listener:1", "l")
 
 
 def test_the_size_of_a_reference_is_limited(stage: Stage) -> None:

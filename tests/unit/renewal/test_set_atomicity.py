@@ -8,7 +8,7 @@ import pytest
 
 from leasehold.basics.durations import NEVER
 from leasehold.errors import ConnectionLost, LeaseholdError, NoSuchObject, TooBusy
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from leasehold.renewal.state import Member
 from tests.support.faulty_engine import Fault
 from tests.support.renewal_stage import FAILURE, LOST, REFUSED, WARNING, Stage
@@ -270,7 +270,7 @@ def test_a_set_that_ends_while_a_listener_is_set_sends_nothing(stage: Stage) -> 
     set_id = stage.create(10.0)
     stage.pass_time(9.5)
     stage.faulty.delay_s = 1.2
-    target = Target("listener:1", "w")
+    target = EventTarget("listener:1", "w")
     with pytest.raises(NoSuchObject):
         stage.run(stage.service.set_listener, set_id, WARNING, target, b"", NEVER)
     stage.faulty.delay_s = 0.0

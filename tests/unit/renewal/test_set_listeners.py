@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from leasehold.errors import CallRefused, NoSuchObject, TooBusy
-from leasehold.events.state import Target
+from leasehold.events.state import EventTarget
 from tests.support.renewal_stage import FAILURE, LOST, REFUSED, WARNING, Stage
 
 DAY_S = 86_400.0
@@ -221,7 +221,7 @@ def test_setting_a_listener_replaces_the_other_of_its_kind(stage: Stage) -> None
     stage.pass_time(1.0)
     assert stage.inbox.events("l") == []
     assert stage.inbox.numbers("m") == [1]
-    assert stage.service.find(set_id).queues[WARNING].target == Target("listener:1", "w")
+    assert stage.service.find(set_id).queues[WARNING].target == EventTarget("listener:1", "w")
 
 
 def test_a_replacing_listener_gets_the_undelivered_events_immediately_with_its_handback(
@@ -267,7 +267,7 @@ def test_a_late_outcome_of_a_replaced_listener_does_not_touch_its_successor(
     stage.pass_time(1.0)
     stage.listen(set_id, FAILURE, "m")
     stage.pass_time(10.0)
-    assert stage.service.find(set_id).queues[FAILURE].target == Target("listener:1", "m")
+    assert stage.service.find(set_id).queues[FAILURE].target == EventTarget("listener:1", "m")
     stage.inbox.errors.clear()
     stage.pass_time(20.0)
     assert stage.inbox.numbers("m") == [1]
@@ -426,7 +426,7 @@ def test_a_listener_that_is_set_while_another_one_is_being_removed_stays(stage: 
         service = stage.service
         async with service.find(set_id).record.lock:
             setting = asyncio.ensure_future(
-                service.set_listener(set_id, FAILURE, Target("listener:1", "m"), b"", 0.0)
+                service.set_listener(set_id, FAILURE, EventTarget("listener:1", "m"), b"", 0.0)
             )
             await asyncio.sleep(5.0)
         await setting

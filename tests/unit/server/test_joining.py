@@ -16,7 +16,7 @@ from leasehold.registry.state import AttributeSet, Item, ItemVersion, attribute_
 from leasehold.server.engine_services import ServiceHost
 from leasehold.server.joining import ServiceJoins
 from leasehold.server.settings import Settings
-from leasehold.services.shards import Ownership
+from leasehold.services.shards import ShardOwnership
 from leasehold.testing import current_host
 from tests.support.fake_network import FakeNetwork, virtually
 from tests.support.fake_registrars import TERM_S, FakeRegistrar
@@ -41,8 +41,8 @@ class Shards:
     def shard_of(self, item_id: str) -> int:
         return 1 if item_id == RENEWAL_ID else 2
 
-    def owned(self, number: int) -> Ownership | None:
-        return None if number in self.lost else Ownership(number)
+    def owned(self, number: int) -> ShardOwnership | None:
+        return None if number in self.lost else ShardOwnership(number)
 
 
 class Index:
@@ -128,11 +128,11 @@ class Server:
 
     def lose(self, shard: int = 1) -> None:
         self.shards.lost.add(shard)
-        self.joins.shard_lost(Ownership(shard))
+        self.joins.shard_lost(ShardOwnership(shard))
 
     async def gain(self, shard: int = 1) -> None:
         self.shards.lost.discard(shard)
-        await self.joins.shard_gained(Ownership(shard))
+        await self.joins.shard_gained(ShardOwnership(shard))
 
 
 @virtually
