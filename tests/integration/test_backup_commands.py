@@ -255,7 +255,11 @@ def test_failures_of_a_restore_are_one_line(tmp_path: Path) -> None:
         ),
         ("b", "text", "text is not a directory: name a directory that does not exist yet"),
         ("nothing", "new", "nothing cannot be read: No such file or directory$"),
-        ("text", "new", "text is not a journal, because .*: name a file that `leasehold backup` has made$"),
+        (
+            "text",
+            "new",
+            "text is not a journal, .*: name a file that `leasehold backup` has made$",
+        ),
         ("damaged", "new", "damaged is damaged: its content does not match its checksum"),
         (f"data/{FILE_NAME}", "new", "does not end with a checksum"),
         ("data", "new", "data cannot be read: Is a directory$"),

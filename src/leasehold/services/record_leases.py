@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from leasehold.basics.callbacks import ignore
 from leasehold.basics.durations import Requested
+from leasehold.basics.lease_ids import shown_lease
 from leasehold.errors import (
     CallFailed,
     ConnectionLost,
@@ -131,7 +132,8 @@ class RecordLeases:
             except LeaseholdError as error:
                 return error
             except Exception as error:
-                logger.exception("the renewal of lease %s of %s failed", cookie, self.grantor)
+                shown = shown_lease(cookie)
+                logger.exception("the renewal of lease %s of %s failed", shown, self.grantor)
                 return error
 
 

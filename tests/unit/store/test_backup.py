@@ -740,9 +740,12 @@ def test_a_file_that_is_too_short_or_too_long_is_refused(cut: int, tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "not a journal, because .*: name a file that `leasehold backup` has made"),
-        (b"hello", "not a journal, because .*: name a file that `leasehold backup` has made"),
-        (bytes(8192 + 32), "not a journal, because .*: name a file that `leasehold backup` has made"),
+        (b"", "not a journal, .*: name a file that `leasehold backup` has made"),
+        (b"hello", "not a journal, .*: name a file that `leasehold backup` has made"),
+        (
+            bytes(8192 + 32),
+            "not a journal, .*: name a file that `leasehold backup` has made",
+        ),
     ],
 )
 def test_a_foreign_file_is_refused(content: bytes, text: str, tmp_path: Path) -> None:
