@@ -384,24 +384,21 @@ class _HealthCheck:
             result = self._check()
             if not isinstance(result, Awaitable):
                 return result
-            self._task = asyncio.ensure_future(_bool(result))
-        done, _ = await asyncio.wait([self._task], timeout=patience_s)
+            self._task = asyncio.ensure_future(result)
+        task = self._task
+        done, _ = await asyncio.wait([task], timeout=patience_s)
         if not done:
             return None
-        task, self._task = self._task, None
+        self._task = None
         if task.cancelled():
             raise RuntimeError("the health check was cancelled")
-        return task.result()
+        return bool(task.result())
 
     def close(self) -> None:
         """Stop the check: the lease is over."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
-
-
-async def _bool(result: Awaitable[bool]) -> bool:
-    return bool(await result)
 
 
 class _JeopardyTimer:

@@ -10,8 +10,10 @@ import pytest
 from leasehold import Client, LeaseLost
 from leasehold.basics.durations import seconds_of
 from leasehold.basics.lease_ids import shown_lease
-from leasehold.errors import CallFailed
+from leasehold.errors import CallFailed, Unhealthy
+from leasehold.sessions.kept_lease import _HealthCheck
 from leasehold.testing import Host
+from tests.support.asynchronous import asynchronous
 from tests.support.scripted_engine import ScriptedEngine, play
 
 pytestmark = pytest.mark.filterwarnings("ignore:lease .* was garbage-collected:ResourceWarning")
@@ -203,6 +205,18 @@ def test_a_check_is_not_asked_after_the_end_and_one_under_way_is_cancelled() -> 
         assert asked == ["begun", "cancelled"]
 
     play(scene)
+
+
+@asynchronous
+async def test_a_check_of_a_lease_that_ends_before_its_first_step_leaves_no_coroutine() -> None:
+    async def check() -> bool:
+        return True
+
+    health = _HealthCheck(1, check)
+    checking = asyncio.ensure_future(health.check(TTL_S))
+    asyncio.get_running_loop().call_soon(health.close)
+    with pytest.raises(Unhealthy, match="the health check was cancelled"):
+        await checking
 
 
 @pytest.mark.parametrize("name", ["while_healthy", "on_jeopardy", "on_loss"])
