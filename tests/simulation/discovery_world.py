@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from leasehold.discovery.live_registration import Interests, StoredListener
-from leasehold.discovery.locators import Locator, LocatorChange, changed_groups, changed_locators
+from leasehold.discovery.locators import InterestChange, Locator, changed_groups, changed_locators
 from leasehold.discovery.registration_drafts import Draft
 from leasehold.discovery.service import DiscoveryService
 from leasehold.discovery.state import Groups
@@ -203,11 +203,11 @@ class DiscoveryServer:
         assert isinstance(granted, float)
         return made, granted
 
-    async def _groups(self, registration: str, change: LocatorChange, given: Groups) -> None:
+    async def _groups(self, registration: str, change: InterestChange, given: Groups) -> None:
         await self._running.change_groups(registration, change, given)
 
     async def _locators(
-        self, registration: str, change: LocatorChange, given: Sequence[Locator]
+        self, registration: str, change: InterestChange, given: Sequence[Locator]
     ) -> None:
         await self._running.change_locators(registration, change, given)
 
@@ -338,16 +338,16 @@ class DiscoveryWorld:
         """Let time pass."""
 
     async def _do_groups(self, client: Host, model: RegistrationModel, term_s: float) -> None:
-        change, given = self.sim.random.choice(list(LocatorChange)), self._draw_groups()
+        change, given = self.sim.random.choice(list(InterestChange)), self._draw_groups()
         if model.groups is None or given is None:
-            change = LocatorChange.SET
+            change = InterestChange.SET
         model.changed_at = self.sim.now
         await self.call(client, "groups", model.id, change, given)
         model.groups = changed_groups(model.groups, change, given)
         model.changed_at = self.sim.now
 
     async def _do_locators(self, client: Host, model: RegistrationModel, term_s: float) -> None:
-        change, given = self.sim.random.choice(list(LocatorChange)), self._draw_locators()
+        change, given = self.sim.random.choice(list(InterestChange)), self._draw_locators()
         model.changed_at = self.sim.now
         await self.call(client, "locators", model.id, change, given)
         model.locators = frozenset(changed_locators(model.locators, change, given))

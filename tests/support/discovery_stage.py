@@ -19,7 +19,7 @@ from leasehold.discovery.announced import Registrar
 from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.known_registrars import PREFIX
 from leasehold.discovery.live_registration import Interests, LiveRegistration, StoredListener
-from leasehold.discovery.locators import LocatorChange, LocatorLike, groups_of, locators_of
+from leasehold.discovery.locators import InterestChange, LocatorLike, groups_of, locators_of
 from leasehold.discovery.service import DiscoveryService
 from leasehold.engine.interface import prefix_end
 from leasehold.engine.values import KeyValue
@@ -155,15 +155,15 @@ class DiscoveryStage:
         listener = StoredListener(EventTarget("listener:1", name), handback)
         return self.run(self.service.register, interests, listener, ttl)
 
-    def groups(self, registration: str, change: LocatorChange, groups: str | None) -> None:
-        """LocatorChange the wanted groups."""
+    def groups(self, registration: str, change: InterestChange, groups: str | None) -> None:
+        """Change the wanted groups."""
         given = None if groups is None else groups_in(groups)
         self.run(self.service.change_groups, registration, change, given)
 
     def locators(
-        self, registration: str, change: LocatorChange, locators: Iterable[LocatorLike]
+        self, registration: str, change: InterestChange, locators: Iterable[LocatorLike]
     ) -> None:
-        """LocatorChange the wanted locators."""
+        """Change the wanted locators."""
         given = locators_of(locators)
         self.run(self.service.change_locators, registration, change, given)
 

@@ -21,8 +21,8 @@ from leasehold.basics.durations import (
 )
 from leasehold.discovery.discovery_messages import groups_in, groups_message
 from leasehold.discovery.locators import (
+    InterestChange,
     Locator,
-    LocatorChange,
     LocatorLike,
     changed_groups,
     changed_locators,
@@ -51,9 +51,9 @@ MAX_BOUND_S: Final = MAX_TERM_MS // 1000
 Request: TypeAlias = pb.ChangeServiceRequest
 
 _CHANGES: Final = {
-    Request.ADD: LocatorChange.ADD,
-    Request.SET: LocatorChange.SET,
-    Request.REMOVE: LocatorChange.REMOVE,
+    Request.ADD: InterestChange.ADD,
+    Request.SET: InterestChange.SET,
+    Request.REMOVE: InterestChange.REMOVE,
 }
 
 Attributes: TypeAlias = tuple[AttributeSet, ...]
@@ -101,7 +101,7 @@ def config_change(request: Request) -> Callable[[ServiceConfig], ServiceConfig]:
     match request.WhichOneof("part"):
         case "groups":
             given = groups_in(request.groups)
-            if given is ALL_GROUPS and change is not LocatorChange.SET:
+            if given is ALL_GROUPS and change is not InterestChange.SET:
                 raise ValueError("all groups can only be set, neither added nor removed")
             return lambda config: replace(config, groups=_groups(config.groups, change, given))
         case "locators":
@@ -120,29 +120,29 @@ def attributes_change(request: Request) -> Callable[[Attributes], Attributes]:
     """Return the change of attributes of a request, which is applied to the latest state."""
     given = sets_of(request.attributes.sets)
     match _checked_change(request):
-        case LocatorChange.ADD:
+        case InterestChange.ADD:
             return lambda current: without_duplicates((*current, *given))
-        case LocatorChange.REMOVE:
+        case InterestChange.REMOVE:
             return lambda current: tuple(
                 each for each in current if not any(map(each.matches, given))
             )
     return lambda _: without_duplicates(given)
 
 
-def _checked_change(request: Request) -> LocatorChange:
+def _checked_change(request: Request) -> InterestChange:
     if request.operation not in _CHANGES:
         raise ValueError(f"operation must be ADD, SET or REMOVE, got {request.operation}")
     return _CHANGES[request.operation]
 
 
-def _groups(current: Groups, change: LocatorChange, given: Groups) -> Groups:
+def _groups(current: Groups, change: InterestChange, given: Groups) -> Groups:
     changed = changed_groups(current, change, given)
     _check_count(() if changed is ALL_GROUPS else changed, MAX_GROUPS, "groups")
     return changed
 
 
 def _locators(
-    current: tuple[Locator, ...], change: LocatorChange, given: tuple[Locator, ...]
+    current: tuple[Locator, ...], change: InterestChange, given: tuple[Locator, ...]
 ) -> tuple[Locator, ...]:
     changed = changed_locators(current, change, given)
     _check_count(changed, MAX_LOCATORS, "locators")

@@ -14,8 +14,8 @@ from leasehold.basics.callbacks import check_plain_callback
 from leasehold.basics.event_loop import OwnerLoop
 from leasehold.discovery.announced import Registrar
 from leasehold.discovery.locators import (
+    InterestChange,
     Locator,
-    LocatorChange,
     LocatorLike,
     changed_groups,
     changed_locators,
@@ -101,33 +101,33 @@ class Discovery:
 
     def add_groups(self, groups: Iterable[str]) -> None:
         """Add wanted groups. Raises `UnsupportedOperation` if all groups are wanted."""
-        self._change_groups(LocatorChange.ADD, groups)
+        self._change_groups(InterestChange.ADD, groups)
 
     def set_groups(self, groups: Iterable[str] | None) -> None:
         """Replace the wanted groups; None for all, empty for none."""
-        self._change_groups(LocatorChange.SET, groups)
+        self._change_groups(InterestChange.SET, groups)
 
     def remove_groups(self, groups: Iterable[str]) -> None:
         """Remove wanted groups. Raises `UnsupportedOperation` if all groups are wanted."""
-        self._change_groups(LocatorChange.REMOVE, groups)
+        self._change_groups(InterestChange.REMOVE, groups)
 
     def add_locators(self, locators: Iterable[LocatorLike]) -> None:
         """Add wanted locators. One that is wanted without TLS is replaced by one with TLS."""
-        self._change_locators(LocatorChange.ADD, locators)
+        self._change_locators(InterestChange.ADD, locators)
 
     def set_locators(self, locators: Iterable[LocatorLike]) -> None:
         """Replace the wanted locators."""
-        self._change_locators(LocatorChange.SET, locators)
+        self._change_locators(InterestChange.SET, locators)
 
     def remove_locators(self, locators: Iterable[LocatorLike]) -> None:
         """Remove wanted locators."""
-        self._change_locators(LocatorChange.REMOVE, locators)
+        self._change_locators(InterestChange.REMOVE, locators)
 
-    def _change_groups(self, change: LocatorChange, groups: Iterable[str] | None) -> None:
+    def _change_groups(self, change: InterestChange, groups: Iterable[str] | None) -> None:
         self._check()
         self._search.want_groups(changed_groups(self._search.state.groups, change, groups))
 
-    def _change_locators(self, change: LocatorChange, locators: Iterable[LocatorLike]) -> None:
+    def _change_locators(self, change: InterestChange, locators: Iterable[LocatorLike]) -> None:
         self._check()
         wanted = changed_locators(self._search.state.locators, change, locators)
         self._search.want_locators(wanted)

@@ -113,7 +113,7 @@ def check_allowed(allowed: EndpointList, locator: Locator) -> None:
 # Changes of what is wanted.
 
 
-class LocatorChange(Enum):
+class InterestChange(Enum):
     """How wanted groups or locators are changed."""
 
     ADD = "added to"
@@ -121,31 +121,31 @@ class LocatorChange(Enum):
     REMOVE = "removed from"
 
 
-def changed_groups(groups: Groups, change: LocatorChange, given: Iterable[str] | None) -> Groups:
+def changed_groups(groups: Groups, change: InterestChange, given: Iterable[str] | None) -> Groups:
     """Return wanted groups after a change; duplicates and unknown names are ignored.
 
     TypeError: None is given to add or remove. `UnsupportedOperation`: all groups are wanted, so
     none can be added or removed.
     """
-    if change is LocatorChange.SET:
+    if change is InterestChange.SET:
         return groups_of(given)
     names = names_of(given)
     if groups is None:
         raise UnsupportedOperation(
             f"groups cannot be {change.value} all groups: set the names of the wanted groups"
         )
-    return groups | names if change is LocatorChange.ADD else groups - names
+    return groups | names if change is InterestChange.ADD else groups - names
 
 
 def changed_locators(
-    locators: Iterable[Locator], change: LocatorChange, given: Iterable[LocatorLike]
+    locators: Iterable[Locator], change: InterestChange, given: Iterable[LocatorLike]
 ) -> tuple[Locator, ...]:
     """Return wanted locators after a change. TypeError: None is given, or not a locator."""
     wanted = locators_of(given)
     match change:
-        case LocatorChange.ADD:
+        case InterestChange.ADD:
             return locators_of((*locators, *wanted))
-        case LocatorChange.REMOVE:
+        case InterestChange.REMOVE:
             return tuple(each for each in locators if each not in wanted)
     return wanted
 

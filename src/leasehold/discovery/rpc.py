@@ -11,7 +11,7 @@ from typing import Any, Final
 from leasehold.basics.durations import check_positive, from_wire_ms, to_wire_ms
 from leasehold.discovery.discovery_messages import found_message, groups_in, groups_message
 from leasehold.discovery.live_registration import Interests, LiveRegistration, StoredListener
-from leasehold.discovery.locators import LocatorChange, groups_of, locators_of
+from leasehold.discovery.locators import InterestChange, groups_of, locators_of
 from leasehold.discovery.service import DiscoveryService
 from leasehold.events.listeners import CallbackPolicy, target_message, target_of
 from leasehold.grpc.call_context import CallContext
@@ -27,9 +27,9 @@ BYTES_PER_PAGE: Final = 1024 * 1024
 LISTED_PER_PAGE: Final = 1_000
 
 _CHANGES: Final = {
-    pb.ADD_INTEREST: LocatorChange.ADD,
-    pb.SET_INTEREST: LocatorChange.SET,
-    pb.REMOVE_INTEREST: LocatorChange.REMOVE,
+    pb.ADD_INTEREST: InterestChange.ADD,
+    pb.SET_INTEREST: InterestChange.SET,
+    pb.REMOVE_INTEREST: InterestChange.REMOVE,
 }
 
 
@@ -116,16 +116,16 @@ class DiscoveryRpc:
         return answer.SerializeToString()
 
     async def change_groups(self, message: bytes, _context: CallContext) -> bytes:
-        """LocatorChange the wanted groups of a registration."""
+        """Change the wanted groups of a registration."""
         request = parse(pb.ChangeGroupsRequest.FromString, message)
         change, groups = _change_of(request.change), groups_of(groups_in(request.groups))
-        if groups is None and change is not LocatorChange.SET:
+        if groups is None and change is not InterestChange.SET:
             raise ValueError("all groups can only be set, neither added nor removed")
         await self._service.change_groups(request.registration, change, groups)
         return pb.ChangeGroupsResponse().SerializeToString()
 
     async def change_locators(self, message: bytes, _context: CallContext) -> bytes:
-        """LocatorChange the wanted locators of a registration."""
+        """Change the wanted locators of a registration."""
         request = parse(pb.ChangeLocatorsRequest.FromString, message)
         locators = locators_of(list(request.locators))
         change = _change_of(request.change)
@@ -166,7 +166,7 @@ class DiscoveryRpc:
         return page.SerializeToString()
 
 
-def _change_of(change: "pb.InterestChange") -> LocatorChange:
+def _change_of(change: "pb.InterestChange") -> InterestChange:
     if change not in _CHANGES:
         raise ValueError(
             f"change must be ADD_INTEREST, SET_INTEREST or REMOVE_INTEREST, got {change}"

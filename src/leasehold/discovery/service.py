@@ -36,7 +36,7 @@ from leasehold.discovery.live_registration import (
     new_events,
     stored_value,
 )
-from leasehold.discovery.locators import Locator, LocatorChange, changed_groups, changed_locators
+from leasehold.discovery.locators import InterestChange, Locator, changed_groups, changed_locators
 from leasehold.discovery.registrar_search import DiscoveryNetwork
 from leasehold.discovery.registration_drafts import Draft, RegistrationDrafts
 from leasehold.discovery.registration_writer import RegistrationWriter
@@ -172,17 +172,17 @@ class DiscoveryService:
             yield self.find(registration)
 
     async def change_groups(
-        self, registration: str, change: LocatorChange, given: Iterable[str] | None
+        self, registration: str, change: InterestChange, given: Iterable[str] | None
     ) -> None:
-        """LocatorChange the wanted groups."""
+        """Change the wanted groups."""
         async with self._call_on(registration) as live:
             groups = changed_groups(live.interests.groups, change, given)
             await self._set_interests(live, groups, live.interests.locators)
 
     async def change_locators(
-        self, registration: str, change: LocatorChange, given: Iterable[Locator]
+        self, registration: str, change: InterestChange, given: Iterable[Locator]
     ) -> None:
-        """LocatorChange the wanted locators."""
+        """Change the wanted locators."""
         async with self._call_on(registration) as live:
             locators = changed_locators(live.interests.locators, change, given)
             await self._set_interests(live, live.interests.groups, locators)

@@ -12,7 +12,7 @@ from leasehold.discovery.live_registration import (
     MAX_EVENT_REGISTRARS,
     new_events,
 )
-from leasehold.discovery.locators import LocatorChange
+from leasehold.discovery.locators import InterestChange
 from leasehold.discovery.state import EventKind
 from leasehold.errors import ConnectionLost, LeaseDenied, NoSuchObject, Status, UnknownLease
 from leasehold.events.state import RETRIES_S
@@ -332,7 +332,7 @@ def test_an_event_of_several_registrars_counts_as_many(
     stage.inbox.errors["l"] = UNREACHABLE
     registration = stage.register("a")
     stage.pass_time()
-    stage.groups(registration, LocatorChange.SET, "")
+    stage.groups(registration, InterestChange.SET, "")
     stored = stage.stored_registration(registration)
     assert [each.number for each in stored.undelivered] == [2]
     assert stage.service.dropped == 1

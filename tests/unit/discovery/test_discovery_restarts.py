@@ -5,14 +5,14 @@ from functools import partial
 
 import pytest
 
-from leasehold.discovery.locators import LocatorChange
+from leasehold.discovery.locators import InterestChange
 from leasehold.discovery.state import DISCARDED_GROUP_S
 from leasehold.errors import ConnectionLost, LeaseholdError, NoSpace, NoSuchObject
 from tests.support.discovery_stage import DiscoveryStage, check_stream, ignore_errors
 from tests.support.faulty_engine import LOSSES, Fault
 from tests.support.registrar_network import TTL_S
 
-ADD, SET, REMOVE = LocatorChange.ADD, LocatorChange.SET, LocatorChange.REMOVE
+ADD, SET, REMOVE = InterestChange.ADD, InterestChange.SET, InterestChange.REMOVE
 R_LOCATOR = "leasehold://r"
 losses = pytest.mark.parametrize("fault", LOSSES, ids=lambda fault: fault.name)
 

@@ -7,7 +7,7 @@ import pytest
 from leasehold.basics.durations import ANY, FOREVER
 from leasehold.basics.endpoint_list import EndpointList
 from leasehold.discovery.interest_limits import DiscoveryLimits
-from leasehold.discovery.locators import Locator, LocatorChange
+from leasehold.discovery.locators import InterestChange, Locator
 from leasehold.discovery.state import DISCARDED_GROUP_S, DISCARDED_LOCATOR_S
 from leasehold.errors import (
     NoSuchObject,
@@ -19,7 +19,7 @@ from leasehold.errors import (
 from tests.support.discovery_stage import DiscoveryStage
 from tests.support.registrar_network import TTL_S
 
-ADD, SET, REMOVE = LocatorChange.ADD, LocatorChange.SET, LocatorChange.REMOVE
+ADD, SET, REMOVE = InterestChange.ADD, InterestChange.SET, InterestChange.REMOVE
 R_LOCATOR, R_ALIAS = "leasehold://r", "leasehold://r-alias"
 LOST_S = TTL_S + 10.0
 """Longer than it takes to lose a registrar that is silent and refuses calls."""
@@ -303,7 +303,7 @@ def test_registrars_have_their_groups_endpoints_and_cluster(stage: DiscoveryStag
 
 @pytest.mark.parametrize("change", [ADD, REMOVE])
 def test_groups_cannot_be_added_to_or_removed_from_all_groups(
-    stage: DiscoveryStage, change: LocatorChange
+    stage: DiscoveryStage, change: InterestChange
 ) -> None:
     registration = stage.register(None)
     with pytest.raises(UnsupportedOperation):
@@ -317,7 +317,7 @@ def test_groups_cannot_be_added_to_or_removed_from_all_groups(
     ("change", "groups"), [(ADD, ""), (REMOVE, ""), (REMOVE, "unknown"), (ADD, "a"), (SET, "a")]
 )
 def test_empty_unknown_or_equal_groups_change_and_write_nothing(
-    stage: DiscoveryStage, change: LocatorChange, groups: str
+    stage: DiscoveryStage, change: InterestChange, groups: str
 ) -> None:
     stage.network.add("R")
     registration = stage.register("a")
@@ -341,7 +341,7 @@ def test_empty_unknown_or_equal_groups_change_and_write_nothing(
     ],
 )
 def test_empty_unknown_or_equal_locators_change_and_write_nothing(
-    stage: DiscoveryStage, change: LocatorChange, locators: list[str]
+    stage: DiscoveryStage, change: InterestChange, locators: list[str]
 ) -> None:
     stage.network.add("R", announces=False)
     registration = stage.register("", [R_LOCATOR])

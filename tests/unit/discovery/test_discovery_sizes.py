@@ -7,7 +7,7 @@ import pytest
 from leasehold.discovery import interest_limits, known_registrars, live_registration
 from leasehold.discovery.interest_limits import DiscoveryLimits
 from leasehold.discovery.live_registration import Interests, StoredListener
-from leasehold.discovery.locators import Locator, LocatorChange
+from leasehold.discovery.locators import InterestChange, Locator
 from leasehold.errors import ConnectionLost, TooBusy
 from leasehold.events.state import EventTarget
 from tests.support.discovery_stage import DiscoveryStage
@@ -102,7 +102,7 @@ def test_interests_that_leave_no_room_in_their_key_are_refused(
             stage.register("x" * 200 + " " + "y" * 200, handback=b"h" * 600)
         registration = stage.register("a", handback=b"h" * 600)
         with pytest.raises(ValueError, match="must have at most 1,000 bytes together, got"):
-            stage.groups(registration, LocatorChange.ADD, "z" * 256 + " " + "y" * 256)
+            stage.groups(registration, InterestChange.ADD, "z" * 256 + " " + "y" * 256)
         assert stage.live(registration).interests.groups == frozenset("a"), "nothing was changed"
 
 
@@ -133,10 +133,10 @@ def test_what_adds_nothing_is_not_refused_beyond_the_limits() -> None:
         stage.limits = DiscoveryLimits(locators=1, interests_bytes=1)
         stage.crash()
         with pytest.raises(TooBusy, match="locators; at most 1 are allowed"):
-            stage.locators(other, LocatorChange.SET, ["leasehold://u"])
-        stage.locators(one, LocatorChange.REMOVE, ["leasehold://r"])
-        stage.locators(one, LocatorChange.SET, ["leasehold://t"])  # the other one has it
-        stage.groups(one, LocatorChange.SET, "")
+            stage.locators(other, InterestChange.SET, ["leasehold://u"])
+        stage.locators(one, InterestChange.REMOVE, ["leasehold://r"])
+        stage.locators(one, InterestChange.SET, ["leasehold://t"])  # the other one has it
+        stage.groups(one, InterestChange.SET, "")
         with pytest.raises(TooBusy, match="bytes of groups, locators and handbacks; at most 1"):
             stage.register("a")
 

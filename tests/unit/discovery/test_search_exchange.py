@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from leasehold.discovery.live_registration import Interests, StoredListener
-from leasehold.discovery.locators import Locator, LocatorChange
+from leasehold.discovery.locators import InterestChange, Locator
 from leasehold.discovery.search_exchange import PREFIX
 from leasehold.discovery.service import DiscoveryService
 from leasehold.events.state import EventTarget, RemoteEvent
@@ -117,7 +117,7 @@ def test_a_locator_is_called_by_all_servers() -> None:
         registration = await one.register(frozenset(), [Locator("s")])
         await asyncio.sleep(6.0)
         assert one.registrars(registration) == ["S"]
-        await one.service.change_locators(registration, LocatorChange.REMOVE, [Locator("s")])
+        await one.service.change_locators(registration, InterestChange.REMOVE, [Locator("s")])
         await asyncio.sleep(1.0)
         assert one.told == ["1 discovered S", "2 discarded S"]
         await end(world, one, other)
