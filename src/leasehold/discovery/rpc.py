@@ -17,7 +17,7 @@ from leasehold.events.listeners import CallbackPolicy, target_message, target_of
 from leasehold.grpc.call_context import CallContext
 from leasehold.grpc.protocol import parse
 from leasehold.grpc.routes import Method
-from leasehold.services.forwarding import Forwarder, Handler, methods_of
+from leasehold.services.forwarding import Forwarder, RequestHandler, methods_of
 from leasehold.wire import discovery_pb2 as pb
 
 SERVICE: Final = "leasehold.v1.Discovery"
@@ -45,7 +45,7 @@ class DiscoveryRpc:
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
-        on_registrations: dict[str, tuple[type[Any], Handler]] = {
+        on_registrations: dict[str, tuple[type[Any], RequestHandler]] = {
             "Show": (pb.ShowDiscoveryRequest, self.show),
             "Registrars": (pb.RegistrarsRequest, self.registrars),
             "ChangeGroups": (pb.ChangeGroupsRequest, self.change_groups),
@@ -79,9 +79,8 @@ class DiscoveryRpc:
             id=registration, ttl_ms=to_wire_ms(granted), grantor=self._service.records.grantor
         ).SerializeToString()
 
-    async def show(self, message: bytes, _context: CallContext) -> bytes:
+    async def show(self, request: pb.ShowDiscoveryRequest, _context: CallContext) -> bytes:
         """Return the state of a registration."""
-        request = parse(pb.ShowDiscoveryRequest.FromString, message)
         return self._info(self._service.find(request.registration)).SerializeToString()
 
     def _info(self, live: LiveRegistration) -> pb.DiscoveryInfo:
@@ -98,9 +97,8 @@ class DiscoveryRpc:
             last_error=live.queue.last_error,
         )
 
-    async def registrars(self, message: bytes, _context: CallContext) -> bytes:
+    async def registrars(self, request: pb.RegistrarsRequest, _context: CallContext) -> bytes:
         """Return a page of the registrars of a registration, in the order of their ids."""
-        request = parse(pb.RegistrarsRequest.FromString, message)
         live = self._service.find(request.registration)
         answer, size_bytes = pb.RegistrarsResponse(), 0
         found = sorted(self._service.registrars_of(live), key=lambda each: each.id)
@@ -115,26 +113,25 @@ class DiscoveryRpc:
             size_bytes += answer.registrars[-1].ByteSize()
         return answer.SerializeToString()
 
-    async def change_groups(self, message: bytes, _context: CallContext) -> bytes:
+    async def change_groups(self, request: pb.ChangeGroupsRequest, _context: CallContext) -> bytes:
         """Change the wanted groups of a registration."""
-        request = parse(pb.ChangeGroupsRequest.FromString, message)
         change, groups = _change_of(request.change), groups_of(groups_in(request.groups))
         if groups is None and change is not InterestChange.SET:
             raise ValueError("all groups can only be set, neither added nor removed")
         await self._service.change_groups(request.registration, change, groups)
         return pb.ChangeGroupsResponse().SerializeToString()
 
-    async def change_locators(self, message: bytes, _context: CallContext) -> bytes:
+    async def change_locators(
+        self, request: pb.ChangeLocatorsRequest, _context: CallContext
+    ) -> bytes:
         """Change the wanted locators of a registration."""
-        request = parse(pb.ChangeLocatorsRequest.FromString, message)
         locators = locators_of(list(request.locators))
         change = _change_of(request.change)
         await self._service.change_locators(request.registration, change, locators)
         return pb.ChangeLocatorsResponse().SerializeToString()
 
-    async def discard(self, message: bytes, _context: CallContext) -> bytes:
+    async def discard(self, request: pb.DiscardRequest, _context: CallContext) -> bytes:
         """Drop a registrar from a registration."""
-        request = parse(pb.DiscardRequest.FromString, message)
         if not request.registrar:
             raise ValueError("registrar must not be empty: give the id of a registrar")
         await self._service.discard(request.registration, request.registrar)

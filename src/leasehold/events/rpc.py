@@ -62,9 +62,8 @@ class MailboxRpc:
 
     # The methods, at the server of the mailbox.
 
-    async def notify(self, message: bytes, _context: CallContext) -> bytes:
+    async def notify(self, request: pb.NotifyRequest, _context: CallContext) -> bytes:
         """Store events in a mailbox."""
-        request = parse(pb.NotifyRequest.FromString, message)
         await self._service.deliver(request.listener, list(map(event_of, request.events)))
         return pb.NotifyResponse().SerializeToString()
 
@@ -77,9 +76,8 @@ class MailboxRpc:
             id=mailbox, ttl_ms=to_wire_ms(granted), grantor=self._records.grantor
         ).SerializeToString()
 
-    async def read(self, message: bytes, _context: CallContext) -> bytes:
+    async def read(self, request: pb.ReadMailboxRequest, _context: CallContext) -> bytes:
         """Return events after a position."""
-        request = parse(pb.ReadMailboxRequest.FromString, message)
         mails = await self._service.read(
             request.mailbox, request.after, request.limit, request.wait_ms / 1000.0
         )
@@ -89,15 +87,13 @@ class MailboxRpc:
             answer.events.add(position=mail.position, event=event)
         return answer.SerializeToString()
 
-    async def acknowledge(self, message: bytes, _context: CallContext) -> bytes:
+    async def acknowledge(self, request: pb.AcknowledgeRequest, _context: CallContext) -> bytes:
         """Drop events up to a position."""
-        request = parse(pb.AcknowledgeRequest.FromString, message)
         await self._service.acknowledge(request.mailbox, request.position)
         return pb.AcknowledgeResponse().SerializeToString()
 
-    async def show(self, message: bytes, _context: CallContext) -> bytes:
+    async def show(self, request: pb.ShowMailboxRequest, _context: CallContext) -> bytes:
         """Return the state of a mailbox."""
-        request = parse(pb.ShowMailboxRequest.FromString, message)
         return self._info(self._records.find(request.mailbox)).SerializeToString()
 
     def _info(self, record: LeasedRecord[MailboxState]) -> pb.MailboxInfo:

@@ -26,7 +26,7 @@ from leasehold.renewal.live_set import LiveSet
 from leasehold.renewal.service import RenewalService
 from leasehold.renewal.state import Member, SetEvent
 from leasehold.renewal.stored import to_ms
-from leasehold.services.forwarding import Forwarder, Handler, methods_of
+from leasehold.services.forwarding import Forwarder, RequestHandler, methods_of
 from leasehold.wire import renewal_pb2 as pb
 
 SERVICE: Final = "leasehold.v1.Renewal"
@@ -53,7 +53,7 @@ class RenewalRpc:
 
     def methods(self) -> dict[str, Method]:
         """The methods of the service, by path."""
-        on_sets: dict[str, tuple[type[Any], Handler]] = {
+        on_sets: dict[str, tuple[type[Any], RequestHandler]] = {
             "ShowSet": (pb.ShowSetRequest, self.show_set),
             "RenewFor": (pb.RenewForRequest, self.renew_for),
             "Remove": (pb.RemoveRequest, self.remove),
@@ -79,9 +79,8 @@ class RenewalRpc:
             id=set_id, ttl_ms=to_wire_ms(granted), grantor=self._service.records.grantor
         ).SerializeToString()
 
-    async def show_set(self, message: bytes, _context: CallContext) -> bytes:
+    async def show_set(self, request: pb.ShowSetRequest, _context: CallContext) -> bytes:
         """Return the state of a set."""
-        request = parse(pb.ShowSetRequest.FromString, message)
         return self._info(self._service.find(request.set)).SerializeToString()
 
     def _info(self, live: LiveSet) -> pb.SetInfo:
@@ -94,9 +93,8 @@ class RenewalRpc:
             grantor=self._service.records.grantor,
         )
 
-    async def renew_for(self, message: bytes, _context: CallContext) -> bytes:
+    async def renew_for(self, request: pb.RenewForRequest, _context: CallContext) -> bytes:
         """Add a lease to a set."""
-        request = parse(pb.RenewForRequest.FromString, message)
         await self._service.renew_for(
             request.set,
             request.reference,
@@ -107,18 +105,16 @@ class RenewalRpc:
         )
         return pb.RenewForResponse().SerializeToString()
 
-    async def remove(self, message: bytes, _context: CallContext) -> bytes:
+    async def remove(self, request: pb.RemoveRequest, _context: CallContext) -> bytes:
         """Remove a lease from a set."""
-        request = parse(pb.RemoveRequest.FromString, message)
         member = await self._service.remove(request.set, request.reference)
         answer = pb.RemoveResponse()
         if member is not None:
             answer.member.CopyFrom(self._member(member))
         return answer.SerializeToString()
 
-    async def members(self, message: bytes, _context: CallContext) -> bytes:
+    async def members(self, request: pb.MembersRequest, _context: CallContext) -> bytes:
         """Return some members of a set, in the order in which they were added."""
-        request = parse(pb.MembersRequest.FromString, message)
         after = int.from_bytes(request.page_token)
         answer = pb.MembersResponse()
         size_bytes = 0
@@ -138,9 +134,8 @@ class RenewalRpc:
             term_ms=to_ms(member.term_s),
         )
 
-    async def set_listener(self, message: bytes, context: CallContext) -> bytes:
+    async def set_listener(self, request: pb.SetListenerRequest, context: CallContext) -> bytes:
         """Set the listener for a kind of event."""
-        request = parse(pb.SetListenerRequest.FromString, message)
         kind = _kind_of(request.kind)
         if not request.HasField("listener") or not request.listener.id:
             raise ValueError("listener must have an id; use ClearListener to remove the listener")
@@ -156,9 +151,10 @@ class RenewalRpc:
             number=number, remaining_ms=to_ms(remaining_s)
         ).SerializeToString()
 
-    async def clear_listener(self, message: bytes, _context: CallContext) -> bytes:
+    async def clear_listener(
+        self, request: pb.ClearListenerRequest, _context: CallContext
+    ) -> bytes:
         """Remove the listener for a kind of event."""
-        request = parse(pb.ClearListenerRequest.FromString, message)
         await self._service.clear_listener(request.set, _kind_of(request.kind))
         return pb.ClearListenerResponse().SerializeToString()
 

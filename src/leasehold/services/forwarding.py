@@ -57,6 +57,9 @@ lets it."""
 Handler = Callable[[bytes, CallContext], Coroutine[Any, Any, bytes]]
 """A coroutine function that answers the message of a call."""
 
+RequestHandler = Callable[[Any, CallContext], Coroutine[Any, Any, bytes]]
+"""One that answers the decoded request."""
+
 
 def methods_of(service: str, handlers: Mapping[str, Handler]) -> dict[str, Method]:
     """Return the unary methods of a service, by path: one for each name and coroutine function.
@@ -115,7 +118,7 @@ class Forwarder:
 
     # Handlers.
 
-    def at_owner(self, kind: type[Any], field: str, handler: Handler) -> Handler:
+    def at_owner(self, kind: type[Any], field: str, handler: RequestHandler) -> Handler:
         """Return a handler that answers where an object is served.
 
         `kind` is the class of the request, and `field` the name of its field with the id.
@@ -123,7 +126,11 @@ class Forwarder:
 
         async def answer(message: bytes, context: CallContext) -> bytes:
             request = parse(kind.FromString, message)
-            return await self.call(getattr(request, field), message, context, handler)
+
+            async def execute(_message: bytes, context: CallContext) -> bytes:
+                return await handler(request, context)
+
+            return await self.call(getattr(request, field), message, context, execute)
 
         return answer
 
@@ -131,11 +138,13 @@ class Forwarder:
         """Return a handler that answers at any server with a shard, such as to create an object."""
         return partial(self.call_any, handler=handler)
 
-    def to_end(self, handler: Handler) -> Handler:
+    def to_end(
+        self, handler: Callable[[T, CallContext], Coroutine[Any, Any, bytes]]
+    ) -> Callable[[T, CallContext], Coroutine[Any, Any, bytes]]:
         """Return a handler that executes a call to its end, even if the client has gone."""
 
-        async def answer(message: bytes, context: CallContext) -> bytes:
-            return await completed(handler(message, context), self._running)
+        async def answer(request: T, context: CallContext) -> bytes:
+            return await completed(handler(request, context), self._running)
 
         return answer
 

@@ -30,7 +30,12 @@ class Wire:
         self.rpc = DiscoveryRpc(stage.service, forwarder, CallbackPolicy())
 
     def ask(self, name: str, request: Any) -> bytes:
-        answer = self.stage.run(getattr(self.rpc, name), request.SerializeToString(), CONTEXT)
+        if name in (
+            "register",
+            "list_all",
+        ):  # the others are called at the owner, and decoded there
+            request = request.SerializeToString()
+        answer = self.stage.run(getattr(self.rpc, name), request, CONTEXT)
         assert isinstance(answer, bytes)
         return answer
 
