@@ -182,7 +182,7 @@ def test_member_groups_are_added_set_and_removed_and_kept_over_restarts(tmp_path
         assert json.loads(found.stdout) == {"groups": ["c", "d"], "groups_number": 4}
         empty = run("admin", "set-groups", "--endpoint", endpoint)
         assert (empty.returncode, empty.stdout) == (0, "")
-        note = "note: the registrar has no groups: only clients of all groups find it\n"
+        note = "note: the registrar has no groups: only clients that look for all groups find it\n"
         assert empty.stderr == note
         server.end(signal.SIGTERM)
 

@@ -115,7 +115,9 @@ async def _run_membership(client: "Client", arguments: argparse.Namespace) -> in
         if not groups.number:
             print_note("note: no groups were ever set: the registrar is not announced")
         elif not groups.names:
-            print_note("note: the registrar has no groups: only clients of all groups find it")
+            print_note(
+                "note: the registrar has no groups: only clients that look for all groups find it"
+            )
     return OK
 
 

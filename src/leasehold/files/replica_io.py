@@ -380,9 +380,9 @@ async def _owner(store: ReplicaStore) -> str:
 async def _adopted(store: ReplicaStore, owner: str) -> str:
     """Write the owner of a store that has none; return it, or that of another keyspace.
 
-    Two keyspaces may do so together. In a store that can append, one of them creates the object.
-    Others have no such call: there the one that writes it last wins, and each looks again when the
-    other has written it, too.
+    Two keyspaces may do so together. In a store that can append, only one of them can create the
+    object. In other stores the last one that writes it wins: each reads it again after the time
+    that the other one may take to write it.
     """
     if store.appends:
         try:

@@ -57,7 +57,8 @@ class ConnectionPool(Generic[K, C]):
     def use(self, key: K, connect: Callable[[], C], otherwise: str) -> Iterator[C]:
         """Return a connection, which is not closed in the block.
 
-        If all are in use and there is no room, raises `TooBusy`; `otherwise` is what follows then.
+        Raises `TooBusy` if all are in use; its message ends with `otherwise`: what to do, or what
+        happens next.
         """
         entry = self._entries.pop(key, None)
         if entry is None:
